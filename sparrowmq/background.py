@@ -1,0 +1,66 @@
+"""Tasks that live exactly as long as their owner's `async with`.
+
+A bare TaskGroup would wrap whatever is raised inside our `async with` into an ExceptionGroup, and would wait
+for loops that never end. This one ends its tasks when the owner leaves, and lets the owner's own exception
+pass as it is. A task that fails cancels the owner, as in any TaskGroup; its error then leaves the context,
+alone if it is the only one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+from sparrowmq.errors import ClientClosed
+
+T = TypeVar("T")
+
+
+class Background:
+    """An async context manager that starts tasks and ends them all at its exit."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._open = False
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Start a task.
+
+        Raises:
+            ClientClosed: the owner has left, or never entered, its `async with`.
+        """
+        if not self._open:
+            coroutine.close()
+            raise ClientClosed("it is closed, or not open yet; use it inside its `async with`")
+        task = self._group.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def __aenter__(self) -> Background:
+        await self._group.__aenter__()
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        for task in self._tasks:
+            task.cancel()
+        # Only a cancellation concerns the group: it may be the one by which a failed task stopped the owner.
+        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        try:
+            await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
+        except BaseExceptionGroup as group:
+            raise alone(group) from None
+
+
+def alone(error: BaseException) -> BaseException:
+    """The single error inside groups of one, or the group itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,61 @@
+"""Where time comes from: every timestamp, pause and time limit of the product goes through a `Clock`.
+
+A test puts a `sparrowmq.testing.ManualClock` in its place and turns time by hand, so that half an hour of
+retries takes no time (the idea of trio's MockClock). Wall-clock time (`now_ms`) marks messages; durations use
+`monotonic`, which never jumps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Timer(Protocol):
+    """A callback that waits for its time."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time of day, elapsed time, and callbacks at a later time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as messages carry them."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
+        """Call `callback(*args)` on the running loop after `delay_s` seconds."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Return after `delay_s` seconds."""
+
+    async def wait_for(self, awaitable: Awaitable[T], timeout_s: float) -> T:
+        """The awaitable's result; it is cancelled and TimeoutError raised after `timeout_s` seconds."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_s, callback, *args)
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+    async def wait_for(self, awaitable: Awaitable[T], timeout_s: float) -> T:
+        # Not asyncio.wait_for: in 3.11 it swallows a cancellation that comes in the same turn as the result.
+        async with asyncio.timeout(timeout_s):
+            return await awaitable

@@ -1,0 +1,118 @@
+"""Numbers about what happens: counters, rates over a few windows, and histograms. No export, no clock, no thread.
+
+The hot path only adds: `counter.value += n`, `histogram.record(n)`. What needs time is sampled by the owner's chores,
+so a message costs no clock call for its statistics.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+# The windows of Java's "putTps": ten seconds, a minute, ten minutes.
+WINDOWS_S = (10, 60, 600)
+_SAMPLES = 10
+
+
+class Counter:
+    """A number that only rises."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Rate:
+    """How fast a counter rises, over several windows.
+
+    Call `sample` about every second; each window keeps ten samples, so what it says is of the last window's length,
+    give or take a tenth. Before a window is full it speaks of the time since the first sample.
+    """
+
+    __slots__ = ("_rows", "_windows_s", "counter")
+
+    def __init__(self, counter: Counter, windows_s: Sequence[float] = WINDOWS_S) -> None:
+        self.counter = counter
+        self._windows_s = tuple(windows_s)
+        # Each row holds (moment, value) pairs, oldest first, at least a tenth of its window apart.
+        self._rows: tuple[deque[tuple[float, int]], ...] = tuple(
+            deque(maxlen=_SAMPLES + 1) for _ in windows_s
+        )
+
+    def sample(self, now_s: float) -> None:
+        """Remember the counter at `now_s`, seconds of a clock that never goes back."""
+        for window_s, row in zip(self._windows_s, self._rows, strict=True):
+            if not row or now_s - row[-1][0] >= window_s / _SAMPLES:
+                row.append((now_s, self.counter.value))
+
+    def per_second(self, now_s: float) -> tuple[float, ...]:
+        """The rate over each window."""
+        return tuple(self._since_oldest(row, now_s) for row in self._rows)
+
+    def _since_oldest(self, row: deque[tuple[float, int]], now_s: float) -> float:
+        if not row or now_s <= row[0][0]:
+            return 0.0
+        moment, value = row[0]
+        return (self.counter.value - value) / (now_s - moment)
+
+
+class Histogram:
+    """How often values of each magnitude were seen, to within an eighth, in a few hundred bytes.
+
+    Buckets are log-scaled: values below 8 have their own, each later power of two is cut in eight. So a quantile is at
+    most 12.5 % too high, and never too low.
+    """
+
+    __slots__ = ("_buckets", "count", "greatest", "total")
+
+    def __init__(self) -> None:
+        self._buckets: list[int] = []
+        self.count = 0
+        self.total = 0
+        self.greatest = 0
+
+    def record(self, value: int) -> None:
+        """Count one value; below zero counts as zero."""
+        value = max(value, 0)
+        index = _bucket(value)
+        if index >= len(self._buckets):
+            self._buckets.extend([0] * (index + 1 - len(self._buckets)))
+        self._buckets[index] += 1
+        self.count += 1
+        self.total += value
+        self.greatest = max(self.greatest, value)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def quantile(self, share: float) -> int:
+        """A value that `share` of all values do not exceed; 0 without values."""
+        wanted = share * self.count
+        seen = 0
+        for index, count in enumerate(self._buckets):
+            seen += count
+            if count and seen >= wanted:
+                return min(_last_of(index), self.greatest)
+        return self.greatest
+
+    def at_most(self, bounds: Iterable[int]) -> list[int]:
+        """How many values lie in the buckets that end at or below each bound, as a metrics endpoint tells them."""
+        return [sum(n for i, n in enumerate(self._buckets) if _last_of(i) <= bound) for bound in bounds]
+
+
+def _bucket(value: int) -> int:
+    """0..7 for themselves; then eight for each power of two, by the three bits below the highest."""
+    if value < 8:
+        return value
+    shift = value.bit_length() - 4
+    return 8 * shift + (value >> shift)
+
+
+def _last_of(bucket: int) -> int:
+    """The greatest value that falls into a bucket."""
+    if bucket < 8:
+        return bucket
+    shift, top = divmod(bucket, 8)
+    return ((top + 8 + 1) << (shift - 1)) - 1

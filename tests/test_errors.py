@@ -1,0 +1,63 @@
+"""Every error is in the tree that its module draws, and tells what to do."""
+
+import re
+
+import pytest
+
+from sparrowmq import errors
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConnectionClosed,
+    CorruptRecord,
+    NoRoute,
+    RemoteError,
+    RequestTimeout,
+    SparrowError,
+    StoreLocked,
+)
+
+CLASSES = [
+    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SparrowError)
+]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Each class in the module's drawing and the class above it."""
+    above: dict[int, str] = {}
+    parents: dict[str, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"( *[│├└─ ]*)([A-Z]\w+)(?:  |$)", line)
+        if match and match[2].startswith("Sparrow"):
+            above[4] = match[2]
+        elif match and "─" in match[1]:
+            depth = len(match[1])
+            parents[match[2]] = above[max(known for known in above if known < depth)]
+            above[depth] = match[2]
+    return parents
+
+
+def test_the_drawing_shows_every_class_in_its_place() -> None:
+    real = {kind.__name__: kind.__mro__[1].__name__ for kind in CLASSES if kind is not SparrowError}
+    assert drawn_tree() == real
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (BrokerUnreachable("10.0.0.1:10911", "refused"), ["10.0.0.1:10911", "refused", "brokerIP1"]),
+        (ConnectionClosed("h:1", "reset"), ["h:1", "reset", "unknown"]),
+        (RequestTimeout("h:1", "PullMessage", 3.0), ["h:1", "PullMessage", "3 s"]),
+        (NoRoute("orders", "h:9876"), ["'orders'", "h:9876", "autoCreateTopicEnable"]),
+        (StoreLocked("/data"), ["/data", "storePathRootDir"]),
+        (CorruptRecord("000", 12, "a body of 3 bytes"), ["000", "offset 12", "a body of 3 bytes"]),
+        (RemoteError(17, "no topic"), ["code 17", "no topic"]),
+        (RemoteError(1), ["no remark"]),
+    ],
+)
+def test_an_error_says_what_happened(error: SparrowError, words: list[str]) -> None:
+    assert all(word in str(error) for word in words), str(error)
+
+
+def test_what_may_succeed_elsewhere_is_told_by_its_code() -> None:
+    assert RemoteError(14).retriable and RemoteError(2).retriable
+    assert not RemoteError(13).retriable and not RemoteError(26).retriable

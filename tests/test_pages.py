@@ -1,0 +1,45 @@
+"""The pages in docs/ that people write: what they name is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "sparrowmq"
+PAGES = ["walk.md", "disk.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page):
+    text = (ROOT / "docs" / page).read_text()
+    named = set(re.findall(r"\b((?:[a-z_]+/)*[a-z_]+\.py)\b", text))
+    assert len(named) > 5
+    files = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    names = files | {name.rpartition("/")[2] for name in files}
+    assert sorted(named - names) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_somewhere(page):
+    text = (ROOT / "docs" / page).read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (ROOT / "docs" / target).exists(), target
+
+
+def test_every_function_that_the_walk_names_exists():
+    text = (ROOT / "docs" / "walk.md").read_text()
+    source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    for name in [
+        "data_received",
+        "receive",
+        "append",
+        "kick",
+        "drain",
+        "_flush",
+        "_settle",
+        "dispatch",
+        "advance",
+    ]:
+        assert name in text
+        assert f"def {name}(" in source, name

@@ -1,0 +1,122 @@
+import json
+import os
+
+import msgspec
+import pytest
+
+from sparrowmq import snapshot
+from sparrowmq.errors import BadStore
+
+
+class Counters(msgspec.Struct):
+    total: int
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "config" / "topics.json"
+
+
+def test_what_was_saved_is_loaded(path):
+    snapshot.save(path, {"counter": 1})
+    assert snapshot.load(path) == {"counter": 1}
+
+
+def test_nothing_saved_is_none_not_an_error(path):
+    assert snapshot.load(path) is None
+
+
+def test_a_type_is_decoded_into(path):
+    snapshot.save(path, Counters(3))
+    assert snapshot.load(path, Counters) == Counters(3)
+
+
+def test_the_content_before_is_kept_beside(path):
+    snapshot.save(path, {"counter": 1})
+    snapshot.save(path, {"counter": 2})
+    assert json.loads(path.with_name("topics.json.bak").read_bytes()) == {"counter": 1}
+    assert sorted(os.listdir(path.parent)) == ["topics.json", "topics.json.bak"]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\0" * 4096, b'{"counter":', b"not json", b'["a list"]'])
+def test_a_damaged_file_falls_back_to_the_one_before(path, damaged):
+    snapshot.save(path, {"counter": 1})
+    snapshot.save(path, {"counter": 2})
+    path.write_bytes(damaged)
+    assert snapshot.load(path) == {"counter": 1}
+
+
+def test_a_missing_file_falls_back_to_the_one_before(path):
+    snapshot.save(path, {"counter": 1})
+    snapshot.save(path, {"counter": 2})
+    path.unlink()
+    assert snapshot.load(path) == {"counter": 1}
+
+
+def test_damage_everywhere_is_told_with_the_way_out(path):
+    snapshot.save(path, {"counter": 1})
+    path.write_bytes(b"{")
+    with pytest.raises(BadStore, match=r"topics\.json cannot be read.*restore it from a backup, or delete"):
+        snapshot.load(path)
+
+
+def test_an_empty_file_alone_counts_as_never_saved(path):
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    assert snapshot.load(path) is None
+
+
+def test_a_folder_in_the_files_place_is_told(path):
+    path.mkdir(parents=True)
+    with pytest.raises(BadStore, match="cannot be read"):
+        snapshot.load(path)
+
+
+def test_other_dialects_come_through_decode(path):
+    path.parent.mkdir()
+    path.write_bytes(b"{0:5}")
+
+    def decode(content, kind):
+        return kind(json.loads(content.replace(b"{0:", b'{"0":')))
+
+    assert snapshot.load(path, decode=decode) == {"0": 5}
+
+
+def test_other_dialects_are_written_through_encode(path):
+    snapshot.save(path, {0: 5}, encode=lambda value: b"{0:%d}" % value[0])
+    assert path.read_bytes() == b"{0:5}"
+
+
+class Stopped(Exception):
+    """The power goes."""
+
+
+@pytest.mark.parametrize(("survived", "content"), [(0, 2), (1, 2), (2, 3), (3, 3)])
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_content(path, monkeypatch, survived, content):
+    snapshot.save(path, {"counter": 1})
+    snapshot.save(path, {"counter": 2})
+    steps = 0
+
+    def stop_after(function):
+        def step(*args):
+            nonlocal steps
+            steps += 1
+            if steps > survived:
+                raise Stopped
+            return function(*args)
+
+        return step
+
+    monkeypatch.setattr(os, "fsync", stop_after(os.fsync))
+    monkeypatch.setattr(os, "replace", stop_after(os.replace))
+    with pytest.raises(Stopped):
+        snapshot.save(path, {"counter": 3})
+    monkeypatch.undo()
+    assert snapshot.load(path) == {"counter": content}
+
+
+def test_a_value_that_cannot_be_encoded_changes_nothing(path):
+    snapshot.save(path, {"counter": 1})
+    with pytest.raises(TypeError):
+        snapshot.save(path, {"counter": object()})
+    assert snapshot.load(path) == {"counter": 1} and not path.with_name("topics.json.tmp").exists()
