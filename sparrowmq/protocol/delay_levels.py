@@ -1,0 +1,71 @@
+"""Delay levels: "1s 5s 10s ... 2h", where level 1 is the first.
+
+A delayed message waits in queue `level - 1` of the topic SCHEDULE_TOPIC_XXXX until its time. A level beyond the last
+one is the last one. Source: ScheduleMessageService, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+
+JAVA_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WORD = re.compile(r"(\d{1,9})([smhd])")
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLevels:
+    """The delays by level; `delays_ms[0]` is that of level 1."""
+
+    delays_ms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str = JAVA_LEVELS) -> DelayLevels:
+        """From the setting `messageDelayLevel`.
+
+        Raises:
+            ConfigError: a word is not a number and a unit, or there is none.
+        """
+        matches = [(word, _WORD.fullmatch(word)) for word in text.split()]
+        bad = next((word for word, match in matches if match is None), None)
+        if bad is not None or not matches:
+            raise ConfigError(
+                f"messageDelayLevel: {bad or text!r} is not a delay; write as in '1s 30s 5m 2h 1d'"
+            )
+        return cls(tuple(int(match[1]) * _UNIT_MS[match[2]] for _, match in matches if match))
+
+    @property
+    def max(self) -> int:
+        return len(self.delays_ms)
+
+    def clamp(self, level: int) -> int:
+        """The level that is meant: the last one for all beyond it."""
+        return min(level, self.max)
+
+    def delay_ms(self, level: int) -> int:
+        """How long a message of the level waits; 0 and below do not wait."""
+        return self.delays_ms[self.clamp(level) - 1] if level > 0 else 0
+
+    def deliver_timestamp_ms(self, level: int, from_timestamp_ms: int) -> int:
+        return from_timestamp_ms + self.delay_ms(level)
+
+    def __str__(self) -> str:
+        return " ".join(map(_word, self.delays_ms))
+
+
+def queue_of(level: int) -> int:
+    """The queue of SCHEDULE_TOPIC_XXXX in which messages of the level wait."""
+    return level - 1
+
+
+def level_of(queue_id: int) -> int:
+    return queue_id + 1
+
+
+def _word(delay_ms: int) -> str:
+    unit = next((unit for unit in "dhm" if delay_ms and delay_ms % _UNIT_MS[unit] == 0), "s")
+    return f"{delay_ms // _UNIT_MS[unit]}{unit}"

@@ -1,0 +1,138 @@
+"""Length-prefixed frames: bytes in pieces become whole frames, within limits.
+
+    0        4        5            8                8+h
+    +--------+--------+------------+----------------+------------------+
+    | total  | serial | header len |     header     |       body       |
+    | int32  |  int8  |   int24    |    h bytes     | total - 4 - h    |
+    +--------+--------+------------+----------------+------------------+
+
+`total` does not count itself. The serialiser is 0 for a JSON header and 1 for the ROCKETMQ binary header.
+Source: NettyDecoder and RemotingCommand, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sparrowmq.errors import RemoteProtocolError
+
+
+class Serializer(IntEnum):
+    """How the header of a frame is written."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+Frame = tuple[int, bytes, bytes]  # serialiser, header, body
+
+_PREFIX = struct.Struct(">II")
+_HEADER_LENGTH_BITS = 24
+_HEADER_LENGTH_MASK = (1 << _HEADER_LENGTH_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLimits:
+    """What a peer may send at most; a larger frame ends the connection.
+
+    Attributes:
+        frame_bytes: a whole frame after its length (Java: com.rocketmq.remoting.frameMaxLength, 16 MiB).
+        header_bytes: the header alone. Java has no limit; 256 KiB hold the longest legal properties (32,767
+        bytes, each of them escaped as \\u0001).
+    """
+
+    frame_bytes: int = 16 * 1024 * 1024
+    header_bytes: int = 256 * 1024
+
+
+def join(serializer: int, header: bytes, body_bytes: int) -> bytes:
+    """The start of a frame up to its body, of which only the size is needed."""
+    return (
+        _PREFIX.pack(4 + len(header) + body_bytes, serializer << _HEADER_LENGTH_BITS | len(header)) + header
+    )
+
+
+class FrameReader:
+    """Cuts a byte stream into frames, whatever pieces it arrives in.
+
+    The pieces of an unfinished frame are kept in a list and joined once, when the last one is there.
+    """
+
+    __slots__ = ("_limits", "_missing_bytes", "_parts")
+
+    def __init__(self, limits: FrameLimits | None = None) -> None:
+        self._limits = limits or FrameLimits()
+        self._parts: list[bytes] = []
+        self._missing_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of an unfinished frame are held."""
+        return sum(map(len, self._parts))
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The frames that `chunk` completes, in order.
+
+        Raises:
+            RemoteProtocolError: a length is negative, contradictory or over the limits. The stream cannot go on.
+        """
+        if self._parts:
+            self._parts.append(chunk)
+            self._missing_bytes -= len(chunk)
+            if self._missing_bytes > 0:
+                return []
+            chunk = b"".join(self._parts)
+            self._parts.clear()
+        return self._cut(chunk)
+
+    def _cut(self, chunk: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        position, size = 0, len(chunk)
+        while size - position >= 8:
+            total, tagged = _PREFIX.unpack_from(chunk, position)
+            header_bytes = tagged & _HEADER_LENGTH_MASK
+            if (
+                total > self._limits.frame_bytes
+                or header_bytes > total - 4
+                or header_bytes > self._limits.header_bytes
+            ):
+                raise self._refusal(total, header_bytes)
+            end = position + 4 + total
+            if end > size:
+                break
+            body_start = position + 8 + header_bytes
+            frames.append(
+                (tagged >> _HEADER_LENGTH_BITS, chunk[position + 8 : body_start], chunk[body_start:end])
+            )
+            position = end
+        if position < size:
+            self._keep(chunk[position:])
+        return frames
+
+    def _keep(self, rest: bytes) -> None:
+        self._parts.append(rest)
+        if len(rest) < 4:
+            self._missing_bytes = 4 - len(rest)
+            return
+        total = int.from_bytes(rest[:4], "big")
+        if total > self._limits.frame_bytes or total < 4:
+            raise self._refusal(total, 0)
+        # Short of its first eight bytes, ask for those: the header length is checked before the rest is awaited.
+        self._missing_bytes = (4 + total if len(rest) >= 8 else 8) - len(rest)
+
+    def _refusal(self, total: int, header_bytes: int) -> RemoteProtocolError:
+        if total > 0x7FFFFFFF:
+            return RemoteProtocolError(f"negative frame length {total - (1 << 32)}")
+        if total > self._limits.frame_bytes:
+            return RemoteProtocolError(
+                f"frame of {total} bytes; at most {self._limits.frame_bytes} are allowed"
+            )
+        if total < 4:
+            return RemoteProtocolError(f"frame length {total} leaves no room for the header length")
+        if header_bytes > total - 4:
+            return RemoteProtocolError(f"header of {header_bytes} bytes in a frame of {total}")
+        return RemoteProtocolError(
+            f"header of {header_bytes} bytes; at most {self._limits.header_bytes} are allowed"
+        )

@@ -1,0 +1,52 @@
+"""Hosts as the wire writes them: the raw address (4 or 16 bytes) and the port as int32.
+
+    IPv4   | address 4 | port 4 |      8 bytes    "10.0.0.1:10911"
+    IPv6   | address 16 | port 4 |    20 bytes    "[::1]:10911"
+
+Records, offset ids and the born and store hosts of messages all use this form.
+Source: MessageExt.socketAddress2ByteBuffer, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+
+from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+
+IPV4_SIZE = 8
+IPV6_SIZE = 20
+
+
+@lru_cache(maxsize=4096)
+def pack(address: str) -> bytes:
+    """`"ip:port"` or `"[ip]:port"` as bytes. Names are not looked up.
+
+    Raises:
+        LocalProtocolError: the text is not an IP address with a port.
+    """
+    host, separator, port = address.rpartition(":")
+    try:
+        number = int(port)
+        if not separator or not 0 <= number <= 65535:
+            raise ValueError(port)
+        return ipaddress.ip_address(host.strip("[]")).packed + number.to_bytes(4, "big")
+    except ValueError:
+        raise LocalProtocolError(
+            f"{address!r} is not a host address: write ip:port, as 10.0.0.1:10911 or [::1]:10911"
+        ) from None
+
+
+@lru_cache(maxsize=4096)
+def unpack(host: bytes) -> str:
+    """The text form of `pack`'s bytes.
+
+    Raises:
+        RemoteProtocolError: there are not 8 or 20 bytes.
+    """
+    port = int.from_bytes(host[-4:], "big")
+    if len(host) == IPV4_SIZE:
+        return f"{host[0]}.{host[1]}.{host[2]}.{host[3]}:{port}"
+    if len(host) == IPV6_SIZE:
+        return f"[{ipaddress.IPv6Address(host[:16])}]:{port}"
+    raise RemoteProtocolError(f"a host takes 8 bytes (IPv4) or 20 (IPv6), not {len(host)}")

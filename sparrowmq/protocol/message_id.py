@@ -1,0 +1,96 @@
+"""The two ids of a message.
+
+Unique id: made by the producer, kept for life (property UNIQ_KEY), also the transaction id. Hex of
+
+    | ip 4 or 16 | pid 2 | salt 4 | ms since the month began 4 | counter 2 |      32 or 56 hex digits
+
+The month is that of the maker's local time, as Java's is, so that `mqadmin queryMsgByUniqueKey` finds the day
+to search. The C++ client puts its bytes in another order: never take a foreign id for more than a hint.
+Source: MessageClientIDSetter, Java 4.9.8.
+
+Offset id: made by the broker, says where the message lies. Hex of
+
+    | store host 8 or 20 | physical offset 8 |                                   32 or 56 hex digits
+
+Observed: 7F00000100002E870000000000000000 is 127.0.0.1:11911 at offset 0.
+Source: MessageDecoder.createMessageId, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+from sparrowmq.protocol import hosts
+
+_IPV4_DIGITS = 32
+_IPV6_DIGITS = 56
+
+
+class UniqueIds:
+    """Makes unique ids; one for each process is enough. Time and randomness come from the caller."""
+
+    def __init__(self, ip: bytes, pid: int, salt: int, counter: int = 0) -> None:
+        """`ip` has 4 or 16 bytes; `salt` tells apart makers in one process (Java: class loaders)."""
+        if len(ip) not in (4, 16):
+            raise LocalProtocolError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
+        self._prefix = f"{ip.hex()}{pid & 0xFFFF:04x}{salt & 0xFFFFFFFF:08x}".upper()
+        self._counter = counter
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def next(self, now_ms: int) -> str:
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_around(now_ms)
+        counter = self._counter
+        self._counter = (counter + 1) & 0xFFFF
+        return f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{counter:04X}"
+
+
+def born_timestamp_ms(unique_id: str, now_ms: int) -> int | None:
+    """About when the id was made, in this month or the last one; None if it is not one of Java's form."""
+    if len(unique_id) not in (_IPV4_DIGITS, _IPV6_DIGITS):
+        return None
+    try:
+        since_month_ms = int(unique_id[-12:-4], 16)
+    except ValueError:
+        return None
+    month_start_ms, _ = _month_around(now_ms)
+    if month_start_ms + since_month_ms > now_ms:
+        month_start_ms, _ = _month_around(month_start_ms - 1)
+    return month_start_ms + since_month_ms
+
+
+class OffsetId(NamedTuple):
+    """What an offset id says: the broker that stored the message, and where."""
+
+    store_host: str
+    physical_offset: int
+
+
+def offset_id(store_host: bytes, physical_offset: int) -> str:
+    """The offset id of the record at `physical_offset`; `store_host` as `hosts.pack` gives it."""
+    return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def parse_offset_id(text: str) -> OffsetId:
+    """Take an offset id apart.
+
+    Raises:
+        RemoteProtocolError: it is not 32 or 56 hex digits.
+    """
+    if len(text) in (_IPV4_DIGITS, _IPV6_DIGITS):
+        try:
+            raw = bytes.fromhex(text)
+            return OffsetId(hosts.unpack(raw[:-8]), int.from_bytes(raw[-8:], "big", signed=True))
+        except ValueError:
+            pass
+    raise RemoteProtocolError(f"{text[:80]!r} is not an offset message id, which has 32 hex digits or 56")
+
+
+def _month_around(now_ms: int) -> tuple[int, int]:
+    now = datetime.fromtimestamp(now_ms / 1000)
+    start = datetime(now.year, now.month, 1)
+    end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return int(start.timestamp()) * 1000, int(end.timestamp()) * 1000

@@ -1,0 +1,170 @@
+"""Names of topics and groups: THE validator, and the names that RocketMQ gives a meaning.
+
+    Orders                    a topic            letters, digits, % | - _ and at most 127 of them
+    billing                   a consumer group   the same, at most 120, so that its retry topic is a topic
+    %RETRY%billing            where a group's failed messages wait for their next try
+    %DLQ%billing              where they end after the last try
+    shop%Orders               topic Orders in namespace shop
+
+Names become folders and keys of stored state, and they come in from everywhere: requests, heartbeats, files, other
+brokers. So each border calls `check_topic` or `check_group`; what passes can neither leave its folder nor break a
+record.
+Source: TopicValidator, MixAll and NamespaceUtil, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from sparrowmq.errors import InvalidName
+
+MAX_TOPIC_LENGTH: Final = 127  # the record's length field is a signed byte
+MAX_GROUP_LENGTH: Final = 120
+RETRY: Final = "%RETRY%"
+DLQ: Final = "%DLQ%"
+
+DEFAULT_TOPIC: Final = "TBW102"  # the template of topics that are created by a send
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+SYSTEM_PREFIX: Final = "rmq_sys_"
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        DEFAULT_TOPIC,
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        SELF_TEST_TOPIC,
+        BENCHMARK_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+# Only the broker itself writes to these.
+CLOSED_TOPICS: Final = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+
+DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        DEFAULT_PRODUCER_GROUP,
+        DEFAULT_CONSUMER_GROUP,
+        INNER_PRODUCER_GROUP,
+        TOOLS_GROUP,
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "SELF_TEST_P_GROUP",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+    }
+)
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_RULE = "use only letters, digits, '%', '|', '_' and '-'"
+
+
+@lru_cache(maxsize=65536)
+def check_topic(name: str) -> str:
+    """The name itself, if a topic may have it. Cached: it is asked for each request.
+
+    Raises:
+        InvalidName: says which rule it breaks.
+    """
+    return _check("topic", name, MAX_TOPIC_LENGTH)
+
+
+@lru_cache(maxsize=65536)
+def check_group(name: str) -> str:
+    """The name itself, if a producer or consumer group may have it. Raises: InvalidName."""
+    return _check("group", name, MAX_GROUP_LENGTH)
+
+
+def check_new_topic(name: str) -> str:
+    """The name itself, if somebody may create a topic of it. Raises: InvalidName."""
+    if is_system_topic(check_topic(name)):
+        raise InvalidName(
+            f"topic {name} belongs to RocketMQ itself (is conflict with system topic); choose another"
+        )
+    return name
+
+
+def check_broker_name(name: str) -> str:
+    """The name itself, if a broker or cluster may have it; Java allows dots there. Raises: InvalidName."""
+    if name in (".", ".."):
+        raise InvalidName(f"{name!r} is not a broker or cluster name; {_RULE}")
+    _check("broker or cluster", name.replace(".", "-"), MAX_TOPIC_LENGTH)
+    return name
+
+
+def retry_topic(group: str) -> str:
+    """Where the failed messages of a group wait."""
+    return RETRY + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where the messages of a group end that failed every time."""
+    return DLQ + group
+
+
+def group_of(topic: str) -> str | None:
+    """The group whose retry or dead-letter topic this is; None for other topics."""
+    for prefix in (RETRY, DLQ):
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_closed_to_clients(topic: str) -> bool:
+    """Whether clients may not send to the topic."""
+    return topic in CLOSED_TOPICS
+
+
+def with_namespace(namespace: str, name: str) -> str:
+    """The full name of a topic or group inside a namespace; system names have none."""
+    prefix = next((prefix for prefix in (RETRY, DLQ) if name.startswith(prefix)), "")
+    plain = name.removeprefix(prefix)
+    if not namespace or is_system_topic(plain) or is_system_group(plain) or plain.startswith(namespace + "%"):
+        return name
+    return f"{prefix}{namespace}%{plain}"
+
+
+def without_namespace(namespace: str, name: str) -> str:
+    """The name as an application in the namespace knows it."""
+    prefix = next((prefix for prefix in (RETRY, DLQ) if name.startswith(prefix)), "")
+    return prefix + name.removeprefix(prefix).removeprefix(namespace + "%") if namespace else name
+
+
+def _check(kind: str, name: str, max_length: int) -> str:
+    if not name or name.isspace():
+        raise InvalidName(f"the {kind} name is blank; give one")
+    if len(name) > max_length:
+        raise InvalidName(
+            f"{kind} name {name[:40]}... has {len(name)} characters, {max_length} are allowed; shorten it"
+        )
+    if not _ALLOWED.fullmatch(name):
+        raise InvalidName(f"{kind} name {name!r} contains illegal characters; {_RULE}")
+    return name

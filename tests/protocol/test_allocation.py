@@ -1,0 +1,74 @@
+"""Allocation: the answers of Java 4.9.8, and the rules that every strategy must keep."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.protocol import allocation
+from sparrowmq.protocol.allocation import Strategy
+from sparrowmq.protocol.message import MessageQueue
+
+MEMBERS = ["10.0.0.1@1", "10.0.0.2@2", "10.0.0.3@3"]
+QUEUES = [MessageQueue("Orders", f"broker-{name}", number) for name in "ab" for number in range(8)]
+ROOMS = [
+    MessageQueue("Orders", name, number) for name in ("room1@a", "room1@b", "room2@c") for number in range(4)
+]
+
+# What AllocateMessageQueueAveragely, ...ByCircle, ...ConsistentHash and ...ByMachineRoom of Java 4.9.8 answered.
+JAVA = [
+    (allocation.averagely, QUEUES, ["a0 a1 a2 a3 a4 a5", "a6 a7 b0 b1 b2", "b3 b4 b5 b6 b7"]),
+    (allocation.by_circle, QUEUES, ["a0 a3 a6 b1 b4 b7", "a1 a4 a7 b2 b5", "a2 a5 b0 b3 b6"]),
+    (allocation.consistent_hash(), QUEUES, ["a0 a1 a6 a7 b4 b5", "a4 a5", "a2 a3 b0 b1 b2 b3 b6 b7"]),
+    (allocation.by_machine_room({"room1"}), ROOMS, ["a0 a1 b2", "a2 a3 b3", "b0 b1"]),
+]
+STRATEGIES = [
+    allocation.averagely,
+    allocation.by_circle,
+    allocation.consistent_hash(),
+    allocation.consistent_hash(3),
+]
+
+
+@pytest.mark.parametrize(("strategy", "queues", "portions"), JAVA)
+@pytest.mark.covers("S-CONS-06")
+def test_each_member_gets_what_java_gives_it(
+    strategy: Strategy, queues: list[MessageQueue], portions: list[str]
+) -> None:
+    for member, portion in zip(MEMBERS, portions, strict=True):
+        given_to_it = strategy(reversed_list(queues), reversed_list(MEMBERS), member)
+        assert " ".join(f"{queue.broker_name[-1]}{queue.queue_id}" for queue in given_to_it) == portion
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(queue_count=st.integers(0, 40), member_count=st.integers(1, 12))
+@pytest.mark.covers("S-CONS-08")
+def test_every_queue_has_exactly_one_member(strategy: Strategy, queue_count: int, member_count: int) -> None:
+    queues = [MessageQueue("T", f"b{number % 3}", number) for number in range(queue_count)]
+    members = [f"10.0.0.{number}@x" for number in range(member_count)]
+    portions = [strategy(queues, members, member) for member in members]
+    assert sorted(queue for portion in portions for queue in portion) == sorted(queues)
+    if strategy in (allocation.averagely, allocation.by_circle):
+        assert max(map(len, portions)) - min(map(len, portions)) <= 1
+
+
+@pytest.mark.parametrize("strategy", [allocation.averagely, allocation.by_circle])
+@pytest.mark.covers("S-CONS-07")
+def test_members_beyond_the_queues_stay_idle(strategy: Strategy) -> None:
+    assert [len(strategy(QUEUES[:2], MEMBERS, member)) for member in MEMBERS] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, allocation.by_machine_room({"room1"})])
+def test_a_member_that_is_not_listed_gets_nothing(strategy: Strategy) -> None:
+    assert strategy(QUEUES, MEMBERS, "10.0.0.9@9") == []
+
+
+def test_a_ring_without_nodes_gives_nothing() -> None:
+    assert allocation.consistent_hash(0)(QUEUES, MEMBERS, MEMBERS[0]) == []
+
+
+def test_configured_queues_are_taken_as_they_are() -> None:
+    assert allocation.by_config(QUEUES[3:5])(QUEUES, MEMBERS, "anybody") == QUEUES[3:5]
+
+
+def reversed_list(items: list) -> list:
+    return items[::-1]

@@ -1,0 +1,113 @@
+"""Subscriptions and the Java string hash."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.errors import InvalidMessage, RemoteProtocolError
+from sparrowmq.protocol import json
+from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash, parse_tags, string_hash
+
+# The values that java.lang.String.hashCode gives.
+JAVA_HASHES = [
+    ("", 0),
+    ("a", 97),
+    ("TagA", 2598919),
+    ("Aa", 2112),
+    ("BB", 2112),
+    ("hello", 99162322),
+    ("polygenelubricants", -2147483648),
+    ("标签", 857175),
+    ("😀", 1772899),
+    ("Orders#order-7", -122581510),
+]
+
+
+def hash_unit_by_unit(text: str) -> int:
+    raw, total = text.encode("utf-16-be", "surrogatepass"), 0
+    for position in range(0, len(raw), 2):
+        total = (31 * total + int.from_bytes(raw[position : position + 2], "big")) & 0xFFFFFFFF
+    return total - (1 << 32) if total >= 1 << 31 else total
+
+
+@pytest.mark.parametrize(("text", "code"), JAVA_HASHES)
+def test_the_hash_is_that_of_java(text: str, code: int) -> None:
+    assert java_hash(text) == code
+
+
+@given(st.text(st.characters(exclude_categories=[])) | st.text("ab", min_size=250, max_size=1100))
+def test_the_hash_runs_over_utf16_units_of_any_length(text: str) -> None:
+    assert string_hash(text) == hash_unit_by_unit(text)
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("A", {"A"}),
+        ("A||B", {"A", "B"}),
+        (" A ||  B || A", {"A", "B"}),
+        ("A|| ", {"A"}),
+        ("A | B", {"A | B"}),
+    ],
+)
+@pytest.mark.covers("S-CONS-15")
+def test_tag_expressions_are_split_at_double_bars(expression: str, tags: set[str]) -> None:
+    assert parse_tags(expression) == tags
+
+
+@pytest.mark.parametrize("expression", ["||", " || ", " "])
+def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
+    with pytest.raises(InvalidMessage, match="no tag"):
+        parse_tags(expression)
+
+
+@pytest.mark.parametrize("expression", [None, "", "*"])
+def test_no_expression_takes_every_message(expression: str | None) -> None:
+    subscription = Subscription.build("T", expression)
+    assert subscription.takes_all and subscription.tag_codes is None
+    assert subscription.wants(None) and subscription.wants("x")
+
+
+def test_a_tag_expression_filters_by_hash_and_by_tag() -> None:
+    subscription = Subscription.build("T", "Aa || C")
+    assert subscription.tag_codes == frozenset({2112, 67})
+    assert [subscription.wants(tag) for tag in ("Aa", "BB", "C", None)] == [True, False, True, False]
+
+
+def test_sql_is_left_to_the_broker() -> None:
+    subscription = Subscription.build("T", "a > 3", SQL92)
+    assert (subscription.expression, subscription.tag_codes, subscription.wants("x")) == ("a > 3", None, True)
+
+
+def test_codes_are_computed_whatever_the_client_sends() -> None:
+    sent = b'{"topic":"T","subString":"TagA","codeSet":[0,0],"tagsSet":["TagA"],"subVersion":"17"}\n'
+    assert json.decode(sent, Subscription) == Subscription.build("T", "TagA", version=17)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"topic":"T"}',
+        b'{"topic":"T","subString":"","expressionType":""}',
+        b'{"topic":"T","subString":null,"expressionType":null,"tagsSet":null,"codeSet":null}',
+    ],
+)
+def test_a_subscription_of_a_heartbeat_may_lack_nearly_everything(sent: bytes) -> None:
+    assert json.decode(sent, Subscription) == Subscription("T")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"{}", b'{"topic":7}', b'{"topic":"T","subVersion":"x"}', b'{"topic":"T","subString":"||"}']
+)
+def test_a_subscription_that_cannot_be_read_is_refused(sent: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        json.decode(sent, Subscription)
+
+
+def test_a_subscription_travels_as_java_writes_it() -> None:
+    subscription = Subscription.build("T", "TagB || TagA", version=5)
+    assert json.dumps(subscription) == (
+        b'{"classFilterMode":false,"codeSet":[2598919,2598920],"expressionType":"TAG","subString":"TagB || TagA",'
+        b'"subVersion":5,"tagsSet":["TagA","TagB"],"topic":"T"}'
+    )
+    assert json.decode(json.dumps(subscription), Subscription) == subscription
