@@ -1,0 +1,227 @@
+"""Verify a whole store: each violation as a sentence, nothing if all is well. It reads, and mends nothing.
+
+    for violation in verify(StoreSettings(path)):
+        print(violation)
+
+The store must not be open: a running broker's queues and index are behind its log by design. What is verified:
+
+- the log's files follow each other, and have one size; each record is sound and says that it lies where it lies; a
+  file ends in a blank; behind the last record all is zero; store timestamps never go back;
+- in each queue offsets are dense; each record has its entry and each entry its record, with size and tags code;
+- each index entry points to a record that has such a key, chains lead back, and each key of each record is found;
+- the checkpoint claims no more than there is.
+
+Every test of the store ends with it (the idea of bbolt's `Tx.Check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol import record as records
+from sparrowmq.protocol.message import Property, SysFlag
+from sparrowmq.protocol.record import Outline
+from sparrowmq.store import checkpoint
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.dispatch import SCHEDULE_TOPIC, tags_code
+from sparrowmq.store.index import Index, IndexFile, key_hash, keys_of
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+
+_OPEN_FILES: Final = 1024
+
+
+def verify(settings: StoreSettings, vfs: Vfs | None = None) -> Iterator[str]:
+    """Each thing that is wrong with the store, as a sentence."""
+    vfs, layout = vfs or Disk(), settings.layout
+    try:
+        log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
+        queues = QueueTable(
+            OpenFiles(vfs, _OPEN_FILES, Unsynced()), layout, settings.consume_queue_file_entries
+        )
+        queues.load(0, writable=False)
+        index = None
+        if settings.index:
+            index = Index(
+                vfs, layout.index, settings.index_slots, settings.index_entries, Unsynced(), writable=False
+            )
+    except BadStore as bad:
+        yield str(bad)
+        return
+    found = checkpoint.load(vfs, layout.checkpoint)
+    if found.positions is not None:
+        log.crc_from = found.positions.crc_from
+    check = _Check(settings, log, queues, index)
+    yield from check.log_and_queues()
+    for queue in queues:
+        yield from check.queue(queue)
+    if index is not None:
+        yield from check.index_files(index)
+    yield from check.checkpoint(found)
+    log.close()
+    queues.files.close()
+
+
+class _Check:
+    def __init__(
+        self, settings: StoreSettings, log: CommitLog, queues: QueueTable, index: Index | None
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        # The queue offset that the next record of a queue should have.
+        self._next: dict[tuple[str, int], int] = {}
+        # What is missing in a queue, unless the topic turns out to have been deleted and made anew.
+        self._missing: dict[tuple[str, int], list[str]] = {}
+        self._last_ms = 0
+
+    def log_and_queues(self) -> Iterator[str]:
+        """Walk the log; each record is looked up in its queue and in the index on the way."""
+        log = self._log
+        offset = log.begin
+        while offset < log.row.end:
+            try:
+                record, following = log.parse(offset)
+                problem = log.problem(record, offset) if record is not None else None
+            except CorruptRecord as bad:
+                record, following, problem = None, offset, bad.expected
+            if problem:
+                used = log.last_used_byte(offset)
+                if used == offset:
+                    break
+                survivor = log.next_sound(offset, used)
+                yield f"the log is damaged from offset {offset} to {survivor or used}: {problem}"
+                if survivor is None:
+                    break
+                following = survivor
+            elif record is not None:
+                yield from self._record(records.outline(record))
+            offset = following
+        log.end = offset
+        for missing in self._missing.values():
+            yield from missing
+
+    def queue(self, queue: ConsumeQueue) -> Iterator[str]:
+        """Compare the entries of a queue with the log, and its end with the records that were found."""
+        name = f"queue {queue.topic}/{queue.queue_id}"
+        expected = self._next.get((queue.topic, queue.queue_id))
+        if expected is not None and queue.end.value != expected:
+            yield f"{name} ends at {queue.end.value}, the log says {expected}"
+        if queue.used_entries() > queue.end.value:
+            yield f"{name} ends at {queue.end.value}, but something stands behind that"
+        for queue_offset in range(queue.find(self._log.begin), queue.end.value):
+            entry = queue.read(queue_offset, 1)
+            if entry[1] != GAP_SIZE:
+                yield from self._entry(name, queue, queue_offset, entry)
+
+    def index_files(self, index: Index) -> Iterator[str]:
+        for file in index.files:
+            used = set()
+            for number in range(1, file.next):
+                key, offset, _, previous = file.entry(number)
+                used.add(key % file.slots)
+                if previous >= number:
+                    yield f"index {file.name}: entry {number} comes after entry {previous}, its predecessor"
+                yield from self._index_entry(file, number, key, offset)
+            if len(used) != file.used_slots:
+                yield f"index {file.name}: {len(used)} slots are used, the header says {file.used_slots}"
+
+    def checkpoint(self, found: checkpoint.Checkpoint) -> Iterator[str]:
+        positions = found.positions
+        if positions is None:
+            return
+        for what in ("scan_from", "dispatched", "flushed"):
+            if getattr(positions, what) > self._log.end:
+                yield f"the checkpoint says {what} {getattr(positions, what)}, the log ends at {self._log.end}"
+
+    def _record(self, found: Outline) -> Iterator[str]:
+        where = f"the record at {found.physical_offset}"
+        if found.store_timestamp_ms < self._last_ms:
+            yield f"{where} was stored at {found.store_timestamp_ms}, the one before it at {self._last_ms}"
+        self._last_ms = found.store_timestamp_ms
+        properties = property_string.parse(found.properties)
+        if self._index is not None:
+            for missing in self._missing_keys(found, properties):
+                yield f"{where} has the key {missing!r}, which the index does not know"
+        if found.sys_flag & SysFlag.PREPARED:
+            return
+        key = found.topic, found.queue_id
+        expected = self._next.get(key, found.queue_offset)
+        queue = self._queues.by_key.get(key)
+        if found.queue_offset < expected:
+            self._missing.pop(key, None)
+        elif found.queue_offset > expected and not (queue and _is_gap(queue, expected)):
+            yield f"{where} is number {found.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
+        self._next[key] = found.queue_offset + 1
+        if queue is not None:  # else the topic was deleted
+            yield from self._entry_of(
+                queue, found, tags_code(found, properties, self._settings.delay_levels_ms)
+            )
+
+    def _entry_of(self, queue: ConsumeQueue, found: Outline, code: int) -> Iterator[str]:
+        entry = queue.entry(found.queue_offset)
+        where = f"entry {found.queue_offset} of queue {queue.topic}/{queue.queue_id}"
+        if entry is None or entry[0] < found.physical_offset:
+            missing = self._missing.setdefault((queue.topic, queue.queue_id), [])
+            missing.append(f"{where} is missing, its record lies at {found.physical_offset}")
+        elif entry[0] == found.physical_offset and entry[1] != found.size:
+            yield f"{where} says {entry[1]} bytes, the record has {found.size}"
+        elif entry[0] == found.physical_offset and entry[2] != code and found.topic != SCHEDULE_TOPIC:
+            yield f"{where} has the tags code {entry[2]}, the record {code}"
+
+    def _entry(
+        self, name: str, queue: ConsumeQueue, queue_offset: int, entry: tuple[int, ...]
+    ) -> Iterator[str]:
+        where = f"{name}: entry {queue_offset} points to offset {entry[0]}"
+        found = self._outline_at(entry[0])
+        if found is None:
+            yield f"{where}, where no record is"
+        elif (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
+            yield f"{where}, where {found.topic}/{found.queue_id} number {found.queue_offset} is"
+
+    def _index_entry(self, file: IndexFile, number: int, wanted: int, offset: int) -> Iterator[str]:
+        if offset < self._log.begin:
+            return
+        found = self._outline_at(offset)
+        if found is None or wanted not in [key_hash(found.topic, key) for key in _possible_keys(found)]:
+            yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
+
+    def _missing_keys(self, found: Outline, properties: dict[str, str]) -> list[str]:
+        index = self._index
+        is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
+        if (
+            index is None
+            or not index.files
+            or is_rollback
+            or found.physical_offset < index.files[0].begin_offset
+        ):
+            return []
+        stored_ms = found.store_timestamp_ms
+        return [
+            key
+            for key in keys_of(properties)
+            if found.physical_offset
+            not in index.find(found.topic, key, 1 << 30, stored_ms - 1000, stored_ms + 1000)
+        ]
+
+    def _outline_at(self, offset: int) -> Outline | None:
+        if not self._log.begin <= offset < self._log.end:
+            return None
+        record = self._log.sound_record(offset)
+        return records.outline(record) if record is not None else None
+
+
+def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Whether the queue says that there is no message any more, as after `corruptPolicy=quarantine`."""
+    return queue.begin <= queue_offset and queue.read(queue_offset, 1)[1:2] == (GAP_SIZE,)
+
+
+def _possible_keys(found: Outline) -> list[str]:
+    """What the index may know a record by: its keys and, in a store of Java 5.4, its tag."""
+    properties = property_string.parse(found.properties)
+    return [*keys_of(properties), f"T#{properties.get(Property.TAGS)}"]

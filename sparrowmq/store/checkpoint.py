@@ -1,0 +1,180 @@
+"""The checkpoint: up to where everything is on disk, so that a start need not look at what lies before.
+
+     0  8  store timestamp of the last record that is on disk                   Java's; 4,096 bytes in all
+     8  8  ... whose queue entries are
+    16  8  ... whose index entries are
+    24 16  two offsets of 5.x: flushed by the master, confirmed
+    64  8  "SPARROW1"                                                           ours; Java neither reads nor writes it
+    72  8  scan from: a record begins there; a start checks the log from it on
+    80  8  flushed: the log is on disk up to there
+    88  8  dispatched: queues and index are on disk for all records before it
+    96  8  the index file that grew, its name as a number; 0 for none
+   104  8  its next entry
+   112  8  CRC from: each record from there on was written by us, and has a property CRC
+   120  4  CRC-32 of bytes 0 to 120
+
+All of it lies in one sector, which a disk writes whole. If the CRC does not fit, Java has run on the store in
+the meantime, or the sector is damaged: ours is void then, and Java's timestamps say where to begin, as in
+Java.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from sparrowmq.store.index import Index
+from sparrowmq.store.layout import NO_CRC, SECTOR
+from sparrowmq.store.vfs import Unsynced, Vfs
+
+FILE_SIZE: Final = 4096
+_JAVA: Final = struct.Struct(">qqqqq")
+_OURS: Final = struct.Struct(">8sqqqqqq")
+_OURS_AT: Final = 64
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = _OURS_AT + _OURS.size
+_MAGIC: Final = b"SPARROW1"
+# How much of the log's end a start checks though it was on disk: less time than one notices.
+VERIFIED_BYTES: Final = 16 << 20
+_JAVA_MARGIN_MS: Final = 3000  # StoreCheckpoint.getMinTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Our part of a checkpoint. Invariant: scan_from <= dispatched <= flushed."""
+
+    scan_from: int
+    flushed: int
+    dispatched: int
+    index_file: int = 0
+    index_next: int = 0
+    crc_from: int = NO_CRC
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint file says."""
+
+    log_ms: int = 0
+    queues_ms: int = 0
+    index_ms: int = 0
+    flushed_by_master: int = 0
+    confirmed: int = 0
+    positions: Positions | None = None
+
+    @property
+    def safe_ms(self) -> int:
+        """Java's rule: log and queues are on disk for what was stored before this time."""
+        return max(0, min(self.log_ms, self.queues_ms) - _JAVA_MARGIN_MS)
+
+
+def pack(checkpoint: Checkpoint) -> bytes:
+    """The checkpoint's sector."""
+    positions = checkpoint.positions
+    assert positions is not None
+    covered = _JAVA.pack(
+        checkpoint.log_ms,
+        checkpoint.queues_ms,
+        checkpoint.index_ms,
+        checkpoint.flushed_by_master,
+        checkpoint.confirmed,
+    ).ljust(_OURS_AT, b"\0") + _OURS.pack(
+        _MAGIC,
+        positions.scan_from,
+        positions.flushed,
+        positions.dispatched,
+        positions.index_file,
+        positions.index_next,
+        positions.crc_from,
+    )
+    return (covered + _CRC.pack(crc32(covered))).ljust(SECTOR, b"\0")
+
+
+def unpack(sector: bytes) -> Checkpoint:
+    """The checkpoint in a sector, whoever wrote it."""
+    sector = sector.ljust(SECTOR, b"\0")
+    magic, *numbers = _OURS.unpack_from(sector, _OURS_AT)
+    is_ours = magic == _MAGIC and _CRC.unpack_from(sector, _CRC_AT)[0] == crc32(sector[:_CRC_AT])
+    log_ms, queues_ms, index_ms, by_master, confirmed = _JAVA.unpack_from(sector)
+    positions = Positions(*numbers) if is_ours else None
+    return Checkpoint(log_ms, queues_ms, index_ms, by_master, confirmed, positions)
+
+
+def load(vfs: Vfs, path: str) -> Checkpoint:
+    """The checkpoint of a store; an empty one if there is none."""
+    if not vfs.exists(path):
+        return Checkpoint()
+    file = vfs.open(path, writable=False)
+    try:
+        return unpack(vfs.read(file, 0, SECTOR))
+    finally:
+        vfs.close(file)
+
+
+def save(vfs: Vfs, path: str, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, and return once it is on disk; the name of a new file is the caller's to sync."""
+    if vfs.exists(path):
+        file = vfs.open(path, writable=True)
+    else:
+        file = vfs.create(path, FILE_SIZE, allocate=True)
+    try:
+        if file.size < FILE_SIZE:
+            vfs.truncate(file, FILE_SIZE)
+        vfs.write(file, 0, pack(checkpoint))
+        vfs.sync(file)
+    finally:
+        vfs.close(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one checkpoint has to write, taken together on the loop, so that a thread can do it."""
+
+    checkpoint: Checkpoint
+    unsynced: Unsynced
+
+
+class Checkpointer:
+    """Makes the checkpoints of an open store."""
+
+    def __init__(self, vfs: Vfs, path: str, unsynced: Unsynced, index: Index | None) -> None:
+        self._vfs = vfs
+        self._path = path
+        self._unsynced = unsynced
+        self._index = index
+        # Offsets at which records begin, rising; a start checks the log from the first of them on.
+        self._marks: deque[int] = deque()
+        self.crc_from = NO_CRC
+        self.written = (
+            0  # what the checkpoint on disk says: log, queues and index are there up to this offset
+        )
+
+    def start(self, mark: int) -> None:
+        """Begin with an offset at which a record, a blank or the log's end lies."""
+        self._marks = deque([mark])
+
+    def begin(self, end: int, now_ms: int) -> Job:
+        """Take over what must be synced before a checkpoint can say `end`; the log itself is on disk up to there."""
+        marks = self._marks
+        if end > marks[-1]:
+            marks.append(end)
+        while len(marks) > 1 and marks[1] <= end - VERIFIED_BYTES:
+            marks.popleft()
+        last = self._index.files[-1] if self._index is not None and self._index.files else None
+        name, next_entry = (int(last.name), last.next) if last else (0, 0)
+        positions = Positions(marks[0], end, end, name, next_entry, self.crc_from)
+        checkpoint = Checkpoint(now_ms, now_ms, now_ms, positions=positions)
+        return Job(checkpoint, self._unsynced.take())
+
+    def write(self, job: Job) -> None:
+        """Sync what the checkpoint speaks of, then write it. Raises: OSError, after which nothing is known."""
+        for path in sorted(job.unsynced.files):
+            self._vfs.sync_path(path)
+        for path in sorted(job.unsynced.folders):
+            self._vfs.sync_folder(path)
+        save(self._vfs, self._path, job.checkpoint)
+        assert job.checkpoint.positions is not None
+        self.written = job.checkpoint.positions.dispatched

@@ -1,0 +1,241 @@
+"""The commit log: all messages of all topics, one behind the other, in a row of mapped files.
+
+`append` is the hot path of a broker: one slice assignment. The caller makes the record, because a record says
+where it lies; it asks `limit` whether the record ends in this file, and `make_room` otherwise. A log that
+must not grow (its disk is full, a sync failed, it was closed) has a limit of -1, so that the hot path needs
+no check of its own for that.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from typing import Final
+
+from sparrowmq.errors import CorruptRecord, MessageTooLarge
+from sparrowmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, Buffer, check
+from sparrowmq.store.file_queue import FileQueue
+from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
+from sparrowmq.store.mapped_file import MappedFile
+from sparrowmq.store.vfs import Vfs, Writable
+
+_PREFIX: Final = struct.Struct(">ii")
+_CHUNK: Final = 1 << 20
+# Four bytes of size, then the magic number of V1 or V2; matches may overlap.
+_MAGICS: Final = re.compile(rb"(?=....\xda\xa3\x20[\xa7\xab])", re.DOTALL)
+
+
+class CommitLog:
+    """The log's files, and its end.
+
+    Attributes:
+        end: the offset at which the next record begins.
+        crc_from: each record from this offset on must have a property CRC.
+        limit: the highest offset at which a record may end without a new file; -1 if nothing may be appended.
+    """
+
+    def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
+        self.row = FileQueue(vfs, folder, file_size, writable)
+        self.end = self.row.begin
+        self.limit = -1
+        self.crc_from = NO_CRC
+        self._refusal: Exception | None = None
+        self._prepared: Future[MappedFile] | None = None
+        self._file: MappedFile | None = None
+        self._file_begin = 0
+        self._data: Writable  # of self._file; there once limit says that something fits
+
+    @property
+    def begin(self) -> int:
+        """The offset of the oldest byte that is kept."""
+        return self.row.begin
+
+    @property
+    def file_size(self) -> int:
+        return self.row.file_size
+
+    def append(self, record: bytes) -> None:
+        """Put a record at the end; it must not reach over `limit`."""
+        position = self.end - self._file_begin
+        # First the bytes: the flush thread may look at `end` at any moment.
+        self._data[position : position + len(record)] = record
+        self.end += len(record)
+
+    def make_room(self, size: int) -> None:
+        """Make sure that `size` bytes can be appended, in a new file if need be.
+
+        Raises:
+            MessageTooLarge: no file can hold that many.
+            DiskFull: there is no room for a new file; nothing has changed.
+            whatever was given to `refuse`.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if size > self.file_size - BLANK_SIZE:
+            raise MessageTooLarge(
+                f"{size} bytes do not fit into a log file of {self.file_size}; raise mappedFileSizeCommitLog"
+            )
+        if self._file is not None:
+            self._use(self._file)  # a hold is over
+        if self.end + size > self.limit:
+            self._roll()
+
+    def hold(self) -> None:
+        """Let the next append ask for room, whatever its size."""
+        self.limit = -1
+
+    def append_raw(self, content: Buffer) -> None:
+        """Append bytes of another broker's log, whatever they hold: records, blanks, parts of them."""
+        rest = memoryview(content)
+        while rest:
+            if self._file is None or self.end == self._file.end:
+                if self._refusal is not None:
+                    raise self._refusal
+                self._open_at(self.end)
+            assert self._file is not None
+            part = rest[: self._file.end - self.end]
+            self._file.write(self.end - self._file_begin, bytes(part))
+            self.end += len(part)
+            rest = rest[len(part) :]
+
+    def start_at(self, end: int) -> None:
+        """Let the next record begin at `end`; recovery found that all before it is good."""
+        self.end = end
+        self._file = None
+        self._refusal = None
+        file = self.row.find(end)
+        if file is not None:
+            self._use(file)
+        else:
+            self.limit = end
+
+    def refuse(self, error: Exception) -> None:
+        """Let no append succeed from now on: each raises `error`."""
+        self._refusal = error
+        self.limit = -1
+
+    @property
+    def refusal(self) -> Exception | None:
+        """Why nothing can be appended."""
+        return self._refusal
+
+    def prepare(self, executor: Executor) -> None:
+        """Have the next file made in another thread, before it is needed."""
+        if (
+            self._prepared is None
+            and self._refusal is None
+            and self.row.end - self.end <= self.file_size // 2
+        ):
+            begin = max(self.row.end, self.end)
+            self._prepared = executor.submit(self.row.create_next, begin)
+
+    def parse(self, offset: int) -> tuple[memoryview | None, int]:
+        """The record at `offset` (None: a blank) and where the next one begins. Its content is not checked.
+
+        Raises:
+            CorruptRecord: neither a record nor a blank begins there.
+        """
+        file = self.row.find(offset)
+        if file is None:
+            raise CorruptRecord(self.row.folder, offset, "a file of the log; none has this offset")
+        position = offset - file.begin
+        left = file.end - offset
+        size, magic = _PREFIX.unpack_from(file.view, position) if left >= BLANK_SIZE else (0, 0)
+        if magic in (MAGIC_V1, MAGIC_V2):
+            if MIN_SIZE_BYTES <= size <= left - BLANK_SIZE:
+                return file.view[position : position + size], offset + size
+            raise CorruptRecord(
+                file.path, offset, f"a size from {MIN_SIZE_BYTES} to {left - BLANK_SIZE}, found {size}"
+            )
+        if magic == MAGIC_BLANK and size == left:
+            return None, file.end
+        raise CorruptRecord(
+            file.path, offset, f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}"
+        )
+
+    def walk(self, begin: int, end: int) -> Iterator[memoryview]:
+        """Each record of `[begin, end)`, uncopied; a record or a blank begins at `begin`. Raises: CorruptRecord."""
+        while begin < end:
+            record, begin = self.parse(begin)
+            if record is not None:
+                yield record
+
+    def sound_record(self, offset: int) -> memoryview | None:
+        """The record at `offset`, if one lies there and is sound."""
+        try:
+            record, _ = self.parse(offset)
+        except CorruptRecord:
+            return None
+        return record if record is not None and self.problem(record, offset) is None else None
+
+    def problem(self, record: memoryview, offset: int) -> str | None:
+        """What is wrong with the record at `offset`."""
+        return check(record, offset, offset >= self.crc_from)
+
+    def next_sound(self, after: int, before: int) -> int | None:
+        """The next offset between the two at which a sound record lies that says that it lies there."""
+        for file in self.row.between(after + 1, before):
+            for position in _magic_positions(file, max(after + 1 - file.begin, 0)):
+                if self.sound_record(file.begin + position) is not None:
+                    return file.begin + position
+        return None
+
+    def last_used_byte(self, offset: int) -> int:
+        """Behind the last byte of the log that is not zero, and not before `offset`."""
+        for file in reversed(self.row.between(offset, self.row.end)):
+            low = max(offset - file.begin, 0)
+            for begin in range(low + (file.size - low - 1) // _CHUNK * _CHUNK, low - 1, -_CHUNK):
+                chunk = bytes(file.view[begin : min(begin + _CHUNK, file.size)])
+                used = chunk.rstrip(b"\0")
+                if used:
+                    return file.begin + begin + len(used)
+        return offset
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        """`size` bytes at `offset`, uncopied; None if they are not all there in one file."""
+        file = self.row.find(offset)
+        if file is None or offset + size > self.end or offset + size > file.end:
+            return None
+        position = offset - file.begin
+        return file.view[position : position + size]
+
+    def close(self) -> None:
+        if self._prepared is not None and self._prepared.exception() is None:
+            self.row.add(self._prepared.result())
+        self._prepared = None
+        self.row.close()
+
+    def _roll(self) -> None:
+        """Go to the next file: first make it, then close this one with a blank, so that a full disk changes nothing."""
+        begin = self._file.end if self._file is not None else self.end
+        old, end = self._file, self.end
+        self._open_at(begin)
+        if old is not None and end < old.end:
+            old.write(end - old.begin, BLANK.pack(old.end - end, MAGIC_BLANK))
+        self.end = begin
+
+    def _open_at(self, begin: int) -> None:
+        file = self.row.find(begin)
+        if file is None:
+            prepared, self._prepared = self._prepared, None
+            # The result may have to be waited for: as long as making the file here would take.
+            file = prepared.result() if prepared is not None else self.row.create_next(begin)
+            self.row.add(file)
+        self._use(file)
+
+    def _use(self, file: MappedFile) -> None:
+        self._file = file
+        self._file_begin = file.begin
+        self._data = file.data
+        self.limit = file.end - BLANK_SIZE
+
+
+def _magic_positions(file: MappedFile, position: int) -> Iterator[int]:
+    """Where in a file, from `position` on, a record might begin: four bytes before each magic number."""
+    for begin in range(position, file.size, _CHUNK):
+        chunk = bytes(file.view[begin : begin + _CHUNK + 7])
+        yield from sorted(
+            begin + match.start() for match in _MAGICS.finditer(chunk) if match.start() < _CHUNK
+        )

@@ -1,0 +1,170 @@
+"""Dispatch follows the commit log: it tells consume queues and index what was appended, in batches.
+
+A message that is appended leaves three numbers in its queue's `fresh` list; once a burst of messages is over,
+`drain` writes the entries of each queue at once and raises the queue's end, which wakes whoever waits there.
+Index keys are collected longer, because hashing them pays in hundreds: `index_keys` is called by a timer, by
+a query and by a checkpoint.
+
+Records that did not come through `MessageStore.append` (found at recovery, or copied from a master) are taken
+from the log by `replay`. It knows them only by their bytes, and finds out what is already in a queue:
+
+    its place is not behind the queue's last entry     known: nothing to do
+    its queue offset is the queue's next               add it
+    ... is lower                                       the topic was deleted and made anew: the queue starts again there
+    ... is higher, and the queue is empty              older ones are no longer in the log: the queue starts there
+    ... is higher                                      entries are missing: `Hole`, and the queue is replayed from
+                                                       the log's beginning; gaps stand for what is lost there too
+"""
+
+from __future__ import annotations
+
+import importlib
+from concurrent.futures import Executor, Future
+from types import ModuleType
+from typing import Final
+
+from sparrowmq.errors import DiskFull, SparrowError
+from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol.message import Property, SysFlag
+from sparrowmq.protocol.record import Outline, outline
+from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.index import VECTOR_MIN, Index, Keys
+from sparrowmq.watermark import Watermark
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+
+class Hole(SparrowError):
+    """A queue misses entries that lie before the record that is replayed."""
+
+    def __init__(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        super().__init__(queue, queue_offset)
+        self.queue = queue
+        self.queue_offset = queue_offset
+
+    def __str__(self) -> str:
+        queue = self.queue
+        name = f"{queue.topic}/{queue.queue_id}"
+        return f"queue {name} ends at {queue.next_offset}, entries up to {self.queue_offset} are missing"
+
+
+class Dispatch:
+    """What was appended and is not yet in queues and index.
+
+    Attributes:
+        position: the offset up to which the queues know the log.
+        dirty: the queues that have fresh entries.
+        keys: what the index does not know yet.
+    """
+
+    def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
+        self.position = Watermark()
+        self.dirty: list[ConsumeQueue] = []
+        self.keys: list[Keys] = []
+        self._queues = queues
+        self._index = index
+        self._delay_levels_ms = delay_levels_ms
+        self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
+
+    def drain(self, end: int) -> None:
+        """Write what is fresh and raise the ends of the queues; afterwards they know the log up to `end`.
+
+        Raises:
+            DiskFull, OSError: an entry could not be written; it stays fresh, and the next call tries again.
+        """
+        dirty, self.dirty = self.dirty, []
+        while dirty:
+            try:
+                dirty[-1].write_fresh()
+            except (DiskFull, OSError):
+                self.dirty = dirty + self.dirty
+                raise
+            dirty.pop()
+        self.position.advance(end)
+
+    def can_index(self, executor: Executor) -> bool:
+        """Whether the collected keys can be hashed now.
+
+        Many are hashed by numpy, which takes 0.1 s and 15 MB to load: when it is needed, and in a thread.
+        """
+        if self._numpy is None and len(self.keys) >= VECTOR_MIN:
+            self._numpy = executor.submit(importlib.import_module, "numpy")
+        return self._numpy is None or self._numpy.done()
+
+    def index_keys(self) -> None:
+        """Put the collected keys into the index. Raises: DiskFull."""
+        if self._index is not None and self.keys:
+            self._index.put(self.keys)
+        self.keys = []
+
+    def replay(
+        self,
+        record: memoryview,
+        last_offsets: dict[ConsumeQueue, int],
+        known: int,
+        indexed: int,
+        healing: bool = False,
+    ) -> None:
+        """Dispatch a sound record of the log.
+
+        Args:
+            last_offsets: where the queues' last messages are.
+            known: queues that miss records before this offset were deleted, and stay so.
+            indexed: the index knows the records up to this offset.
+            healing: entries that are missing are lost.
+
+        Raises:
+            Hole: entries before this one are missing, and it is not `healing` that is done.
+        """
+        found = outline(record)
+        properties = property_string.parse(found.properties)
+        if found.physical_offset > indexed:
+            self._collect_keys(found, properties)
+        if found.sys_flag & SysFlag.PREPARED:  # prepared or rolled back: Java gives it no place in a queue
+            return
+        key = found.topic, found.queue_id
+        queue = self._queues.by_key.get(key) if found.physical_offset < known else self._queues.obtain(*key)
+        if queue is None or (found.physical_offset < known and queue.is_empty and not queue.fresh):
+            return
+        last = last_offsets.get(queue)
+        if last is None:
+            last = last_offsets[queue] = queue.last_entry()[0]
+        if found.physical_offset > last:
+            self._make_ready(queue, found.queue_offset, healing)
+            if not queue.fresh:
+                self.dirty.append(queue)
+            code = tags_code(found, properties, self._delay_levels_ms)
+            queue.fresh += (found.physical_offset, found.size, code)
+            queue.next_offset += 1
+            last_offsets[queue] = found.physical_offset
+
+    def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:
+        """Let `queue_offset` be the queue's next."""
+        if queue_offset == queue.next_offset:
+            return
+        if queue.fresh:
+            queue.write_fresh()
+            self.dirty.remove(queue)
+        if queue_offset < queue.next_offset or queue.is_empty:
+            queue.restart(queue_offset)
+        elif healing:
+            queue.write_gap(queue_offset)
+        else:
+            raise Hole(queue, queue_offset)
+
+    def _collect_keys(self, found: Outline, properties: dict[str, str]) -> None:
+        keys = tuple(properties.get(Property.KEYS, "").split())
+        unique_key = properties.get(Property.UNIQ_KEY)
+        is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
+        if self._index is not None and (keys or unique_key) and not is_rollback:
+            self.keys.append((found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key))
+
+
+def tags_code(found: Outline, properties: dict[str, str], delay_levels_ms: tuple[int, ...]) -> int:
+    """What a record's queue entry has as tags code."""
+    level = properties.get(Property.DELAY, "")
+    if found.topic == SCHEDULE_TOPIC and level.isascii() and level.isdigit() and int(level) > 0:
+        return found.store_timestamp_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+    tags = properties.get(Property.TAGS)
+    return java_hash(tags) if tags else 0

@@ -1,0 +1,356 @@
+"""The hash index: find messages by topic and key. Derived from the log, so it can always be made again.
+
+    | header 40 | slots: 5,000,000 x 4 | entries: 20,000,000 x 20 |
+
+    header   begin timestamp 8 | end timestamp 8 | begin offset 8 | end offset 8 | used slots 4 | next entry 4
+    slot     number of its newest entry, 0 for none
+    entry    hash 4 | offset in the log 8 | seconds after the begin timestamp 4 | number of the slot's entry before it 4
+
+Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's, of `topic#key`, made positive;
+the slot is hash % slots. A hash says "perhaps": who searches looks at the keys of what is found.
+
+Hashing character by character costs 2.8 us a key, so keys come in batches. From some dozens on numpy hashes
+all of them at once and links them into their chains at once (0.3 us a key); the few of a quiet broker are not
+worth it.
+Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from sparrowmq.errors import BadStore
+from sparrowmq.protocol.message import Property
+from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.store.mapped_file import MappedFile, is_unused
+from sparrowmq.store.vfs import Unsynced, Vfs
+
+HEADER: Final = struct.Struct(">qqqqii")
+ENTRY: Final = struct.Struct(">iqii")
+SLOT_SIZE: Final = 4
+NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
+VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
+_INT32: Final = 0xFFFFFFFF
+
+# Topic, offset of the record, its store timestamp in ms, its keys, its unique key.
+Keys = tuple[str, int, int, tuple[str, ...], str | None]
+
+
+class IndexFile:
+    """One file of the index."""
+
+    def __init__(self, file: MappedFile, slots: int) -> None:
+        self.file = file
+        self.slots = slots
+        self.entries = (file.size - HEADER.size - slots * SLOT_SIZE) // ENTRY.size
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = (
+            HEADER.unpack_from(file.view)
+        )
+        self._entries_at = HEADER.size + slots * SLOT_SIZE
+
+    @property
+    def name(self) -> str:
+        return self.file.path.rpartition("/")[2]
+
+    @property
+    def room(self) -> int:
+        """How many entries can be added."""
+        room: int = self.entries - self.next
+        return room
+
+    def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
+        """Add entries in the order of the log; there must be room."""
+        self._begin(offsets[0], stored_ms[0])
+        view, file = self.file.view, self.file
+        for key_hash, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
+            slot_at = HEADER.size + key_hash % self.slots * SLOT_SIZE
+            previous = int.from_bytes(view[slot_at : slot_at + SLOT_SIZE], "big")
+            if not 0 < previous < self.next:
+                previous = 0
+                self.used_slots += 1
+            file.write(self._entry_at(self.next), ENTRY.pack(key_hash, offset, self._seconds(ms), previous))
+            file.write(slot_at, self.next.to_bytes(SLOT_SIZE, "big"))
+            self.next += 1
+        self._finish(offsets[-1], stored_ms[-1])
+
+    def put_vector(self, hashes: Any, offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
+        """`put` of many at once: sorted by slot, the entry before one is its neighbour or the slot's own."""
+        numpy = _numpy()
+        self._begin(offsets[0], stored_ms[0])
+        slots = self.file.numbers(HEADER.size, self.slots)
+        count = len(hashes)
+        numbers = numpy.arange(self.next, self.next + count, dtype=numpy.int32)
+        chosen = hashes % self.slots
+        order = numpy.argsort(chosen, kind="stable")
+        chosen, numbers_by_slot = chosen[order], numbers[order]
+        previous = slots[chosen].astype(numpy.int32)
+        previous[(previous < 0) | (previous >= self.next)] = 0
+        self.used_slots += int(numpy.count_nonzero(previous == 0))
+        same = chosen[1:] == chosen[:-1]
+        self.used_slots -= int(numpy.count_nonzero(same & (previous[1:] == 0)))
+        previous[1:][same] = numbers_by_slot[:-1][same]
+        rows = numpy.empty(count, dtype=_row_type())
+        rows["hash"], rows["offset"] = hashes, offsets
+        first, last = self._seconds(stored_ms[0]), self._seconds(stored_ms[-1])
+        rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms))
+        rows["previous"][order] = previous
+        self.file.write(self._entry_at(self.next), rows.tobytes())
+        slots[chosen] = numbers_by_slot  # of equal slots the last one wins, which is the newest
+        self.next += count
+        self._finish(offsets[-1], stored_ms[-1])
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: dict[int, None]) -> None:
+        """Add the offsets of entries with that hash, newest first, until `found` has `limit`."""
+        slot_at = HEADER.size + key_hash % self.slots * SLOT_SIZE
+        number = int.from_bytes(self.file.view[slot_at : slot_at + SLOT_SIZE], "big")
+        while 0 < number < self.next and len(found) < limit:
+            entry_hash, offset, seconds, previous = self.entry(number)
+            stored_ms = self.begin_ms + seconds * 1000
+            # Entries know whole seconds only.
+            if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
+                found[offset] = None
+            if previous >= number or stored_ms < begin_ms - 999:
+                break
+            number = previous
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, offset, seconds, number of the one before it in the chain."""
+        entry: tuple[int, int, int, int] = ENTRY.unpack_from(self.file.view, self._entry_at(number))
+        return entry
+
+    def cut(self, next_entry: int, end_offset: int) -> None:
+        """Keep entries before number `next_entry` whose records lie before `end_offset`; link the slots anew."""
+        self.next = max(1, min(next_entry, self.next))
+        while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
+            self.next -= 1
+        newest: dict[int, int] = {}
+        for number in range(1, self.next):
+            newest[self.entry(number)[0] % self.slots] = number
+        slots = bytearray(self.slots * SLOT_SIZE)
+        for slot, number in newest.items():
+            slots[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE] = number.to_bytes(SLOT_SIZE, "big")
+        self.file.write(HEADER.size, bytes(slots))
+        self.used_slots = len(newest)
+        _, last_offset, seconds, _ = (
+            self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
+        )
+        self._finish(last_offset, self.begin_ms + seconds * 1000)
+
+    def _entry_at(self, number: int) -> int:
+        return self._entries_at + number * ENTRY.size
+
+    def _seconds(self, stored_ms: int) -> int:
+        return min(max(0, (stored_ms - self.begin_ms) // 1000), 0x7FFFFFFF) if self.begin_ms > 0 else 0
+
+    def _begin(self, offset: int, stored_ms: int) -> None:
+        if self.next <= 1:
+            self.next, self.begin_offset, self.begin_ms = 1, offset, stored_ms
+
+    def _finish(self, offset: int, stored_ms: int) -> None:
+        self.end_offset, self.end_ms = offset, stored_ms
+        self.file.write(
+            0,
+            HEADER.pack(
+                self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next
+            ),
+        )
+
+
+class Index:
+    """The index of a store: files of which the last one grows."""
+
+    def __init__(
+        self, vfs: Vfs, folder: str, slots: int, entries: int, unsynced: Unsynced, writable: bool = True
+    ) -> None:
+        """Open what is there. Raises: BadStore."""
+        self._vfs = vfs
+        self._folder = folder
+        self._slots = slots
+        self._entries = entries
+        self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
+        self.files: list[IndexFile] = []
+        self._unsynced = unsynced
+        for name in vfs.list_folder(folder):
+            if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+                self._open(name, writable)
+
+    @property
+    def end_offset(self) -> int:
+        """Where the last record lies that is in the index; -1 if there is none."""
+        return self.files[-1].end_offset if self.files and self.files[-1].next > 1 else -1
+
+    @property
+    def end_ms(self) -> int:
+        """When that record was stored."""
+        return self.files[-1].end_ms if self.files else 0
+
+    def put(self, batch: Sequence[Keys]) -> None:
+        """Add the keys of some records, in the order of the log. Raises: DiskFull."""
+        rows = [
+            (key, topic, offset, ms)
+            for topic, offset, ms, keys, unique in batch
+            for key in _all_keys(keys, unique)
+        ]
+        position = 0
+        while position < len(rows):
+            file = self._with_room(rows[position][3])
+            self._unsynced.files.add(file.file.path)
+            part = rows[position : position + file.room]
+            texts, topics, offsets, stored_ms = zip(*part, strict=True)
+            if (
+                len(part) >= VECTOR_MIN
+                and (vector := _hash_vector(texts, topics)) is not None
+                and file.file.is_memory
+            ):
+                file.put_vector(vector, offsets, stored_ms)
+            else:
+                file.put(list(map(key_hash, topics, texts)), offsets, stored_ms)
+            position += len(part)
+
+    def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Offsets of records that may have the key, newest first."""
+        found: dict[int, None] = {}
+        wanted = key_hash(topic, key)
+        for file in reversed(self.files):
+            if len(found) < limit and file.begin_ms - 999 <= end_ms and begin_ms <= file.end_ms + 999:
+                file.find(wanted, begin_ms, end_ms, limit, found)
+        return list(found)
+
+    def cut(self, name: str, next_entry: int, end_offset: int) -> None:
+        """Go back to what a checkpoint saw: file `name`, before entry `next_entry`, records before `end_offset`."""
+        while self.files and (self.files[-1].name > name or not name):
+            self.drop_last()
+        if self.files:
+            self._unsynced.files.add(self.files[-1].file.path)
+            self.files[-1].cut(next_entry, end_offset)
+
+    def drop_last(self) -> None:
+        """Delete the newest file."""
+        self.files.pop().file.remove()
+        self._unsynced.folders.add(self._folder)
+
+    def forget_before(self, log_begin: int) -> None:
+        """Delete the files that only know records before `log_begin`; the growing one stays."""
+        while len(self.files) > 1 and self.files[0].end_offset < log_begin:
+            self.files.pop(0).file.remove()
+            self._unsynced.folders.add(self._folder)
+
+    def close(self) -> None:
+        for file in self.files:
+            file.file.close()
+
+    def _open(self, name: str, writable: bool) -> None:
+        path = os.path.join(self._folder, name)
+        if self._vfs.size(path) < self._file_size and is_unused(self._vfs, path):
+            if writable:
+                self._vfs.unlink(path)
+            return
+        file = MappedFile.open(self._vfs, path, 0, writable)
+        if file.size != self._file_size:
+            raise BadStore(
+                f"{file.path} has {file.size} bytes, not {self._file_size}; set maxHashSlotNum and maxIndexNum "
+                "as they were, or delete the folder: it will be made anew"
+            )
+        self.files.append(IndexFile(file, self._slots))
+
+    def _with_room(self, stored_ms: int) -> IndexFile:
+        last = self.files[-1] if self.files else None
+        if last is not None and last.room > 0:
+            return last
+        name = (
+            _name(stored_ms)
+            if last is None
+            else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
+        )
+        self._vfs.make_folder(self._folder)
+        mapped = MappedFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
+        self._unsynced.folders.add(self._folder)
+        file = IndexFile(mapped, self._slots)
+        if last is not None:
+            file.begin_ms, file.begin_offset = last.end_ms, last.end_offset
+        file.next = 1
+        file._finish(file.begin_offset, file.begin_ms)
+        self.files.append(file)
+        return file
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Java's positive hash of `topic#key`."""
+    found = abs(java_hash(f"{topic}#{key}"))
+    return 0 if found > 0x7FFFFFFF else found
+
+
+def keys_of(properties: dict[str, str]) -> list[str]:
+    """What a message can be found by: its unique key, and each word of its KEYS."""
+    unique_key = properties.get(Property.UNIQ_KEY)
+    return list(_all_keys(tuple(properties.get(Property.KEYS, "").split()), unique_key))
+
+
+def _all_keys(keys: tuple[str, ...], unique_key: str | None) -> Iterable[str]:
+    return keys if unique_key is None else (unique_key, *keys)
+
+
+def _name(stored_ms: int) -> str:
+    return datetime.fromtimestamp(stored_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{stored_ms % 1000:03d}"
+
+
+@lru_cache(maxsize=4096)
+def _topic_hash(topic: str) -> int:
+    return java_hash(topic + "#") & _INT32
+
+
+def _hash_vector(keys: Sequence[str], topics: Sequence[str]) -> Any:
+    """`key_hash` of all of them at once; None if a character needs two UTF-16 units, which no real key has.
+
+    A string's hash is the sum of its characters, each times a power of 31; so the hash of `topic#key` is that of
+    `topic#` times a power of 31, plus the key's.
+    """
+    numpy = _numpy()
+    joined = "".join(keys)
+    units = joined.encode("utf-16-le", "surrogatepass")
+    if len(units) != 2 * len(joined):
+        return None
+    characters = numpy.frombuffer(units, numpy.uint16).astype(numpy.uint32)
+    lengths = list(map(len, keys))
+    powers = _powers(max(lengths))
+    if lengths.count(lengths[0]) == len(lengths):  # unique keys all have 32 characters
+        table = characters.reshape(len(keys), lengths[0])
+        own = (table * powers[: lengths[0]][::-1]).sum(axis=1, dtype=numpy.uint32)
+    else:
+        ends = numpy.cumsum(lengths)
+        exponents = numpy.repeat(ends, lengths) - numpy.arange(1, len(joined) + 1)
+        sums = numpy.zeros(len(joined) + 1, numpy.uint32)
+        numpy.cumsum(characters * powers[exponents], out=sums[1:], dtype=numpy.uint32)
+        own = sums[ends] - sums[ends - lengths]
+    prefixes = numpy.fromiter(map(_topic_hash, topics), numpy.uint32, len(topics))
+    absolute = numpy.abs((prefixes * powers[lengths] + own).astype(numpy.int32).astype(numpy.int64))
+    absolute[absolute > 0x7FFFFFFF] = 0
+    return absolute
+
+
+def _powers(highest: int) -> Any:
+    return _powers_up_to(1 << highest.bit_length())
+
+
+@lru_cache(maxsize=32)
+def _powers_up_to(count: int) -> Any:
+    numpy = _numpy()
+    return numpy.cumprod(numpy.array([1] + [31] * count, numpy.uint32), dtype=numpy.uint32)
+
+
+@lru_cache(maxsize=1)
+def _numpy() -> Any:
+    """numpy, once it is needed: to load it takes 0.1 s."""
+    import numpy
+
+    return numpy
+
+
+@lru_cache(maxsize=1)
+def _row_type() -> Any:
+    return _numpy().dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

@@ -1,0 +1,159 @@
+"""Read a queue: from queue offsets to records in the log, as they lie there, uncopied.
+
+Messages of one queue that were sent in one go lie side by side in the log, so most reads are one range of it:
+one pread for the entries, one sum to see that they leave no room between them, one view. All else (tag
+filters, other queues' messages between, limits on size) goes record by record, and joins neighbours to one
+view again.
+Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a comment says so.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from sparrowmq.protocol.record import store_timestamp_ms
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
+
+MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
+
+
+class Status(Enum):
+    """What came of a read; the names are Java's GetMessageStatus, and go to clients as remarks."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+    OFFSET_RESET = 9
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """What was read.
+
+    Attributes:
+        next_offset: where to read on: past all that was looked at, even if nothing of it was wanted.
+        views: the records, in pieces of the log; they stay good as long as they are held.
+        size: of the views together, in bytes.
+    """
+
+    status: Status
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    views: list[memoryview]
+    count: int
+    size: int
+
+
+def read(
+    log: CommitLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    tag_codes: frozenset[int] | None,
+) -> Read:
+    """Up to `max_count` messages from queue offset `offset` on; the first one even if it is larger than `max_bytes`."""
+    if queue is None:
+        return Read(Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+    min_offset, max_offset = queue.min_offset, queue.end.value
+    if not min_offset <= offset < max_offset:
+        return _outside(offset, min_offset, max_offset)
+    if tag_codes is None:
+        entries = queue.read(offset, max_count)
+        sizes = entries[1::3]
+        size = sum(sizes)
+        if entries and size <= max_bytes and size < GAP_SIZE:
+            # All of it is wanted, so one look at the log does, from the first record to the last.
+            first, count = entries[0], len(sizes)
+            whole = log.view(first, entries[-3] + sizes[-1] - first)
+            if whole is not None:
+                if len(whole) == size:
+                    views = [whole]
+                else:
+                    views = [
+                        whole[begin - first : begin - first + length]
+                        for begin, length in zip(entries[0::3], sizes, strict=True)
+                    ]
+                return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
+    return _select(log, queue, offset, max(max_count, 1), max_bytes, tag_codes)
+
+
+def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:
+    """The first queue offset stored at or after a time, the queue's end if all are older.
+
+    With `upper` the last one stored at or before that time, the queue's beginning if all are younger.
+    """
+    # Unlike Java 4.9, which takes the nearer neighbour; this is what 5.x does.
+    low, high = queue.min_offset, queue.end.value
+    boundary = timestamp_ms + upper
+    while low < high:
+        middle = found = (low + high) // 2
+        while (stored_ms := store_time(log, queue, found)) is None and found > low:
+            found -= 1
+        if stored_ms is None or stored_ms < boundary:
+            low = middle + 1
+        else:
+            high = found
+    return max(low - 1, queue.min_offset) if upper else low
+
+
+def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    """When a message was stored, in ms; None if it is not there."""
+    entry = queue.entry(queue_offset)
+    view = log.view(entry[0], entry[1]) if entry else None
+    return store_timestamp_ms(view) if view else None
+
+
+def _outside(offset: int, min_offset: int, max_offset: int) -> Read:
+    if max_offset == 0:
+        status, next_offset = Status.NO_MESSAGE_IN_QUEUE, 0
+    elif offset < min_offset:
+        status, next_offset = Status.OFFSET_TOO_SMALL, min_offset
+    elif offset == max_offset:
+        status, next_offset = Status.OFFSET_OVERFLOW_ONE, offset
+    else:
+        # Unlike Java 4.9, which begins at 0 again when nothing was ever deleted: that consumes all messages twice.
+        status, next_offset = Status.OFFSET_OVERFLOW_BADLY, max_offset
+    return Read(status, next_offset, min_offset, max_offset, [], 0, 0)
+
+
+def _select(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    tag_codes: frozenset[int] | None,
+) -> Read:
+    ranges: list[list[int]] = []
+    count = size = 0
+    status = Status.NO_MATCHED_MESSAGE
+    entries = queue.read(offset, max_count if tag_codes is None else MAX_SCANNED_ENTRIES)
+    for begin, length, code in zip(entries[0::3], entries[1::3], entries[2::3], strict=True):
+        if (tag_codes is None or code in tag_codes) and length != GAP_SIZE:
+            if count and (size + length > max_bytes or count == max_count):
+                break
+            if log.begin <= begin and begin + length <= log.end:
+                count += 1
+                size += length
+                if ranges and ranges[-1][1] == begin:
+                    ranges[-1][1] += length
+                else:
+                    ranges.append([begin, begin + length])
+            else:
+                status = Status.MESSAGE_WAS_REMOVING
+        offset += 1
+    views = [view for begin, end in ranges if (view := log.view(begin, end - begin))]
+    if views:
+        status = Status.FOUND
+    return Read(status, offset, queue.min_offset, queue.end.value, views, count, size)

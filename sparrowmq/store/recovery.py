@@ -1,0 +1,330 @@
+"""Recovery: from what a disk holds to a store that can go on.
+
+A crash leaves a log whose last sectors, those that no sync covered, are there or not there in any
+combination. So:
+
+1. Find where to begin: where our checkpoint says; after Java, at the file that Java would begin at.
+2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
+3. Is that a torn tail, or damage? What lies before `flushed` had been on disk, so there it is damage, and likewise
+   if a record behind it is good and older than Java's checkpoint. Damage is reported (`corrupt_policy=fail`) or
+   fenced off (`quarantine`). A tail is cut; good records in it were never acknowledged, and go to lost+found.
+4. Zero the tail. Otherwise a new record which happens to end where an old one begins brings that one back to life.
+5. Cut queues and index back to what was on disk, and replay the log from there.
+6. Sync everything that is kept: a process that was killed leaves pages and names that only memory holds.
+
+Nothing is appended before all of that is on disk. A crash in the middle of it is a crash like any other: each
+step can be taken twice.
+Unlike Java, which deletes all later files at the first bad record, and leaves stale records behind the cut.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sparrowmq.errors import CorruptRecord
+from sparrowmq.protocol import record as records
+from sparrowmq.protocol.message import SysFlag
+from sparrowmq.protocol.record import MAGIC_BLANK
+from sparrowmq.store.checkpoint import Checkpoint, save
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.dispatch import Dispatch, Hole
+from sparrowmq.store.index import Index
+from sparrowmq.store.layout import BLANK, Layout
+from sparrowmq.store.settings import CorruptPolicy
+from sparrowmq.store.vfs import Vfs
+
+log = logging.getLogger(__name__)
+
+LOST_TOPIC: Final = b"SPARROWMQ_LOST"
+_CHUNK: Final = 1 << 20
+_REPLAY_BATCH: Final = 10_000
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found."""
+
+    scanned_from: int
+    end: int
+    last_ms: int
+    records: int = 0
+    cut_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One recovery of one store; `run` does it."""
+
+    vfs: Vfs
+    layout: Layout
+    log: CommitLog
+    queues: QueueTable
+    index: Index | None
+    dispatch: Dispatch
+    checkpoint: Checkpoint
+    policy: CorruptPolicy
+    clean: bool
+
+    def run(self) -> Recovered:
+        """Make log, queues and index agree, on disk.
+
+        Raises:
+            CorruptRecord: what had been on disk is damaged.
+        """
+        if self.checkpoint.positions is not None:
+            self.log.crc_from = self.checkpoint.positions.crc_from
+        scan_from = self._scan_from()
+        found = self._scan(scan_from)
+        if self.checkpoint.positions is None or not self.clean or found.cut_bytes:
+            self._cut(found.end)
+            for file in self.log.row.between(scan_from, found.end + 1):
+                file.sync()
+            self.vfs.sync_folder(self.layout.commit_log)
+        self.log.start_at(found.end)
+        self._derive(scan_from, found.end)
+        return found
+
+    def _scan_from(self) -> int:
+        """Where to begin: a record, a blank or the log's end lies there."""
+        files, positions = self.log.row.files, self.checkpoint.positions
+        if positions is not None:
+            return max(positions.scan_from, self.log.begin)
+        for file in reversed(files):
+            first = self.log.sound_record(file.begin)
+            if first is None and file is not files[0]:
+                continue
+            if self.clean or first is None or records.store_timestamp_ms(first) <= self.checkpoint.safe_ms:
+                return file.begin
+        return self.log.begin
+
+    def _scan(self, offset: int) -> Recovered:
+        """Check records from `offset` on, up to the end of what is good."""
+        # Only ours is known to be whole; what Java knew is in the last file, which is always read.
+        found = Recovered(offset, offset, self.checkpoint.log_ms if self.checkpoint.positions else 0)
+        while True:
+            try:
+                record, following = self.log.parse(found.end)
+                problem = self.log.problem(record, found.end) if record is not None else None
+                if problem:
+                    raise CorruptRecord(self._path_at(found.end), found.end, f"a sound record, but {problem}")
+            except CorruptRecord as bad:
+                resume = self._judge(bad, found)
+                if resume is None:
+                    return found
+                found.end = resume
+                continue
+            if record is not None:
+                found.records += 1
+                found.last_ms = max(found.last_ms, records.store_timestamp_ms(record))
+            found.end = following
+
+    def _judge(self, bad: CorruptRecord, found: Recovered) -> int | None:
+        """Decide on the first bad record: None if the log ends before it, else where it goes on behind the damage.
+
+        Raises:
+            CorruptRecord: it is damage, and not to be worked around.
+        """
+        offset, positions = found.end, self.checkpoint.positions
+        if self.clean and positions is not None and offset == positions.flushed:
+            return None
+        used = self.log.last_used_byte(offset)
+        survivor = self.log.next_sound(offset, used)
+        if not self._was_on_disk(offset, survivor):
+            found.cut_bytes = used - offset
+            if survivor is not None:
+                self._save(offset, used, "cut")
+            return None
+        if self.policy is CorruptPolicy.FAIL:
+            raise CorruptRecord(
+                bad.file,
+                offset,
+                f"there should be {bad.expected}; it had been on disk, so this is no torn tail. Restore the file "
+                "from a slave or a backup, or set corruptPolicy=quarantine to go on without the damaged messages",
+            ) from bad
+        self._save(offset, survivor or used, "damaged")
+        self._distrust(offset)
+        if survivor is None:
+            found.cut_bytes = used - offset
+            return None
+        self._fence(offset, survivor)
+        return offset
+
+    def _was_on_disk(self, offset: int, survivor: int | None) -> bool:
+        """Whether the bytes at `offset` had been synced, as far as the checkpoint can tell."""
+        positions = self.checkpoint.positions
+        if positions is not None:
+            return offset < positions.flushed
+        if survivor is None:
+            return False
+        record = self.log.sound_record(survivor)
+        return record is not None and (
+            self.clean or records.store_timestamp_ms(record) <= self.checkpoint.log_ms
+        )
+
+    def _save(self, begin: int, end: int, why: str) -> None:
+        """Copy `[begin, end)` of the log to lost+found; what is there already was saved before a crash."""
+        if begin >= end:
+            return
+        self.vfs.make_folder(self.layout.lost_found)
+        path = os.path.join(self.layout.lost_found, f"{begin:020d}-{end:020d}.{why}")
+        if not self.vfs.exists(path):
+            file = self.vfs.create(path, end - begin, allocate=True)
+            for part in self.log.row.between(begin, end):
+                low, high = max(begin, part.begin), min(end, part.end)
+                self.vfs.write(file, low - begin, part.view[low - part.begin : high - part.begin])
+            self.vfs.sync(file)
+            self.vfs.close(file)
+            self.vfs.sync_folder(self.layout.lost_found)
+            self.vfs.sync_folder(self.layout.root)
+        log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", why, begin, end, path)
+
+    def _distrust(self, offset: int) -> None:
+        """Say on disk, before anything is changed, that queues and index are right only before the damage."""
+        if not self.vfs.exists(self.layout.abort):
+            self.vfs.close(self.vfs.create(self.layout.abort, 0, allocate=False))
+            self.vfs.sync_folder(self.layout.root)
+        self.clean = False
+        positions = self.checkpoint.positions
+        if positions is not None:
+            positions = replace(positions, dispatched=min(positions.dispatched, offset))
+            self.checkpoint = replace(self.checkpoint, positions=positions)
+            save(self.vfs, self.layout.checkpoint, self.checkpoint)
+        elif self.index is not None:
+            while self.index.files:
+                self.index.drop_last()
+
+    def _fence(self, begin: int, end: int) -> None:
+        """Make the damaged bytes `[begin, end)` something that every reader of the log steps over."""
+        survivor = self.log.sound_record(end)
+        stored_ms = records.store_timestamp_ms(survivor) if survivor is not None else 0
+        for file in self.log.row.between(begin, end):
+            low, high = max(begin, file.begin), min(end, file.end)
+            if high == file.end:
+                file.write(low - file.begin, BLANK.pack(high - low, MAGIC_BLANK))
+            else:
+                file.write(low - file.begin, _filler(low, high - low, stored_ms))
+            file.sync()
+
+    def _cut(self, end: int) -> None:
+        """Leave nothing behind `end`: later files go, the last one first, and the rest of the file becomes zeros.
+
+        Before anything is appended, `run` syncs that file.
+        """
+        row = self.log.row
+        while row.files and row.files[-1].begin > end:
+            row.drop_last()
+        file = row.find(end)
+        if file is None:
+            return
+        for begin in range(end - file.begin, file.size, _CHUNK):
+            size = min(_CHUNK, file.size - begin)
+            if any(bytes(file.view[begin : begin + size]).strip(b"\0")):
+                file.write(begin, bytes(size))
+
+    def _path_at(self, offset: int) -> str:
+        file = self.log.row.find(offset)
+        return file.path if file is not None else self.log.row.folder
+
+    def _derive(self, scan_from: int, end: int) -> None:
+        """Bring queues and index up to the log's end, from where they are known to be right."""
+        known = self._load_queues(scan_from, end)
+        for queue in self.queues:
+            self._cut_queue(queue, known)
+        indexed = self._cut_index(known)
+        last_offsets: dict[ConsumeQueue, int] = {}
+        start = min(known, scan_from if indexed >= scan_from else self.log.begin)
+        for count, record in enumerate(self.log.walk(start, end), 1):
+            try:
+                self.dispatch.replay(record, last_offsets, known, indexed)
+            except Hole as hole:
+                log.warning("%s; the queue is made anew from the log", hole)
+                self._heal(hole.queue, last_offsets, end)
+            if count % _REPLAY_BATCH == 0:
+                self.dispatch.drain(known)
+                self.dispatch.index_keys()
+        self.dispatch.drain(end)
+        self.dispatch.index_keys()
+
+    def _load_queues(self, scan_from: int, end: int) -> int:
+        """Find the queues on disk; they are right for the records before the answer."""
+        positions = self.checkpoint.positions
+        known = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
+        self.queues.load(None if self.clean else known)
+        behind_last = [
+            offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size
+        ]
+        if not behind_last:
+            return self.log.begin
+        return min(max(behind_last), end) if self.clean and positions is None else known
+
+    def _cut_queue(self, queue: ConsumeQueue, known: int) -> None:
+        """Take away the entries of records at or behind `known`, and after a crash all that may lie behind them."""
+        keep = queue.find(known) if queue.last_entry()[0] >= known else queue.next_offset
+        if not self.clean and keep == queue.begin:
+            # Nothing of it was known to be on disk, not even whether there were files before.
+            queue.restart(0)
+        elif not self.clean or keep < queue.next_offset:
+            queue.truncate(keep)
+        while not self.clean and not self._last_entry_fits(queue):
+            queue.truncate(queue.next_offset - 1)
+        queue.forget_before(self.log.begin, known)
+
+    def _last_entry_fits(self, queue: ConsumeQueue) -> bool:
+        """Whether the record that the last entry points to is that entry's; half an entry can look like a whole one."""
+        offset, size = queue.last_entry()
+        if not size or offset < self.log.begin:
+            return True
+        record = self.log.sound_record(offset)
+        if record is None:
+            return False
+        found = records.outline(record)
+        return (found.size, found.topic, found.queue_id, found.queue_offset) == (
+            size,
+            queue.topic,
+            queue.queue_id,
+            queue.next_offset - 1,
+        )
+
+    def _cut_index(self, known: int) -> int:
+        """Take away what the index may hold of records at or behind `known`; it knows the records up to the answer."""
+        index, positions = self.index, self.checkpoint.positions
+        if index is None:
+            return self.log.end
+        if positions is None:
+            while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
+                index.drop_last()
+            return max(index.end_offset, self.log.begin - 1) if index.files else self.log.begin - 1
+        name = f"{positions.index_file:017d}" if positions.index_file else ""
+        if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
+            log.warning("the index is not what it was; it is made anew from the log")
+            while index.files:
+                index.drop_last()
+            return self.log.begin - 1
+        if not self.clean or index.end_offset >= known:
+            index.cut(name, positions.index_next, known)
+        return known - 1
+
+    def _heal(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
+        """Replay all records of one queue."""
+        for record in self.log.walk(self.log.begin, end):
+            found = records.outline(record)
+            if (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
+                self.dispatch.replay(record, last_offsets, self.log.begin, end, healing=True)
+
+
+def _filler(offset: int, size: int, stored_ms: int) -> bytes:
+    """A record of exactly `size` bytes that no queue takes (it says that it is a prepared transaction)."""
+    crc = (
+        size >= records.MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE
+    )  # each record that ought to have one is as large
+    free = size - records.MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
+    topic = LOST_TOPIC if free >= len(LOST_TOPIC) else b""
+    body = bytes(max(free - len(topic), 0))
+    host = bytes(8)
+    return records.encode(
+        topic, 0, 0, 0, offset, SysFlag.PREPARED, 0, host, stored_ms, host, 0, 0, body, b"", crc=crc
+    )

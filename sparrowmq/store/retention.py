@@ -1,0 +1,119 @@
+"""Retention: the log's oldest files go when they are old enough, or when the disk is about to be full.
+
+    disk used    up to 75 %      files whose last message is older than 72 h go, in the hour of `deleteWhen`
+                 75 % to 85 %    ... at any hour
+                 from 85 %       the oldest files go, however young
+                 from 90 %       and no message is taken
+
+Never the file that is being written. Queues and index then forget what pointed into them.
+Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which looks at the time of a
+file's last change, a file is as old as its last message: a copied store keeps its age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from sparrowmq.errors import CorruptRecord, DiskFull
+from sparrowmq.protocol.record import store_timestamp_ms
+from sparrowmq.store.checkpoint import Checkpointer
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.index import Index
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Vfs
+
+_HOUR_MS: Final = 3_600_000
+_MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
+
+
+class Retention:
+    """Deletes what is too old. `is_full` tells whether the disk has no room for messages."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        vfs: Vfs,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        checkpointer: Checkpointer,
+    ) -> None:
+        self.is_full: DiskFull | None = None
+        self._settings = settings
+        self._vfs = vfs
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._checkpointer = checkpointer
+        # The queues that have not yet forgotten all that is gone; a run lets each of them delete what it can.
+        self._unfinished: list[ConsumeQueue] = []
+
+    def run(self, now_ms: int) -> Iterator[None]:
+        """Delete; pauses after each piece of work, so that a loop can serve others."""
+        settings = self._settings
+        used = self._vfs.used_ratio(settings.layout.commit_log)
+        self.is_full = None
+        if used >= settings.disk_full_ratio:
+            self.is_full = DiskFull(
+                f"{used:.0%} of the disk of {settings.layout.commit_log} is used, from {settings.disk_full_ratio:.0%} "
+                "on no message is taken; free some space, writes go on by themselves"
+            )
+        expired = self.expired(now_ms, used)
+        for _ in range(expired):
+            self._log.row.drop_first()
+            yield
+        if expired:
+            self._unfinished = list(self._queues)
+        yield from self.forget()
+
+    def expired(self, now_ms: int, used: float) -> int:
+        """How many of the oldest files go."""
+        settings = self._settings
+        hour = datetime.fromtimestamp(now_ms / 1000).hour
+        is_time = hour in map(int, settings.delete_when.split(";")) or used >= settings.disk_clean_ratio
+        oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
+        files = self._log.row.files
+        count = 0
+        # A file of which the queues' entries are not on disk stays: after a crash nobody would know how far they went.
+        # And so does the one that is being written.
+        for following in files[1:]:
+            if following.begin > self._checkpointer.written or count == _MAX_FILES:
+                break
+            is_old = is_time and self._first_ms(following.begin, now_ms) < oldest_ms
+            if not is_old and used < settings.disk_force_ratio:
+                break
+            count += 1
+        return count
+
+    def forget(self) -> Iterator[None]:
+        """Let queues and index forget what is no longer in the log."""
+        begin = self._log.begin
+        queues, self._unfinished = self._unfinished, []
+        for queue in queues:
+            if (
+                self._queues.by_key.get((queue.topic, queue.queue_id)) is queue
+            ):  # else it was deleted meanwhile
+                queue.forget_before(begin, self._checkpointer.written)
+                if self._keeps_too_much(queue):
+                    self._unfinished.append(queue)
+            yield
+        if self._index is not None:
+            self._index.forget_before(begin)
+
+    def _keeps_too_much(self, queue: ConsumeQueue) -> bool:
+        """Whether the queue's first file holds only messages that are gone, and another one follows it."""
+        following = queue.begin + self._settings.consume_queue_file_entries
+        return following <= queue.min_offset and len(queue.paths) > 1
+
+    def _first_ms(self, offset: int, now_ms: int) -> int:
+        """When the first record of a file was stored: about when the last one of the file before it was."""
+        if offset >= self._log.end:
+            return now_ms
+        try:
+            record, _ = self._log.parse(offset)
+        except CorruptRecord:
+            return now_ms
+        return store_timestamp_ms(record) if record is not None else now_ms

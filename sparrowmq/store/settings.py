@@ -1,0 +1,99 @@
+"""What can be set about a store. Defaults are Java's, except where a comment says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.record import MIN_SIZE_BYTES
+from sparrowmq.store.layout import BLANK_SIZE, SECTOR, Layout
+
+MAX_FLUSH_INTERVAL_MS: Final = 500
+_SECOND: Final = 1000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+
+
+class Flush(Enum):
+    """When a message counts as stored: once on disk, or once in the memory that will be written to disk."""
+
+    SYNC = "SYNC_FLUSH"
+    ASYNC = "ASYNC_FLUSH"
+
+
+class CorruptPolicy(Enum):
+    """What opening a store does about a record that is damaged though it was once on disk."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How to keep messages.
+
+    Attributes:
+        commit_log_path: where the log is, if not in `path`.
+        flush_interval_ms: how often ASYNC writes to disk; never more seldom than 500 ms.
+        store_host: what records and offset ids give as this broker's address, as `hosts.pack` makes it.
+        property_crc: whether records carry the CRC over all of their bytes.
+        open_queue_files: how many files of queues may be open at once.
+        checkpoint_interval_ms: how often queues and index are written to disk, which is what a crash makes the
+            next start repeat.
+        delay_levels_ms: the delays of messageDelayLevel, for rebuilding the queues of SCHEDULE_TOPIC_XXXX.
+    """
+
+    path: Path | str
+    commit_log_path: Path | str | None = None
+    commit_log_file_size: int = 1 << 30
+    consume_queue_file_entries: int = 300_000
+    index: bool = True
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    # Unlike Java: an answer means "on disk" unless it is told not to.
+    flush: Flush = Flush.SYNC
+    flush_interval_ms: int = 500
+    store_host: bytes = hosts.pack("127.0.0.1:10911")
+    # Unlike Java: on, because its other CRC covers bodies alone.
+    property_crc: bool = True
+    corrupt_policy: CorruptPolicy = CorruptPolicy.FAIL
+    open_queue_files: int = 4096
+    checkpoint_interval_ms: int = 5000
+    retention_hours: int = 72
+    delete_when: str = "04"
+    disk_clean_ratio: float = 0.75
+    disk_force_ratio: float = 0.85
+    disk_full_ratio: float = 0.90
+    delay_levels_ms: tuple[int, ...] = (
+        *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
+        *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+        *(hours * _HOUR for hours in (1, 2)),
+    )
+
+    def __post_init__(self) -> None:
+        _demand(
+            self.commit_log_file_size >= MIN_SIZE_BYTES + BLANK_SIZE,
+            "mappedFileSizeCommitLog: no message fits",
+        )
+        _demand(
+            self.commit_log_file_size % SECTOR == 0, f"mappedFileSizeCommitLog must be a multiple of {SECTOR}"
+        )
+        _demand(self.consume_queue_file_entries > 0, "a queue file must hold at least one entry")
+        _demand(
+            self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries"
+        )
+        _demand(self.flush_interval_ms > 0, "flushIntervalCommitLog must be positive")
+        _demand(len(self.store_host) in (hosts.IPV4_SIZE, hosts.IPV6_SIZE), "store_host takes 8 bytes or 20")
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.path, self.commit_log_path)
+
+
+def _demand(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ConfigError(sentence)

@@ -1,0 +1,262 @@
+"""The few effects that the store may have on files: nothing else in this package touches one.
+
+A store that works through a `Vfs` can be given one that writes down each effect in its order, and from that
+list every state in which a power cut could have left the disk can be made and opened
+(tests/store/crash_states.py).
+
+What a disk promises, and so what the store relies on:
+- bytes written or stored through a map are safe once `sync` of that file returned, and may appear before, in any order,
+  in units of a sector;
+- a file's being there, its being gone and its name are safe once `sync_folder` of its folder returned, and may appear
+  before, in any order;
+- after a failed `sync` nothing is known: Linux drops the bytes and says "all well" at the next call.
+Source: measured on ext4 and xfs with the shutdown ioctl.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.protocol.record import Buffer
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ZEROS = bytes(1 << 20)
+# macOS has no fdatasync; its fsync does not empty the disk's own cache, and nothing cheap does.
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+@dataclass(eq=False, slots=True)
+class File:
+    """An open file; `fd` is -1 once closed."""
+
+    path: str
+    fd: int
+    size: int
+
+
+@dataclass(slots=True)
+class Unsynced:
+    """What was changed in files and folders, and must be on disk before a checkpoint can say that it is."""
+
+    files: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+
+    def take(self) -> Unsynced:
+        """All of it; nothing is left here."""
+        taken = Unsynced(self.files, self.folders)
+        self.files, self.folders = set(), set()
+        return taken
+
+
+class Writable(Protocol):
+    """Mapped bytes that are stored into by `data[begin:end] = bytes`."""
+
+    def __setitem__(self, place: slice, content: bytes, /) -> None: ...
+
+
+class Vfs(Protocol):
+    """What the store asks of a file system. Paths are strings; offsets and sizes are bytes."""
+
+    def create(self, path: str, size: int, allocate: bool) -> File:
+        """A new file of `size` zeros; with `allocate` its room on the disk is taken too.
+
+        Raises:
+            DiskFull: there is no room; nothing is left behind.
+        """
+
+    def open(self, path: str, writable: bool) -> File:
+        """A file that exists. Raises: FileNotFoundError."""
+
+    def close(self, file: File) -> None:
+        """Give the descriptor back; closing twice is harmless. What is mapped stays mapped."""
+
+    def map(self, file: File, writable: bool) -> tuple[Writable, memoryview]:
+        """The whole file as memory: to store into, and to read from."""
+
+    def read(self, file: File, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the file's end."""
+
+    def write(self, file: File, offset: int, content: Buffer) -> None:
+        """Write all of `content`. Raises: DiskFull."""
+
+    def truncate(self, file: File, size: int) -> None:
+        """Cut or lengthen. A mapped file must not be cut: to touch what is gone kills the process."""
+
+    def sync(self, file: File) -> None:
+        """Return once the file's bytes are on disk. Takes about 0.1 ms or more, without the GIL."""
+
+    def sync_path(self, path: str) -> None:
+        """`sync` of a file that may not be open here; one that is gone is not missed."""
+
+    def sync_folder(self, path: str) -> None:
+        """Return once the folder's names are on disk."""
+
+    def rename(self, path: str, to: str) -> None:
+        """Give the file another name, in place of what had it."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder and its parents, if they are missing. Raises: DiskFull."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+
+    def list_folder(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none if it is missing."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int:
+        """The size of a file. Raises: FileNotFoundError."""
+
+    def used_ratio(self, path: str) -> float:
+        """How much of the disk under a folder is used, from 0 to 1."""
+
+    def lock(self, path: str) -> File | None:
+        """Take the lock that says "a broker runs here"; None if it is taken. `close` gives it back."""
+
+
+class Disk:
+    """The machine's own file system."""
+
+    def create(self, path: str, size: int, allocate: bool) -> File:
+        fd = -1
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            if allocate:
+                _allocate(fd, size)
+            else:
+                os.ftruncate(fd, size)
+        except OSError as error:
+            if fd >= 0:
+                # A failed allocation leaves a part of the file behind, which holds the space that is missing.
+                os.close(fd)
+                os.unlink(path)
+            raise _disk_error(path, error) from error
+        return File(path, fd, size)
+
+    def open(self, path: str, writable: bool) -> File:
+        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        return File(path, fd, os.fstat(fd).st_size)
+
+    def close(self, file: File) -> None:
+        if file.fd >= 0:
+            os.close(file.fd)
+            file.fd = -1
+
+    def map(self, file: File, writable: bool) -> tuple[Writable, memoryview]:
+        if os.fstat(file.fd).st_size < file.size:
+            raise BadStore(f"{file.path} was cut to {os.fstat(file.fd).st_size} bytes, it had {file.size}")
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        data = mmap.mmap(file.fd, file.size, access=access)
+        return data, memoryview(data).toreadonly()
+
+    def read(self, file: File, offset: int, size: int) -> bytes:
+        return os.pread(file.fd, size, offset)
+
+    def write(self, file: File, offset: int, content: Buffer) -> None:
+        try:
+            _write(file.fd, offset, content)
+        except OSError as error:
+            raise _disk_error(file.path, error) from error
+
+    def truncate(self, file: File, size: int) -> None:
+        os.ftruncate(file.fd, size)
+        file.size = size
+
+    def sync(self, file: File) -> None:
+        _sync_data(file.fd)
+
+    def sync_path(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            _sync_data(fd)
+        finally:
+            os.close(fd)
+
+    def sync_folder(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, path: str, to: str) -> None:
+        os.replace(path, to)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise _disk_error(path, error) from error
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
+
+    def list_folder(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def used_ratio(self, path: str) -> float:
+        disk = os.statvfs(path)
+        used = disk.f_blocks - disk.f_bfree
+        # As df and Java: reserved blocks count for nothing.
+        return used / (used + disk.f_bavail) if used else 0.0
+
+    def lock(self, path: str) -> File | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Java holds a POSIX lock on byte 0. Such a lock does not keep a process out of its own store, flock does.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            os.close(fd)
+            return None
+        return File(path, fd, 0)
+
+
+def _allocate(fd: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+        return
+    for offset in range(0, size, len(_ZEROS)):
+        _write(fd, offset, _ZEROS[: size - offset])
+
+
+def _write(fd: int, offset: int, content: Buffer) -> None:
+    """Write all of it: when the room ends, a disk takes a part, and says that it is full at the next call."""
+    written = os.pwrite(fd, content, offset)
+    while written < len(content):
+        written += os.pwrite(fd, content[written:], offset + written)
+
+
+def _disk_error(path: str, error: OSError) -> Exception:
+    if error.errno in _FULL:
+        return DiskFull(f"no room on the disk for {path}; free some, writes go on by themselves")
+    return error

@@ -1,0 +1,339 @@
+"""A store under a random workload, what it acknowledged, and what must hold in every state that a crash can leave.
+
+    I1  no acknowledged message is lost            I5  what is read is, byte for byte, what was sent
+    I2  no message appears that was not sent       I6  queues do not end before what was acknowledged
+    I3  queue offsets are dense                    I8  the log is a beginning of what was sent
+
+Each recovered store then takes three messages and is cut again: a store must survive the crash after the crash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.store.check import verify
+from sparrowmq.store.message_store import MessageStore, Part
+from sparrowmq.store.retention import Retention
+from sparrowmq.store.settings import StoreSettings
+from tests.store.crash_states import Disk, DiskState, Effect, Mutant, RecordVfs
+
+HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
+SETTINGS = StoreSettings(
+    "/store",
+    commit_log_file_size=2048,
+    consume_queue_file_entries=6,
+    index_slots=128,
+    index_entries=24,
+    store_host=HOST,
+)
+QUEUES = (("A", 0), ("A", 1), ("B", 0))
+STEPS: dict[str, float] = {
+    "append": 10,
+    "batch": 2,
+    "dispatch": 4,
+    "flush": 4,
+    "checkpoint": 2,
+    "reopen": 1,
+    "drop": 1,
+}
+# Several log files without a sync between them.
+BURSTS: dict[str, float] = {
+    "append": 10,
+    "batch": 6,
+    "dispatch": 2,
+    "flush": 0.4,
+    "checkpoint": 0.4,
+    "reopen": 0.2,
+}
+# Several log and queue files that go at once.
+DROPS: dict[str, float] = {"append": 4, "batch": 10, "dispatch": 1, "checkpoint": 1, "drop": 1}
+
+
+class FixedClock:
+    """Time stands still, so that states which differ in time alone are one state."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+class Sent(NamedTuple):
+    """A message that went into the log, and how many effects there had been before it."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    offset: int
+    end: int
+    body: bytes
+    key: str
+    effects: int
+
+
+class Promise(NamedTuple):
+    """What was said after so many effects: the log is on disk up to `flushed`, and was deleted up to `begin`."""
+
+    effects: int
+    flushed: int
+    begin: int
+
+
+@dataclass
+class Model:
+    """A store, and what it was told and said."""
+
+    vfs: RecordVfs
+    rng: random.Random
+    sent: list[Sent] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+    count: int = 0
+    store: MessageStore = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.store = self.store or open_store(self.vfs)
+
+    def run(self, steps: int, weights: dict[str, float]) -> None:
+        names = self.rng.choices(list(weights), list(weights.values()), k=steps)
+        for name in ["append", "append", "dispatch", "flush", *names]:
+            getattr(self, name)()
+
+    def append(self) -> None:
+        topic, queue_id = self.rng.choice(QUEUES)
+        part = self._part()
+        effects = len(self.vfs.effects)
+        appended = self.store.append(topic, queue_id, *part[:4], keys=part.keys, unique_key=part.unique_key)
+        self._sent(topic, queue_id, part, appended, effects)
+
+    def batch(self) -> None:
+        topic, queue_id = self.rng.choice(QUEUES)
+        parts = [self._part() for _ in range(self.rng.randint(2, 4))]
+        effects = len(self.vfs.effects)
+        for part, appended in zip(parts, self.store.append_batch(topic, queue_id, parts), strict=True):
+            self._sent(topic, queue_id, part, appended, effects)
+
+    def dispatch(self) -> None:
+        self.store.dispatch()
+
+    def flush(self) -> None:
+        self.store.flush()
+        self._promise()
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint()
+        self._promise()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self._promise()
+        self.store = open_store(self.vfs)
+
+    def drop(self) -> None:
+        store = self.store
+        retention = Retention(
+            SETTINGS, self.vfs, store._log, store._queues, store._index, store._checkpointer
+        )
+        self.vfs.used = 0.86  # so that age does not matter
+        count = retention.expired(0, self.vfs.used)
+        if count:
+            begin = store._log.row.files[count].begin
+            self.promises.append(Promise(len(self.vfs.effects), self._flushed(), begin))
+        list(retention.run(0))
+        self.vfs.used = 0.0
+
+    def _part(self) -> Part:
+        self.count += 1
+        key = f"k{self.count}"
+        body = self.rng.randbytes(self.rng.choice((0, 10, 60, 300)))
+        return Part(body, f"UNIQ_KEY\x01{key}\x02".encode(), 1, HOST, unique_key=key)
+
+    def _sent(self, topic: str, queue_id: int, part: Part, appended: tuple, effects: int) -> None:
+        offset, queue_offset, end, _ = appended
+        key = part.unique_key or ""
+        self.sent.append(Sent(topic, queue_id, queue_offset, offset, end, bytes(part.body), key, effects))
+
+    def _promise(self) -> None:
+        self.vfs.note("ack", 0)
+        self.promises.append(Promise(len(self.vfs.effects), self.store.flushed.value, self._begin()))
+
+    def _flushed(self) -> int:
+        return self.promises[-1].flushed if self.promises else 0
+
+    def _begin(self) -> int:
+        return self.promises[-1].begin if self.promises else 0
+
+
+@dataclass
+class Tally:
+    """What an exploration did."""
+
+    states: set[int] = field(default_factory=set)
+    examined: int = 0
+    kills: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Exploration:
+    """One workload, cut everywhere.
+
+    Attributes:
+        per_cut: how many states of each cut are examined.
+        second_cuts: how often each recovered store is cut again.
+    """
+
+    seed: int
+    steps: int
+    per_cut: int
+    tally: Tally
+    mutant: Mutant | None = None
+    second_cuts: int = 1
+    weights: dict[str, float] = field(default_factory=lambda: dict(STEPS))
+    seen: set[tuple] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Stop at the first violation."""
+        rng = random.Random(self.seed)
+        vfs = RecordVfs(mutant=self.mutant)
+        model = Model(vfs, rng)
+        model.run(self.steps, self.weights)
+        for number, (cut, state) in enumerate(cuts(vfs.start, vfs.effects, self.per_cut, rng)):
+            promise, maybe = promised(model, cut)
+            case = state.key(), promise.flushed, promise.begin, len(maybe)
+            if case not in self.seen:
+                self.seen.add(case)
+                own = random.Random(f"{self.seed} {number}")
+                problem = self.power_cut(state, maybe, promise, own)
+                if not problem and number % 8 == 0:
+                    problem = self.kill(vfs, cut, maybe, promise, own)
+                if problem:
+                    where = f"seed {self.seed}, cut {cut} of {len(vfs.effects)}, state {number}"
+                    self.tally.violations.append(f"{where}: {problem}")
+                    return
+
+    def power_cut(
+        self, state: DiskState, maybe: list[Sent], promise: Promise, rng: random.Random
+    ) -> str | None:
+        """What is wrong with a state, after recovery, and after three messages more and another cut."""
+        self.tally.states.add(state.key())
+        self.tally.examined += 1
+        return self.go_on(RecordVfs(state, self.mutant), maybe, promise, rng)
+
+    def kill(
+        self, vfs: RecordVfs, cut: int, maybe: list[Sent], promise: Promise, rng: random.Random
+    ) -> str | None:
+        """The same when only the process dies: its pages live on, until the power fails too."""
+        self.tally.kills += 1
+        return self.go_on(RecordVfs.after_kill(vfs, cut, self.mutant), maybe, promise, rng)
+
+    def go_on(self, vfs: RecordVfs, maybe: list[Sent], promise: Promise, rng: random.Random) -> str | None:
+        before = len(vfs.effects)
+        try:
+            store = open_store(vfs)
+            problem = compare(store, maybe, promise)
+            if problem:
+                return problem
+            sent = [message._replace(effects=-1) for message in maybe if message.end <= store.end]
+            promises = [promise._replace(effects=-1), Promise(len(vfs.effects), store.end, promise.begin)]
+            model = Model(vfs, rng, sent, promises, 1000, store)
+            for step in ("append", "append", "dispatch", "flush", "append"):
+                getattr(model, step)()
+        except SparrowError as error:
+            return f"{type(error).__name__}: {error}"
+        for _ in range(self.second_cuts):
+            problem = self.second_cut(model, before, rng)
+            if problem:
+                return problem
+        return None
+
+    def second_cut(self, model: Model, before: int, rng: random.Random) -> str | None:
+        """Cut the recovered store once more: while it recovered, or while it went on."""
+        effects = model.vfs.effects
+        cut = rng.randint(before, len(effects))
+        disk = Disk(model.vfs.start)
+        for effect in effects[:cut]:
+            disk.apply(effect)
+        promise, maybe = promised(model, cut)
+        for state in disk.states(1, rng):
+            self.tally.states.add(state.key())
+            self.tally.examined += 1
+            vfs = RecordVfs(state)
+            try:
+                store = open_store(vfs)
+                problem = compare(store, maybe, promise)
+                store.close()
+            except SparrowError as error:
+                problem = f"{type(error).__name__}: {error}"
+            problem = problem or next(verify(SETTINGS, vfs), None)
+            if problem:
+                return f"after a second cut ({cut} of {before} to {len(effects)}): {problem}"
+        return None
+
+
+def open_store(vfs: RecordVfs) -> MessageStore:
+    return MessageStore.open(SETTINGS, vfs=vfs, clock=FixedClock())  # type: ignore[arg-type]
+
+
+def cuts(
+    start: DiskState, effects: list[Effect], per_cut: int, rng: random.Random
+) -> Iterator[tuple[int, DiskState]]:
+    """States of each cut, with how many effects came before it."""
+    disk = Disk(start)
+    for cut, effect in enumerate([*effects, None]):
+        for state in disk.states(per_cut, rng):
+            yield cut, state
+        if effect is not None:
+            disk.apply(effect)
+
+
+def promised(model: Model, cut: int) -> tuple[Promise, list[Sent]]:
+    """What holds after a cut: what had been promised by then, and which messages may be there."""
+    promise = max((p for p in model.promises if p.effects <= cut), default=Promise(0, 0, 0))
+    return promise, [sent for sent in model.sent if sent.effects < cut]
+
+
+def compare(store: MessageStore, maybe: list[Sent], promise: Promise) -> str | None:
+    """What of a recovered store does not fit what was sent and promised."""
+    begin, end = store.begin, store.end
+    if begin > promise.begin:
+        return f"the log begins at {begin}, it was deleted up to {promise.begin}"
+    if end < promise.flushed:
+        return f"acknowledged up to {promise.flushed}, the log ends at {end}"
+    found = [bytes(record) for record in store._log.walk(begin, end)]
+    sent = [message for message in maybe if begin <= message.offset and message.end <= end]
+    if len(found) != len(sent):
+        return f"{len(found)} records in the log, {len(sent)} were sent"
+    for record, message in zip(found, sent, strict=True):
+        if message.body not in record or message.key.encode() not in record:
+            return f"the record at {message.offset} is not what was sent"
+    return _compare_queues(store, sent, maybe, end)
+
+
+def _compare_queues(store: MessageStore, sent: list[Sent], maybe: list[Sent], end: int) -> str | None:
+    ends = Counter((message.topic, message.queue_id) for message in maybe if message.end <= end)
+    for topic, queue_id in QUEUES:
+        queue = store.queue(topic, queue_id)
+        found = queue.max_offset if queue else 0
+        if found != ends[topic, queue_id]:
+            return f"queue {topic}/{queue_id} ends at {found}, {ends[topic, queue_id]} were sent"
+    for message in sent:
+        read = store.read(message.topic, message.queue_id, message.queue_offset, 1)
+        if read.count != 1 or message.body not in bytes(read.views[0]):
+            return f"entry {message.queue_offset} of {message.topic}/{message.queue_id} is not what was sent: {read}"
+    if sent and not store.query(sent[-1].topic, sent[-1].key, 9, 0, 1 << 60):
+        return f"key {sent[-1].key} is not found"
+    return None
+
+
+def sites_of(seeds: range, steps: int) -> set[str]:
+    """The places in the store that sync, in running and in recovery."""
+    nowhere = Mutant("")
+    for seed in seeds:
+        Exploration(seed, steps, 1, Tally(), nowhere, second_cuts=0).run()
+    return nowhere.met

@@ -1,0 +1,67 @@
+"""The machine's file system, with faults that a test switches on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+from sparrowmq.errors import DiskFull
+from sparrowmq.protocol.record import Buffer
+from sparrowmq.store.vfs import Disk, File
+
+
+class FaultyDisk(Disk):
+    """A disk.
+
+    Attributes:
+        full_for: the parts of paths for which there is no room.
+        write_error, sync_error: what a write, a sync fails with; a sync fails once, as on Linux.
+        may_sync: while it is not set, a sync that is called does not return.
+        synced: the names of the files that were synced, in order.
+        sync_began: set by each sync as it begins.
+    """
+
+    def __init__(self) -> None:
+        self.full_for: tuple[str, ...] = ()
+        self.write_error: Exception | None = None
+        self.sync_error: OSError | None = None
+        self.may_sync = threading.Event()
+        self.may_sync.set()
+        self.sync_began = threading.Event()
+        self.synced: list[str] = []
+
+    def create(self, path: str, size: int, allocate: bool) -> File:
+        self._demand_room(path)
+        return super().create(path, size, allocate)
+
+    def write(self, file: File, offset: int, content: Buffer) -> None:
+        self._demand_room(file.path)
+        if self.write_error is not None:
+            raise self.write_error
+        super().write(file, offset, content)
+
+    def sync(self, file: File) -> None:
+        self._await_sync(file.path)
+        super().sync(file)
+
+    def sync_path(self, path: str) -> None:
+        self._await_sync(path)
+        super().sync_path(path)
+
+    def _await_sync(self, path: str) -> None:
+        self.sync_began.set()
+        assert self.may_sync.wait(10), "the test forgot to let the sync go on"
+        error, self.sync_error = self.sync_error, None
+        if error is not None:
+            raise error
+        self.synced.append(os.path.basename(path))
+
+    def _demand_room(self, path: str) -> None:
+        if any(part in path for part in self.full_for):
+            raise DiskFull(f"no room on the disk for {path}")
+
+
+def broken() -> OSError:
+    """What a disk that breaks answers."""
+    return OSError(errno.EIO, os.strerror(errno.EIO))

@@ -1,0 +1,112 @@
+"""Small stores in a folder of their own, and messages for them.
+
+At the end of a test each store that it left is closed (one that was left by a crash is recovered first) and
+verified, so every test of the store ends in `sparrowmq.store.check`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sparrowmq.clock import Clock
+from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.store.check import verify
+from sparrowmq.store.message_store import Appended, MessageStore, Part
+from sparrowmq.store.reading import Read
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Vfs
+
+HOST = hosts.pack("127.0.0.1:10911")
+
+
+class Stores:
+    """Opens the stores of one test, and remembers them.
+
+    Attributes:
+        settings: what `open` takes when it is told nothing else: 4 KiB for a log file, 16 entries for a queue file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = StoreSettings(
+            folder / "store",
+            commit_log_file_size=4096,
+            consume_queue_file_entries=16,
+            index_slots=128,
+            index_entries=64,
+            store_host=HOST,
+        )
+        self._open: list[MessageStore] = []
+        self._left: dict[str, StoreSettings] = {}
+
+    def open(
+        self, *, vfs: Vfs | None = None, clock: Clock | None = None, read_only: bool = False, **changes: Any
+    ) -> MessageStore:
+        """A store with `settings`, but for `changes`."""
+        settings = replace(self.settings, **changes)
+        store = MessageStore.open(settings, vfs=vfs, clock=clock, read_only=read_only)
+        self._open.append(store)
+        self._left[settings.layout.root] = settings
+        return store
+
+    def crash(self, store: MessageStore) -> None:
+        """As a process ends that is killed: nothing more is written, and the kernel closes its files."""
+        store._log.close()
+        store._queues.files.close()
+        if store._index is not None:
+            store._index.close()
+        if store._lock is not None:
+            store._vfs.close(store._lock)
+        self._open.remove(store)
+
+    def leave_damaged(self) -> None:
+        """Do not verify: the test shows that a damaged store is refused, and leaves it so."""
+        self._left.clear()
+
+    def check(self) -> None:
+        """Close and verify all."""
+        for store in self._open:
+            store.close()
+        for settings in self._left.values():
+            if Path(settings.layout.abort).exists():
+                MessageStore.open(settings).close()
+            violations = list(verify(settings))
+            assert not violations, "\n".join(violations)
+
+
+def message(
+    body: bytes = b"body", *, key: str | None = None, tag: str | None = None, unique_key: str | None = None
+) -> Part:
+    """A message as the broker gives it to the store: its properties say what its other fields say."""
+    properties = {"KEYS": key, "TAGS": tag, "UNIQ_KEY": unique_key}
+    packed = "".join(f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None)
+    keys = tuple(key.split()) if key else ()
+    tags_code = java_hash(tag) if tag else 0
+    return Part(body, packed.encode(), 1, HOST, tags_code=tags_code, keys=keys, unique_key=unique_key)
+
+
+def put(
+    store: MessageStore, body: bytes = b"body", topic: str = "Orders", queue_id: int = 0, **words: str
+) -> Appended:
+    """Append a message; `words` as for `message`."""
+    return store.append(topic, queue_id, *message(body, **words))
+
+
+def messages(read: Read) -> list[StoredMessage]:
+    """The messages that were read."""
+    return [record.decode(each) for view in read.views for each in record.walk(view)]
+
+
+def bodies(store: MessageStore, topic: str = "Orders", queue_id: int = 0) -> list[bytes]:
+    """The bodies of all messages of a queue, from its first one on."""
+    queue = store.queue(topic, queue_id)
+    offset, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+    found: list[bytes] = []
+    while offset < end:
+        read = store.read(topic, queue_id, offset, 32)
+        found += [bytes(each.body) for each in messages(read)]
+        offset = read.next_offset
+    return found

@@ -1,0 +1,154 @@
+"""The store survives every crash that a disk can make of it; and each of its syncs is there for a reason."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.record import decode
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.recovery import Recovery
+from sparrowmq.store.retention import Retention
+from tests.store.crash_model import BURSTS, DROPS, STEPS, Exploration, Tally, sites_of
+from tests.store.crash_states import Disk, DiskState, Mutant, RecordVfs
+
+WANTED_STATES = 20_000
+MANY_STATES = 60_000
+# What the store syncs, and whether it matters that it does so before its next effect.
+SITES = {
+    "checkpoint.py:save:sync": False,  # the next effect removes `abort`: a clean start copes with an older checkpoint
+    "checkpoint.py:write:sync": True,
+    "checkpoint.py:write:sync_folder": True,
+    "consume_queue.py:forget_before:sync_folder": False,  # of two files that go, the one before must be gone
+    "file_queue.py:create_next:sync": False,  # the two syncs of a new file can change places
+    "file_queue.py:create_next:sync_folder": False,
+    "file_queue.py:drop_first:sync_folder": True,
+    "file_queue.py:drop_last:sync_folder": True,
+    "flush.py:flush:sync": True,
+    "message_store.py:_recover:sync_folder": True,
+    "message_store.py:open:sync_folder": False,  # no message is taken before the next sync
+    "recovery.py:run:sync": True,
+    "recovery.py:run:sync_folder": False,  # as above
+}
+# What recovery puts aside is for people: no message that was acknowledged is in it, so the model does not look there.
+UNSEEN = {"recovery.py:_save:sync", "recovery.py:_save:sync_folder"}
+# Workloads (seed, steps, kind) that show a fault early which others show late.
+Workload = tuple[int, int, dict[str, float]]
+QUICK: dict[str, Workload] = {
+    "consume_queue.py:forget_before:sync_folder": (8, 25, STEPS),
+    "file_queue.py:drop_first:sync_folder": (8, 25, STEPS),
+    "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
+    "files go before queues are on disk": (1, 25, DROPS),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Each crash is a warning; ten thousand of them are not."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def hunt(mutant: Mutant | None, *first: Workload) -> Tally:
+    """Explore workloads of all kinds, some first, until a violation is found or none was for long."""
+    tally = Tally()
+    others = [(seed, 25, weights) for seed in range(40) for weights in (BURSTS, STEPS, DROPS)]
+    for seed, steps, weights in [*first, *others]:
+        if not tally.violations and tally.examined < MANY_STATES:
+            Exploration(seed, steps, 8, tally, mutant, 3, weights).run()
+    return tally
+
+
+def quick(fault: str) -> list[Workload]:
+    return [QUICK[fault]] if fault in QUICK else []
+
+
+@pytest.mark.covers("S-STORE-08")
+def test_no_crash_loses_what_was_acknowledged(capsys):
+    tally = Tally()
+    seed = 1000
+    while len(tally.states) < WANTED_STATES and not tally.violations:
+        for steps, per_cut, weights in ((20, 12, STEPS), (25, 8, BURSTS), (25, 8, DROPS)):
+            Exploration(seed, steps, per_cut, tally, weights=weights).run()
+        seed += 1
+    with capsys.disabled():
+        print(f"\n{len(tally.states)} crash states, {tally.examined} recoveries, {tally.kills} kills")
+    assert tally.violations == []
+
+
+def test_every_sync_of_the_store_is_on_the_list():
+    assert sites_of(range(6), 30) == {*SITES, *UNSEEN}
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_a_store_that_forgets_a_sync_is_found_out(site):
+    tally = hunt(Mutant(site), *quick(site))
+    assert tally.violations, f"{tally.examined} states did not show that {site} is needed"
+
+
+@pytest.mark.parametrize("site", [site for site, matters in SITES.items() if matters])
+def test_a_store_that_syncs_one_effect_too_late_is_found_out(site):
+    tally = hunt(Mutant(site, late=True), *quick(site))
+    assert tally.violations, (
+        f"{tally.examined} states did not show that {site} must come before the next effect"
+    )
+
+
+def leave_tail(self: Recovery, end: int) -> None:
+    while self.log.row.files and self.log.row.files[-1].begin > end:
+        self.log.row.drop_last()
+
+
+def believe_entries(self: ConsumeQueue, queue_offset: int) -> None:
+    self.end.value = self.next_offset = queue_offset
+
+
+def java_rule(self: CommitLog, record: memoryview, offset: int) -> str | None:
+    """What Java checks: the body's CRC, and that the sizes add up."""
+    try:
+        found = decode(record)
+    except SparrowError as error:
+        return str(error)
+    return None if found.physical_offset == offset else "not its place"
+
+
+def too_young(self: Retention, now_ms: int, used: float) -> int:
+    """All files but the one that is written, whether queues know of them on disk or not."""
+    return max(0, sum(file.begin <= self._log.end for file in self._log.row.files) - 1)
+
+
+LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
+    "the tail is not zeroed": (Recovery, "_cut", leave_tail),
+    "entries that a crash left are believed": (ConsumeQueue, "truncate", believe_entries),
+    "a record without its CRC passes for one of Java": (CommitLog, "problem", java_rule),
+    "files go before queues are on disk": (Retention, "expired", too_young),
+}
+
+
+@pytest.mark.parametrize("fault", LOGIC)
+def test_a_store_that_skips_a_step_is_found_out(fault, monkeypatch):
+    monkeypatch.setattr(*LOGIC[fault])
+    tally = hunt(None, *quick(fault))
+    assert tally.violations, f"{tally.examined} states did not show that it matters when {fault}"
+
+
+def test_a_disk_keeps_what_was_synced_and_perhaps_what_was_not():
+    vfs = RecordVfs()
+    vfs.make_folder("/a")
+    file = vfs.create("/a/f", 1024, allocate=True)
+    vfs.sync_folder("/")
+    vfs.sync_folder("/a")
+    vfs.sync(file)
+    vfs.write(file, 500, b"x" * 24)
+    disk = Disk(DiskState())
+    for effect in vfs.effects:
+        disk.apply(effect)
+    found = {state.files["/a/f"] for state in disk.states(100, random.Random(0))}
+    first, second = bytes(500) + b"x" * 12, b"x" * 12 + bytes(500)
+    assert found == {first + second, first + bytes(512), bytes(512) + second, bytes(1024)}

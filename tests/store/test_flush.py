@@ -1,0 +1,269 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import StoreFailed
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.flush import Flusher
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import Flush
+from tests.store.faulty_disk import FaultyDisk, broken
+from tests.store.stores import bodies, put
+
+FIRST = "0" * 20
+
+
+@pytest.fixture
+def disk():
+    disk = FaultyDisk()
+    yield disk
+    disk.may_sync.set()
+
+
+@asynccontextmanager
+async def running(store: MessageStore) -> AsyncIterator[None]:
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def begins(disk):
+    """Wait until a sync is under way."""
+    assert await asyncio.to_thread(disk.sync_began.wait, 10)
+
+
+def hold_syncs(disk):
+    disk.synced.clear()
+    disk.sync_began.clear()
+    disk.may_sync.clear()
+
+
+async def within_10_s(awaitable):
+    return await asyncio.wait_for(awaitable, 10)
+
+
+@pytest.mark.covers("S-STORE-08")
+async def test_with_sync_flush_an_answer_waits_until_the_message_is_on_disk(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    async with running(store):
+        put(store)
+        store.flush()
+        hold_syncs(disk)
+        _, _, end, _ = put(store)
+        answer = asyncio.create_task(store.durable().reached(end))
+        await begins(disk)
+        assert not answer.done() and store.flushed.value < end
+        disk.may_sync.set()
+        assert await within_10_s(answer) == end
+        assert disk.synced == [FIRST]
+
+
+@pytest.mark.covers("S-STORE-08")
+async def test_one_sync_covers_all_that_came_while_the_one_before_was_under_way(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    async with running(store):
+        put(store)
+        store.flush()
+        hold_syncs(disk)
+        ends = [put(store)[2]]
+        await begins(disk)
+        for _ in range(20):
+            ends.append(put(store, bytes(30))[2])
+            store.dispatch()  # each is a burst of its own
+        assert store.end < 4096
+        disk.may_sync.set()
+        assert await within_10_s(asyncio.gather(*map(store.durable().reached, ends)))
+        assert disk.synced == [FIRST, FIRST]
+
+
+@pytest.mark.covers("S-STORE-08")
+async def test_with_async_flush_the_answer_comes_at_once_and_the_sync_with_the_interval(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock, flush=Flush.ASYNC, flush_interval_ms=200)
+    async with running(store):
+        put(store)
+        store.flush()
+        disk.synced.clear()
+        _, _, end, _ = put(store)
+        store.dispatch()
+        assert await store.durable().reached(end) >= end
+        await clock.advance(0.199)
+        assert disk.synced == [] and store.flushed.value < end
+        await clock.advance(0.001)
+        await within_10_s(store.flushed.reached(end))
+        assert disk.synced == [FIRST]
+
+
+async def test_no_interval_keeps_a_message_from_the_disk_for_longer_than_half_a_second(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock, flush=Flush.ASYNC, flush_interval_ms=60_000)
+    async with running(store):
+        _, _, end, _ = put(store)
+        await clock.advance(0.5)
+        await within_10_s(store.flushed.reached(end))
+
+
+async def test_nothing_new_is_no_reason_to_sync(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock, flush=Flush.ASYNC)
+    async with running(store):
+        put(store)
+        store.flush()
+        disk.synced.clear()
+        store.flush()
+        await clock.advance(3)
+    assert disk.synced == []
+
+
+def test_a_sync_covers_each_file_that_was_written_since_the_last_one(stores, disk):
+    store = stores.open(vfs=disk)
+    put(store)
+    store.flush()
+    while store.end < 9000:
+        put(store, bytes(500))
+    disk.synced.clear()
+    store.flush()
+    assert disk.synced == [FIRST, f"{4096:020d}", f"{8192:020d}"]
+    disk.synced.clear()
+    put(store)
+    store.flush()
+    assert disk.synced == [f"{8192:020d}"]
+
+
+@pytest.mark.covers("S-STORE-08")
+async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_more(
+    stores, disk, clock, caplog
+):
+    store = stores.open(vfs=disk, clock=clock)
+    async with running(store):
+        put(store, b"acknowledged")
+        store.flush()
+        hold_syncs(disk)
+        disk.sync_error = broken()
+        flushed = store.flushed.value
+        ends = [put(store, b"lost?")[2]]
+        await begins(disk)
+        ends += [put(store, b"lost?")[2] for _ in range(3)]
+        waiting = [asyncio.create_task(store.durable().reached(end)) for end in ends]
+        disk.may_sync.set()
+        answers = await within_10_s(asyncio.gather(*waiting, return_exceptions=True))
+        assert [type(answer) for answer in answers] == [StoreFailed] * 4
+        assert "Input/output error" in str(answers[0]) and "start again" in str(answers[0])
+
+        # The disk says "all well" from now on, as Linux does; nobody believes it.
+        for attempt in (store.flush, store.checkpoint, lambda: put(store)):
+            with pytest.raises(StoreFailed):
+                attempt()
+        with pytest.raises(StoreFailed):
+            await store.durable().reached(ends[0])
+        assert store.flushed.value == flushed and disk.synced == []
+        assert bodies(store)[0] == b"acknowledged"  # reads go on
+    assert [record.levelname for record in caplog.records].count("CRITICAL") == 1
+
+
+async def test_what_was_acknowledged_before_a_failed_sync_stays_acknowledged(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    async with running(store):
+        _, _, end, _ = put(store)
+        await within_10_s(store.durable().reached(end))
+        disk.sync_error = broken()
+        _, _, later, _ = put(store)
+        with pytest.raises(StoreFailed):
+            await within_10_s(store.durable().reached(later))
+        assert await store.durable().reached(end) == end
+
+
+def test_a_store_that_failed_is_left_as_after_a_crash_and_keeps_what_was_acknowledged(stores, disk, caplog):
+    store = stores.open(vfs=disk)
+    put(store, b"acknowledged")
+    store.flush()
+    disk.sync_error = broken()
+    put(store, b"perhaps")
+    with pytest.raises(StoreFailed):
+        store.flush()
+    store.close()
+    assert Path(stores.settings.layout.abort).exists()
+    assert "the store was not closed in order" in caplog.text
+    assert bodies(stores.open())[0] == b"acknowledged"
+
+
+def test_a_failed_sync_of_queues_or_checkpoint_is_the_end_too(stores, disk):
+    store = stores.open(vfs=disk)
+    put(store)
+    store.flush()
+    disk.sync_error = broken()
+    with pytest.raises(StoreFailed):
+        store.checkpoint()
+    with pytest.raises(StoreFailed):
+        put(store)
+
+
+async def test_a_failed_sync_of_a_regular_checkpoint_is_the_end_too(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    async with running(store):
+        _, _, end, _ = put(store)
+        await within_10_s(store.durable().reached(end))
+        disk.sync_error = broken()
+        await clock.advance(5)
+        with pytest.raises(StoreFailed):
+            await within_10_s(store.flushed.reached(end + 1))
+
+
+def flusher_of(folder, disk):
+    """A flusher of a log that has some bytes."""
+    log = CommitLog(disk, str(folder / "log"), 1024)
+    log.start_at(0)
+    log.make_room(100)
+    log.append(bytes(100))
+    disk.synced.clear()
+    disk.sync_began.clear()
+    return log, Flusher(log)
+
+
+async def test_the_thread_ends_after_what_it_was_given(tmp_path, disk):
+    log, flusher = flusher_of(tmp_path, disk)
+    flusher.start_at(0)
+    flusher.start(asyncio.get_running_loop())
+    flusher.kick()
+    flusher.stop()
+    assert disk.synced == [FIRST]
+    assert await within_10_s(flusher.flushed.reached(100)) == 100
+    log.close()
+
+
+async def test_a_second_kick_without_new_bytes_orders_nothing(tmp_path, disk):
+    log, flusher = flusher_of(tmp_path, disk)
+    flusher.start_at(0)
+    flusher.kick()
+    flusher.kick()
+    assert flusher._orders.qsize() == 1
+    log.append(bytes(1))
+    flusher.kick()
+    assert flusher._orders.qsize() == 2
+    log.close()
+
+
+def test_a_loop_that_ended_first_is_told_in_the_log_alone(tmp_path, disk, caplog):
+    log, flusher = flusher_of(tmp_path, disk)
+    flusher.start_at(0)
+    loop = asyncio.new_event_loop()
+    flusher.start(loop)
+    loop.close()
+    with caplog.at_level(logging.WARNING):
+        flusher.kick()
+        flusher.stop()
+    assert "the loop ended while the store was being written" in caplog.text
+    log.close()
+
+
+def test_only_the_first_failure_counts(tmp_path, disk):
+    log, flusher = flusher_of(tmp_path, disk)
+    first = flusher.fail(broken())
+    assert flusher.fail(OSError("later")) is first is log.refusal is flusher.flushed.error
+    log.close()

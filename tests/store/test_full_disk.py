@@ -1,0 +1,196 @@
+"""What the whole store does when its disk is full, and when it breaks."""
+
+import asyncio
+import resource
+from contextlib import suppress
+
+import pytest
+
+from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.layout import Layout
+from sparrowmq.store.vfs import Unsynced
+from tests.store.faulty_disk import FaultyDisk, broken
+from tests.store.stores import bodies, message, put
+
+
+@pytest.fixture
+def disk():
+    return FaultyDisk()
+
+
+def fill(store):
+    """Leave no room in the log's file for a message of 1,000 bytes."""
+    while store.end < 3500:
+        put(store, bytes(300))
+    store.dispatch()
+
+
+def refused(store, topic="Orders"):
+    """Try to append a message for which there is no room."""
+    before = store.end, store.queue_end(topic, 0).value
+    with pytest.raises(DiskFull, match="no room on the disk"):
+        put(store, bytes(1000), topic)
+    assert (store.end, store.queue_end(topic, 0).value) == before
+
+
+async def test_a_message_without_room_is_refused_and_writes_resume_after_space_returned(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    fill(store)
+    count = len(bodies(store))
+    disk.full_for = ("commitlog",)
+    refused(store)
+    with pytest.raises(DiskFull):
+        store.append_batch("Orders", 0, [message(bytes(600))] * 2)
+    assert len(bodies(store)) == count  # reads go on
+    await clock.advance(1)
+    refused(store)
+    disk.full_for = ()
+    await clock.advance(1)
+    assert put(store, bytes(1000))[:2] == (4096, count)
+    store.dispatch()
+    assert len(bodies(store)) == count + 1
+
+
+async def test_a_full_disk_is_left_in_peace_for_a_second(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    fill(store)
+    disk.full_for = ("commitlog",)
+    refused(store)
+    disk.full_for = ()
+    await clock.advance(0.999)
+    refused(store)
+    with pytest.raises(DiskFull):
+        put(store, b"")  # nor is anything taken that would fit: messages keep their order
+    await clock.advance(0.001)
+    put(store, bytes(1000))
+
+
+@pytest.mark.parametrize("full_for", ["consumequeue", "index"])
+async def test_what_was_acknowledged_is_shown_once_there_is_room_for_its_queue(stores, disk, clock, full_for):
+    store = stores.open(vfs=disk, clock=clock)
+    disk.full_for = (full_for,)
+    put(store, b"stored", key="red")
+    store.dispatch()
+    found = len(bodies(store)) + len(store.query("Orders", "red", 9, 0, 1 << 62))
+    assert found == 1  # one of the two knows it
+    store.flush()  # the log has it, on disk
+    refused(store)
+    disk.full_for = ()
+    await clock.advance(1)
+    put(store, b"next", key="red")
+    store.dispatch()
+    assert bodies(store) == [b"stored", b"next"]
+    assert len(store.query("Orders", "red", 9, 0, 1 << 62)) == 2
+
+
+async def test_one_full_queue_keeps_no_other_from_its_messages_for_long(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    disk.full_for = ("consumequeue/Orders",)
+    for topic in ("Flights", "Orders", "Payments"):
+        put(store, topic.encode(), topic)
+    store.dispatch()
+    disk.full_for = ()
+    await clock.advance(1)
+    store.dispatch()
+    assert [bodies(store, topic) for topic in ("Flights", "Orders", "Payments")] == [
+        [b"Flights"],
+        [b"Orders"],
+        [b"Payments"],
+    ]
+
+
+async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    running = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    disk.full_for = ("consumequeue",)
+    put(store, b"stored")
+    await clock.advance(5)
+    assert bodies(store) == []
+    disk.full_for = ()
+    await clock.advance(1.2)
+    assert bodies(store) == [b"stored"]
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_a_store_that_is_closed_on_a_full_disk_is_recovered_at_the_next_start(
+    stores, disk, clock, caplog
+):
+    store = stores.open(vfs=disk, clock=clock)
+    disk.full_for = ("consumequeue",)
+    put(store, b"stored")
+    store.dispatch()
+    store.close()
+    assert "was not closed in order: no room" in caplog.text
+    assert bodies(stores.open()) == [b"stored"]
+
+
+def test_a_store_for_which_there_is_no_room_is_not_opened_and_can_be_later(stores, disk):
+    disk.full_for = ("checkpoint",)
+    with pytest.raises(DiskFull):
+        stores.open(vfs=disk)
+    disk.full_for = ()
+    put(stores.open(vfs=disk))
+
+
+def test_a_queue_that_begins_in_the_middle_of_a_file_is_tried_again(tmp_path, disk):
+    """As after its older messages were deleted: before its first entry comes a gap, for which there may be no room."""
+    queue = ConsumeQueue(OpenFiles(disk, 4, Unsynced()), Layout.of(tmp_path), "Orders", 0, 16)
+    queue.restart(5)
+    queue.fresh += [1000, 100, 0]
+    disk.write_error = DiskFull("no room")
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            queue.write_fresh()
+    disk.write_error = None
+    queue.write_fresh()
+    assert (queue.min_offset, queue.max_offset, queue.entry(5)) == (5, 6, (1000, 100, 0))
+    again = ConsumeQueue(OpenFiles(disk, 4, Unsynced()), Layout.of(tmp_path), "Orders", 0, 16)
+    again.load(None)
+    assert again.max_offset == 6
+
+
+def test_the_kernels_own_refusal_changes_nothing(stores, clock):
+    """Not our disk, but a real limit: no file of this process may be larger than 3 KiB."""
+    store = stores.open(clock=clock)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3072, hard))
+    try:
+        refused(store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert store.end == 0
+
+
+@pytest.mark.parametrize("leave", ["close", "crash"])
+async def test_a_disk_that_breaks_while_queues_are_written_is_the_end(stores, disk, clock, leave):
+    """Otherwise an acknowledged message would be missing in its queue, and nobody would know."""
+    store = stores.open(vfs=disk, clock=clock)
+    put(store, b"first")
+    store.dispatch()
+    disk.write_error = broken()
+    put(store, b"second")
+    put(store, b"other", "Flights")
+    store.dispatch()
+    disk.write_error = None
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        put(store, b"third")
+    store.close() if leave == "close" else stores.crash(store)
+    store = stores.open(clock=clock)
+    assert bodies(store) == [b"first", b"second"] and bodies(store, "Flights") == [b"other"]
+
+
+async def test_a_disk_that_breaks_while_a_log_file_is_made_is_the_end(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    fill(store)
+    count = len(bodies(store))
+    disk.sync_error = broken()
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match="Input/output error"):
+            put(store, bytes(1000))
+    store.close()
+    store = stores.open(clock=clock)
+    assert len(bodies(store)) == count and put(store, bytes(1000))[0] == 4096

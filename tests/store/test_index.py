@@ -1,0 +1,307 @@
+"""The hash index: its files byte for byte, and what is found by a key."""
+
+import struct
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.store.index import (
+    ENTRY,
+    HEADER,
+    NAME_DIGITS,
+    SLOT_SIZE,
+    VECTOR_MIN,
+    Index,
+    Keys,
+    key_hash,
+    keys_of,
+)
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+from tests.store.faulty_disk import FaultyDisk
+from tests.store.stores import Stores, put
+
+NOON_MS = round(datetime(2026, 3, 4, 12, 0, 0, 5000).timestamp() * 1000)
+SLOTS, ENTRIES = 16, 8
+EVER = (0, 1 << 60)
+
+
+def index_in(folder: Path, slots: int = SLOTS, entries: int = ENTRIES, vfs: Vfs | None = None) -> Index:
+    return Index(vfs or Disk(), str(folder), slots, entries, Unsynced())
+
+
+def keyed(number: int, key: str, topic: str = "T", step_ms: int = 1000) -> Keys:
+    """The n-th record lies at 100 n, was stored n seconds after noon, and has one key."""
+    return topic, 100 * number, NOON_MS + step_ms * number, (key,), None
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
+
+
+# Files
+
+
+@pytest.mark.covers("S-STORE-04")
+def test_a_file_of_java_size_has_420000040_bytes(tmp_path: Path):
+    settings = StoreSettings(tmp_path)
+    assert HEADER.size == 40 and SLOT_SIZE == 4 and ENTRY.size == 20
+    assert HEADER.size + settings.index_slots * SLOT_SIZE + settings.index_entries * ENTRY.size == 420_000_040
+
+
+@pytest.mark.covers("S-STORE-04")
+def test_header_slots_and_entries_lie_where_java_puts_them(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(1, "a"), keyed(3, "b")])
+    index.put([keyed(66, "a")])
+    (content,) = contents(tmp_path)
+    assert len(content) == 40 + SLOTS * 4 + ENTRIES * 20
+    header = struct.unpack(">qqqqii", content[:40])
+    assert header == (NOON_MS + 1000, NOON_MS + 66_000, 100, 6600, 2, 4)
+    a, b = ord("T") * 961 + ord("#") * 31 + ord("a"), ord("T") * 961 + ord("#") * 31 + ord("b")
+    slots = struct.unpack(f">{SLOTS}i", content[40 : 40 + SLOTS * 4])
+    assert {slot: number for slot, number in enumerate(slots) if number} == {a % SLOTS: 3, b % SLOTS: 2}
+    entries = [struct.unpack_from(">iqii", content, 40 + SLOTS * 4 + 20 * number) for number in range(4)]
+    # Hash, offset, seconds after the first record, the slot's entry before. Entry 0 is not used.
+    assert entries == [(0, 0, 0, 0), (a, 100, 0, 0), (b, 300, 2, 0), (a, 6600, 65, 1)]
+
+
+@pytest.mark.covers("S-STORE-04")
+def test_a_file_is_named_after_the_time_of_its_first_record(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(0, "a")])
+    assert [path.name for path in tmp_path.iterdir()] == ["20260304120000005"]
+
+
+def test_a_full_file_is_followed_by_another_with_a_higher_name(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(number, f"k{number}", step_ms=0) for number in range(20)])  # all in one millisecond
+    assert [path.name[-3:] for path in sorted(tmp_path.iterdir())] == ["005", "006", "007"]
+    assert [len(index.find("T", f"k{number}", 64, *EVER)) for number in range(20)] == [1] * 20
+
+
+def test_a_new_file_begins_where_the_last_one_ends(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(number, f"k{number}") for number in range(7)])
+    index.put([keyed(9, "next")])
+    first, second = index.files
+    assert (first.end_offset, first.end_ms) == (600, NOON_MS + 6000)
+    assert index.end_offset == 900 and index.end_ms == NOON_MS + 9000
+    assert second.begin_ms <= NOON_MS + 9000 and second.begin_offset <= 900
+
+
+def test_an_index_is_found_again(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(number, f"k{number}") for number in range(10)])
+    index.close()
+    index = index_in(tmp_path)
+    assert [index.find("T", f"k{number}", 64, *EVER) for number in range(10)] == [
+        [100 * n] for n in range(10)
+    ]
+    assert index.end_offset == 900
+
+
+def test_an_index_without_files_knows_nothing(tmp_path: Path):
+    index = index_in(tmp_path)
+    assert (index.end_offset, index.end_ms, index.find("T", "k", 64, *EVER)) == (-1, 0, [])
+
+
+def test_a_file_that_a_crash_left_short_goes_if_it_never_served(tmp_path: Path):
+    (tmp_path / f"{5:0{NAME_DIGITS}d}").write_bytes(bytes(100))
+    assert index_in(tmp_path).files == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_size_is_refused_with_what_to_do(tmp_path: Path):
+    index_in(tmp_path).put([keyed(0, "a")])
+    with pytest.raises(
+        BadStore, match="set maxHashSlotNum and maxIndexNum as they were, or delete the folder"
+    ):
+        index_in(tmp_path, slots=SLOTS + 1)
+
+
+def test_files_with_other_names_are_left_alone(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert index_in(tmp_path).files == []
+    assert (tmp_path / "notes.txt").exists()
+
+
+# Keys and hashes
+
+
+@pytest.mark.covers("S-STORE-04")
+@pytest.mark.parametrize(
+    ("topic", "key", "expected"),
+    [  # as "topic#key".hashCode() of Java says
+        ("a", "b", 94_400),
+        ("中", "文", 19_259_569),
+        ("T", "😀", 4_308_978),  # two UTF-16 units
+        ("TopicTest", "OrderID188", 1_231_271_670),  # Java's is negative
+        ("T", "DWIECHC", 0),  # the hash is -2^31, which has no positive
+    ],
+)
+def test_the_hash_is_that_of_java_made_positive(topic: str, key: str, expected: int):
+    assert key_hash(topic, key) == expected
+
+
+@pytest.mark.covers("S-STORE-05")
+def test_a_message_has_its_unique_key_and_each_word_of_its_keys():
+    assert keys_of({"UNIQ_KEY": "7F00", "KEYS": "order-1  user-2", "TAGS": "a"}) == [
+        "7F00",
+        "order-1",
+        "user-2",
+    ]
+    assert keys_of({"TAGS": "a"}) == []
+
+
+@pytest.mark.covers("S-STORE-05", "S-STORE-06")
+def test_a_message_is_found_by_each_of_its_keys(stores: Stores):
+    store = stores.open()
+    offset = put(store, key="order-1 user-2", unique_key="7F000001")[0]
+    put(store, topic="Bills", key="order-1")
+    for key in ("order-1", "user-2", "7F000001"):
+        (found,) = store.query("Orders", key, 64, *EVER)
+        assert found == store.record_at(offset)
+    assert store.query("Orders", "order", 64, *EVER) == []
+    assert store.query("Nowhere", "order-1", 64, *EVER) == []
+
+
+# Chains
+
+
+def test_keys_that_share_a_slot_are_told_apart(tmp_path: Path):
+    index = index_in(tmp_path, slots=1)
+    index.put([keyed(number, f"k{number % 3}") for number in range(7)])
+    assert index.find("T", "k0", 64, *EVER) == [600, 300, 0]
+    assert index.find("T", "k1", 64, *EVER) == [400, 100]
+    assert index.find("T", "none", 64, *EVER) == []
+    assert index.files[0].used_slots == 1
+
+
+def test_keys_of_one_hash_cannot_be_told_apart(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(0, "Aa"), keyed(1, "BB")])
+    assert key_hash("T", "Aa") == key_hash("T", "BB")
+    assert index.find("T", "Aa", 64, *EVER) == [100, 0]
+
+
+def test_the_newest_come_first_and_at_most_as_many_as_asked_for(tmp_path: Path):
+    index = index_in(tmp_path, entries=32)
+    for begin in range(0, 100, 10):
+        index.put([keyed(number, "same") for number in range(begin, begin + 10)])
+    assert len(index.files) == 4
+    newest = [100 * number for number in range(99, -1, -1)]
+    assert index.find("T", "same", 64, *EVER) == newest[:64]
+    assert index.find("T", "same", 1000, *EVER) == newest
+    assert index.find("T", "same", 1, *EVER) == newest[:1]
+
+
+def test_a_record_with_a_key_twice_is_found_once(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([("T", 100, NOON_MS, ("k", "k"), "k")])
+    assert index.find("T", "k", 64, *EVER) == [100]
+
+
+@pytest.mark.covers("S-STORE-06")
+def test_a_search_is_limited_to_a_time(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(number, "same", step_ms=10_000) for number in range(20)])  # three files
+
+    def found(begin_s: int, end_s: int) -> list[int]:
+        offsets = index.find("T", "same", 64, NOON_MS + 1000 * begin_s, NOON_MS + 1000 * end_s)
+        return [offset // 100 for offset in offsets]
+
+    assert found(0, 500) == list(range(19, -1, -1))
+    assert found(50, 90) == [9, 8, 7, 6, 5]
+    assert found(65, 75) == [7]
+    assert found(61, 68) == []
+    assert found(-100, -1) == [] and found(200, 300) == []
+
+
+# Many keys at once
+
+
+def many(count: int) -> list[Keys]:
+    """Records with keys of every kind, in one slot, in neighbours, and of one hash."""
+    found: list[Keys] = []
+    for number in range(count):
+        keys = (
+            f"k{number % 37}",
+            "键" * (number % 4 + 1),
+            "Aa" if number % 2 else "BB",
+            "x" * (number % 200),
+        )
+        topic = "主题" if number % 5 == 0 else f"Topic{number % 3}"
+        found.append((topic, 100 * number, NOON_MS + 700 * number, keys, f"7F000001{number:024X}"))
+    return found
+
+
+@pytest.mark.parametrize("slots", [1, 7, 512])
+def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, slots: int):
+    batch = [*many(200), ("T", 30_000, NOON_MS + 200_000, ("DWIECHC", "", "end"), None)]
+    one_by_one = index_in(tmp_path / "one", slots, entries=400)
+    for keys in batch:
+        one_by_one.put([keys])
+    at_once = index_in(tmp_path / "many", slots, entries=400)
+    at_once.put(batch[:3])
+    at_once.put(batch[3:150])
+    at_once.put(batch[150:])
+    assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
+    assert contents(tmp_path / "many") == contents(tmp_path / "one")
+
+
+def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):
+    batch = [keyed(number, f"😀{number}") for number in range(2 * VECTOR_MIN)]
+    index = index_in(tmp_path, entries=200)
+    index.put(batch)
+    assert index.find("T", "😀7", 64, *EVER) == [700]
+
+
+# Forgetting
+
+
+@pytest.mark.parametrize(("next_entry", "end_offset", "kept"), [(100, 400, 4), (3, 10**9, 2), (1, 10**9, 0)])
+def test_an_index_goes_back_to_what_a_checkpoint_saw(
+    tmp_path: Path, next_entry: int, end_offset: int, kept: int
+):
+    index = index_in(tmp_path / "cut", slots=3)
+    index.put([keyed(number, f"k{number}") for number in range(20)])
+    index.cut(index.files[0].name, next_entry, end_offset)
+    assert len(index.files) == 1
+    assert [len(index.find("T", f"k{number}", 64, *EVER)) for number in range(20)] == [1] * kept + [0] * (
+        20 - kept
+    )
+    index.put([keyed(number, f"k{number}") for number in range(kept, 20)])
+    assert [index.find("T", f"k{number}", 64, *EVER) for number in range(20)] == [
+        [100 * n] for n in range(20)
+    ]
+
+
+def test_a_checkpoint_that_saw_no_file_leaves_none(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(number, f"k{number}") for number in range(10)])
+    index.cut("", 0, 0)
+    assert index.files == [] and list(tmp_path.iterdir()) == []
+
+
+def test_files_that_only_know_what_left_the_log_go_but_for_the_last(tmp_path: Path):
+    index = index_in(tmp_path)
+    index.put([keyed(number, f"k{number}") for number in range(20)])
+    index.forget_before(700)
+    assert [file.end_offset for file in index.files] == [1300, 1900]
+    index.forget_before(10**9)
+    assert [file.end_offset for file in index.files] == [1900] and len(list(tmp_path.iterdir())) == 1
+
+
+def test_no_room_for_a_file_leaves_the_others_as_they_are(tmp_path: Path):
+    disk = FaultyDisk()
+    index = index_in(tmp_path, vfs=disk)
+    index.put([keyed(number, f"k{number}") for number in range(7)])
+    disk.full_for = (str(tmp_path),)
+    with pytest.raises(DiskFull):
+        index.put([keyed(7, "k7")])
+    assert index.end_offset == 600 and len(index.files) == 1
+    disk.full_for = ()
+    index.put([keyed(7, "k7")])
+    assert index.find("T", "k7", 64, *EVER) == [700]

@@ -1,0 +1,470 @@
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge, StoreError
+from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol.message import SysFlag
+from sparrowmq.store.checkpoint import load
+from sparrowmq.store.layout import ENTRY, offset_name
+from sparrowmq.store.reading import Status
+from sparrowmq.store.vfs import Disk
+from sparrowmq.testing.clock import ManualClock
+from tests.store.stores import HOST, bodies, message, messages, put
+
+LATER = 1 << 62
+
+
+def size_of(part, topic="Orders"):
+    """How many bytes the message takes in the log."""
+    encoded = record.encode(
+        topic.encode(), 0, 0, 0, 0, 0, 1, HOST, 1, HOST, 0, 0, part.body, part.properties, crc=True
+    )
+    return len(encoded)
+
+
+def keys_found(store, key, topic="Orders", max_count=9, begin_ms=0, end_ms=LATER):
+    return [
+        bytes(record.decode(found).body) for found in store.query(topic, key, max_count, begin_ms, end_ms)
+    ]
+
+
+def test_a_message_is_stored_with_all_that_was_said_about_it(stores, clock):
+    store = stores.open(clock=clock, store_host=hosts.pack("10.0.0.1:10911"))
+    put(store)
+    store.append("Orders", 3, b"body", b"A\x01b\x02", 1234, hosts.pack("[::1]:5"), 7, 1, 0, (), None, 2, 99)
+    store.dispatch()
+    (found,) = messages(store.read("Orders", 3, 0, 10))
+    assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("Orders", 3, 0, b"body")
+    assert (found.properties, found.flag, found.reconsume_times, found.prepared_offset) == (
+        {"A": "b"},
+        7,
+        2,
+        99,
+    )
+    assert (found.born_host, found.born_timestamp_ms) == ("[::1]:5", 1234)
+    assert (found.store_host, found.store_timestamp_ms) == ("10.0.0.1:10911", clock.now_ms())
+    assert found.sys_flag == SysFlag.COMPRESSED | SysFlag.BORN_V6
+
+
+def test_append_tells_where_the_message_lies_and_when_it_was_stored(stores, clock):
+    store = stores.open(clock=clock)
+    first, second, other = put(store), put(store), put(store, queue_id=1)
+    size = first[2]
+    assert first == (0, 0, size, clock.now_ms())
+    assert second == (size, 1, 2 * size, clock.now_ms())
+    assert other == (2 * size, 0, 3 * size, clock.now_ms())
+    assert (store.begin, store.end) == (0, 3 * size)
+
+
+@pytest.mark.covers("S-STORE-02")
+def test_all_topics_share_one_log_in_the_order_of_arrival(stores):
+    store = stores.open()
+    topics = ["Orders", "Flights", "Orders", "Payments"]
+    for number, topic in enumerate(topics):
+        put(store, b"%d" % number, topic, queue_id=number)
+    whole = store.log_bytes(0, store.end)
+    assert whole is not None
+    assert [record.decode(each).topic for each in record.walk(whole)] == topics
+
+
+@pytest.mark.covers("S-STORE-03")
+def test_a_queue_entry_says_where_the_record_lies_its_size_and_the_hash_of_its_tag(stores):
+    store = stores.open()
+    put(store)
+    offset, _, end, _ = put(store, tag="paid", queue_id=2)
+    store.dispatch()
+    path = Path(stores.settings.layout.queue("Orders", 2), offset_name(0))
+    assert path.stat().st_size == 16 * 20
+    assert ENTRY.unpack_from(path.read_bytes()) == (offset, end - offset, 3433164)  # "paid".hashCode()
+
+
+@pytest.mark.covers("S-STORE-07")
+def test_a_queue_shows_a_message_after_the_dispatch(stores):
+    store = stores.open()
+    put(store)
+    assert store.queue_end("Orders", 0).value == 0
+    assert store.read("Orders", 0, 0, 10).status is Status.NO_MESSAGE_IN_QUEUE
+    store.dispatch()
+    assert store.queue_end("Orders", 0).value == 1 and store.dispatched.value == store.end
+    assert bodies(store) == [b"body"]
+
+
+@pytest.mark.covers("S-STORE-07")
+async def test_a_running_store_dispatches_by_itself_and_wakes_who_waits_for_the_first_message(stores, clock):
+    store = stores.open(clock=clock)
+    running = asyncio.create_task(store.run())
+    waiting = asyncio.create_task(store.queue_end("Orders", 0).reached(1))
+    await asyncio.sleep(0)
+    put(store)
+    put(store)
+    assert not waiting.done()
+    assert await asyncio.wait_for(waiting, 10) == 2  # one burst, one wake-up
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_a_running_store_makes_checkpoints(stores, clock):
+    store = stores.open(clock=clock, checkpoint_interval_ms=1000)
+    running = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    _, _, end, _ = put(store)
+    await asyncio.wait_for(store.durable().reached(end), 10)
+    await clock.advance(1)
+    async with asyncio.timeout(10):
+        while store._checkpointer.written < end:
+            await asyncio.sleep(0.001)
+    found = load(Disk(), stores.settings.layout.checkpoint).positions
+    assert found is not None and found.dispatched == end
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize("sys_flag", [SysFlag.PREPARED, SysFlag.ROLLBACK])
+def test_prepared_and_rolled_back_messages_are_in_the_log_and_in_no_queue(stores, sys_flag):
+    store = stores.open()
+    offset, queue_offset, _, _ = store.append("Orders", 0, b"half", b"", 1, HOST, sys_flag=sys_flag)
+    assert put(store, b"next")[1] == queue_offset == 0
+    store.dispatch()
+    found = store.record_at(offset)
+    assert found is not None and record.decode(found).body == b"half"
+    assert bodies(store) == [b"next"]
+
+
+@pytest.mark.parametrize("property_crc", [True, False])
+def test_the_checksum_over_a_whole_record_can_be_left_out(stores, property_crc):
+    store = stores.open(property_crc=property_crc)
+    put(store)
+    found = store.record_at(0)
+    assert found is not None and (b"__CRC32#" in bytes(found)) == property_crc
+
+
+def test_a_message_that_no_file_can_hold_is_refused_and_the_store_goes_on(stores):
+    store = stores.open()
+    room = 4096 - 8 - size_of(message(b""))
+    with pytest.raises(MessageTooLarge, match="raise mappedFileSizeCommitLog"):
+        put(store, bytes(room + 1))
+    assert store.end == 0
+    assert put(store, bytes(room))[:2] == (0, 0)
+    assert put(store)[:2] == (4096, 1)
+
+
+def test_a_message_that_cannot_be_written_down_is_refused_and_nothing_has_changed(stores):
+    store = stores.open()
+    with pytest.raises(InvalidMessage):
+        store.append("Orders", 0, b"", b"x" * 40_000, 1, HOST)
+    with pytest.raises(InvalidName):
+        store.append("../etc", 0, b"", b"", 1, HOST)
+    assert store.end == 0 and put(store)[:2] == (0, 0)
+
+
+# Batches
+
+
+def test_a_batch_lies_side_by_side_in_one_queue(stores):
+    store = stores.open()
+    put(store)
+    start = store.end
+    appended = store.append_batch(
+        "Orders", 0, [message(b"a"), message(b"bb", tag="t"), message(b"c", key="k")]
+    )
+    put(store, b"last")
+    store.dispatch()
+    assert [queue_offset for _, queue_offset, _, _ in appended] == [1, 2, 3]
+    assert [offset for offset, _, _, _ in appended] == [start, *(end for _, _, end, _ in appended[:2])]
+    assert bodies(store) == [b"body", b"a", b"bb", b"c", b"last"]
+    assert keys_found(store, "k") == [b"c"]
+
+
+def test_a_batch_goes_to_one_file_or_the_next_whole(stores):
+    store = stores.open()
+    part = message(bytes(100))
+    size = size_of(part)
+    while store.end + 2 * size <= 4096 - 8:
+        store.append("Orders", 0, *part)
+    assert store.end + size <= 4096 - 8  # one of them would fit
+    first, second = store.append_batch("Orders", 0, [part, part])
+    assert first[0] == 4096 and second[0] == 4096 + size
+    store.dispatch()
+    assert len(bodies(store)) == second[1] + 1
+
+
+def test_a_batch_that_just_fits_stays_in_its_file(stores):
+    store = stores.open()
+    empty = size_of(message(b""))
+    left = 4096 - 8 - 2 * empty
+    appended = store.append_batch("Orders", 0, [message(bytes(left)), message(b"")])
+    assert appended[-1][2] == 4096 - 8
+    with pytest.raises(MessageTooLarge):
+        store.append_batch("Orders", 0, [message(bytes(left)), message(b"1")])
+
+
+def test_a_batch_of_which_one_part_is_impossible_is_refused_as_a_whole(stores):
+    store = stores.open()
+    put(store)
+    end = store.end
+    with pytest.raises(InvalidMessage):
+        store.append_batch("Orders", 0, [message(b"good"), message(b"")._replace(properties=b"x" * 40_000)])
+    with pytest.raises(MessageTooLarge):
+        store.append_batch("Orders", 0, [message(bytes(1000))] * 4)
+    assert store.end == end and put(store, b"next")[1] == 1
+    store.dispatch()
+    assert bodies(store) == [b"body", b"next"]
+
+
+def test_an_empty_batch_changes_nothing(stores):
+    store = stores.open()
+    assert store.append_batch("Orders", 0, []) == []
+    assert store.end == 0
+
+
+@pytest.mark.parametrize("sys_flag", [SysFlag.PREPARED, SysFlag.ROLLBACK])
+def test_a_batch_cannot_hold_messages_of_a_transaction(stores, sys_flag):
+    store = stores.open()
+    with pytest.raises(InvalidMessage, match="a batch cannot hold messages of a transaction"):
+        store.append_batch("Orders", 0, [message(), message()._replace(sys_flag=sys_flag)])
+    assert store.end == 0
+
+
+# Time
+
+
+def test_all_messages_of_a_burst_carry_one_timestamp(stores):
+    store = stores.open(clock=(clock := Steps([1000, 2000, 3000])))
+    assert put(store)[3] == put(store)[3] == 1000
+    store.dispatch()
+    assert put(store)[3] == 2000
+    store.dispatch()
+    assert [each[3] for each in store.append_batch("Orders", 0, [message(), message()])] == [3000, 3000]
+    assert clock.steps == []
+
+
+class Steps(ManualClock):
+    """A clock that shows one time after the other, and stays at the last one."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = list(steps)
+        self._shown = 0
+
+    def now_ms(self):
+        if self.steps:
+            self._shown = self.steps.pop(0)
+        return self._shown
+
+
+def test_store_timestamps_do_not_go_back_when_the_clock_does(stores):
+    store = stores.open(clock=Steps([5000, 1000, 6000]))
+    stored = []
+    for _ in range(3):
+        stored.append(put(store)[3])
+        store.dispatch()
+    assert stored == [5000, 5000, 6000]
+
+
+@pytest.mark.parametrize("leave", ["close", "crash"])
+def test_store_timestamps_do_not_go_back_when_the_clock_did_while_the_store_was_closed(stores, leave):
+    store = stores.open(clock=ManualClock(now_ms=5000))
+    put(store)
+    store.close() if leave == "close" else stores.crash(store)
+    assert put(stores.open(clock=ManualClock(now_ms=1000)))[3] == 5000
+
+
+# Looking things up
+
+
+def test_any_number_may_be_asked_for_a_record(stores):
+    store = stores.open()
+    offsets = [put(store, bytes(300))[0] for _ in range(15)]
+    found = {offset for offset in range(-10, store.end + 10) if store.record_at(offset) is not None}
+    assert found == set(offsets) and max(offsets) > 4096
+
+
+def test_a_record_is_given_out_only_if_its_size_is_the_expected_one(stores):
+    store = stores.open()
+    offset, _, end, _ = put(store)
+    assert store.record_at(offset, end - offset) is not None
+    assert store.record_at(offset, end - offset - 1) is None
+
+
+def test_a_body_that_looks_like_a_record_is_not_given_out_as_one(stores):
+    store = stores.open()
+    put(store, b"first")
+    forged = bytes(store.record_at(0) or b"")
+    offset, _, _, _ = put(store, forged)
+    assert all(store.record_at(inside) is None for inside in range(offset + 1, store.end))
+
+
+def test_messages_are_found_by_key_and_by_unique_key_newest_first(stores):
+    store = stores.open()
+    put(store, b"1", key="red round", unique_key="id1")
+    put(store, b"2", key="red", unique_key="id2")
+    put(store, b"3", topic="Flights", key="red")
+    assert keys_found(store, "red") == [b"2", b"1"]  # even before the dispatch
+    assert keys_found(store, "round") == keys_found(store, "id1") == [b"1"]
+    assert keys_found(store, "red", max_count=1) == [b"2"]
+    assert keys_found(store, "red", topic="Flights") == [b"3"]
+    assert keys_found(store, "blue") == []
+
+
+async def test_messages_are_found_by_key_within_a_time(stores, clock):
+    store = stores.open(clock=clock)
+    times = []
+    for number in range(3):
+        times.append(put(store, b"%d" % number, key="red")[3])
+        store.dispatch()
+        await clock.advance(10)
+    assert keys_found(store, "red", begin_ms=times[1]) == [b"2", b"1"]
+    assert keys_found(store, "red", end_ms=times[1]) == [b"1", b"0"]
+
+
+def test_the_index_knows_how_far_it_got(stores, clock):
+    store = stores.open(clock=clock)
+    assert store.indexed == (0, -1)
+    offset, _, _, stored_ms = put(store, key="red")
+    store.checkpoint()
+    assert store.indexed == (stored_ms, offset)
+
+
+def test_a_store_without_index_finds_nothing_by_key(stores):
+    store = stores.open(index=False)
+    put(store, key="red")
+    assert keys_found(store, "red") == [] and store.indexed == (0, -1)
+
+
+async def test_a_queue_is_searched_by_time(stores, clock):
+    store = stores.open(clock=clock)
+    times = []
+    for _ in range(4):
+        times.append(put(store)[3])
+        store.dispatch()
+        await clock.advance(10)
+    assert [store.offset_by_time("Orders", 0, stored_ms) for stored_ms in times] == [0, 1, 2, 3]
+    assert store.offset_by_time("Orders", 0, times[1] + 1) == 2
+    assert store.offset_by_time("Orders", 0, times[1] + 1, upper=True) == 1
+    assert [store.store_time("Orders", 0, offset) for offset in range(5)] == [*times, None]
+    assert store.offset_by_time("Nothing", 0, 1) == 0 and store.store_time("Nothing", 0, 0) is None
+
+
+def test_a_queue_that_never_had_a_message_is_none(stores):
+    store = stores.open()
+    put(store)
+    assert store.queue("Orders", 1) is None
+    assert store.read("Orders", 1, 0, 10).status is Status.NO_MATCHED_LOGIC_QUEUE
+    assert [(topic, queue_id) for topic, queue_id, _ in store.queues()] == [("Orders", 0)]
+
+
+def test_bytes_of_the_log_come_from_one_file_and_not_past_its_end(stores):
+    store = stores.open()
+    while store.end <= 4096:
+        put(store, bytes(300))
+    whole = [store.log_bytes(0, 1 << 20), store.log_bytes(4096, 1 << 20)]
+    assert [len(view) for view in whole if view is not None] == [4096, store.end - 4096]
+    piece = store.log_bytes(100, 50)
+    assert piece is not None and whole[0] is not None and piece == whole[0][100:150]
+    assert store.log_bytes(-1, 1) is None and store.log_bytes(store.end, 1) is None
+
+
+def test_views_stay_good_after_the_store_was_closed(stores):
+    store = stores.open()
+    put(store)
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 1)
+    store.close()
+    assert [found.body for found in messages(read)] == [b"body"]
+
+
+# Deleting a topic
+
+
+def test_a_deleted_topic_begins_at_zero_again_and_others_stay(stores):
+    store = stores.open()
+    for queue_id in (0, 1, 0):
+        put(store, b"old", queue_id=queue_id)
+    put(store, b"other", topic="Flights")
+    store.delete_topic("Orders")
+    assert store.queue("Orders", 0) is None and store.queue("Orders", 1) is None
+    assert not Path(stores.settings.layout.topic("Orders")).exists()
+    assert put(store, b"new")[1] == 0
+    store.dispatch()
+    assert bodies(store) == [b"new"] and bodies(store, "Flights") == [b"other"]
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+@pytest.mark.parametrize("leave", ["close", "checkpoint and crash"])
+def test_a_deleted_topic_stays_deleted(stores, leave, made_anew):
+    store = stores.open()
+    put(store, b"other", topic="Flights")
+    for _ in range(3):
+        put(store, b"old")
+    store.delete_topic("Orders")
+    if made_anew:
+        put(store, b"new")
+    if leave == "close":
+        store.close()
+    else:
+        store.checkpoint()
+        stores.crash(store)
+    store = stores.open()
+    assert bodies(store) == ([b"new"] if made_anew else []) and bodies(store, "Flights") == [b"other"]
+
+
+def test_a_topic_that_is_not_there_can_be_deleted(stores):
+    store = stores.open()
+    store.queue_end("Waited", 0)
+    store.delete_topic("Waited")
+    store.delete_topic("Nothing")
+    assert store.queues() == []
+
+
+# A slave
+
+
+def test_the_log_of_a_master_can_be_followed_byte_by_byte(stores, tmp_path):
+    master = stores.open()
+    for number in range(30):
+        put(master, b"%d" % number, queue_id=number % 2, key=f"k{number}", tag="t")
+    slave = stores.open(path=tmp_path / "slave")
+    while slave.end < master.end:
+        slave.append_raw(slave.end, master.log_bytes(slave.end, 333) or b"")
+        slave.dispatch()
+    master.dispatch()
+    for queue_id in (0, 1):
+        assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) != []
+    assert keys_found(slave, "k29") == [b"29"]
+    with pytest.raises(StoreError, match=r"bytes of the log from 7 on do not follow its end"):
+        slave.append_raw(7, b"")
+
+
+def test_half_a_record_is_not_dispatched(stores, tmp_path):
+    master = stores.open()
+    _, _, first, _ = put(master)
+    put(master)
+    content = bytes(master.log_bytes(0, master.end) or b"")
+    slave = stores.open(path=tmp_path / "slave")
+    slave.append_raw(0, content[: first + 50])
+    slave.dispatch()
+    assert slave.dispatched.value == first and len(bodies(slave)) == 1
+    slave.append_raw(first + 50, content[first + 50 :])
+    slave.dispatch()
+    assert slave.dispatched.value == master.end and len(bodies(slave)) == 2
+
+
+def test_a_master_may_leave_out_the_checksum_over_records(stores, tmp_path):
+    master = stores.open(property_crc=False)
+    put(master)
+    slave = stores.open(path=tmp_path / "slave")
+    slave.append_raw(0, master.log_bytes(0, master.end) or b"")
+    slave.dispatch()
+    stores.crash(slave)
+    assert bodies(stores.open(path=tmp_path / "slave")) == [b"body"]
+
+
+def test_settings_are_those_that_were_given(stores):
+    settings = replace(stores.settings, retention_hours=5)
+    assert stores.open(retention_hours=5).settings == settings

@@ -1,0 +1,307 @@
+"""Reading a queue: statuses, views into the log, limits, tags and times."""
+
+import pytest
+
+from sparrowmq.protocol.record import walk
+from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.reading import MAX_SCANNED_ENTRIES, Read, Status
+from sparrowmq.testing.clock import ManualClock
+from tests.store.stores import Stores, bodies, message, messages, put
+
+
+@pytest.fixture
+def store(stores: Stores, clock: ManualClock) -> MessageStore:
+    """Log files of 4 KiB, queue files of 16 entries."""
+    return stores.open(clock=clock)
+
+
+def fill(store: MessageStore, count: int, tags: tuple[str, ...] = ("a",), topic: str = "Orders") -> int:
+    """Messages 0, 1, 2 ... with the tags in turn; the size of one record."""
+    for number in range(count):
+        put(store, b"%03d" % number, topic, tag=tags[number % len(tags)])
+    store.dispatch()
+    return len(store.read(topic, 0, 0, 1).views[0])
+
+
+def found(read: Read) -> list[int]:
+    """The numbers of the messages."""
+    return [int(each.body) for each in messages(read)]
+
+
+def codes(*tags: str) -> frozenset[int]:
+    return frozenset(map(java_hash, tags))
+
+
+# Statuses
+
+
+def test_the_statuses_are_those_of_java():
+    names = "FOUND NO_MATCHED_MESSAGE MESSAGE_WAS_REMOVING OFFSET_FOUND_NULL OFFSET_OVERFLOW_BADLY OFFSET_OVERFLOW_ONE"
+    more = "OFFSET_TOO_SMALL NO_MATCHED_LOGIC_QUEUE NO_MESSAGE_IN_QUEUE OFFSET_RESET"
+    assert [status.name for status in Status] == [*names.split(), *more.split()]
+
+
+def test_a_queue_that_nobody_knows(store: MessageStore):
+    assert store.read("Orders", 0, 7, 32) == Read(Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+
+
+def test_a_queue_without_a_message(store: MessageStore):
+    store.queue_end("Orders", 0)
+    assert store.read("Orders", 0, 7, 32) == Read(Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "next_offset"),
+    [
+        (2, Status.OFFSET_TOO_SMALL, 3),
+        (-1, Status.OFFSET_TOO_SMALL, 3),
+        (3, Status.FOUND, 10),
+        (9, Status.FOUND, 10),
+        (10, Status.OFFSET_OVERFLOW_ONE, 10),
+        (11, Status.OFFSET_OVERFLOW_BADLY, 10),
+        (10**12, Status.OFFSET_OVERFLOW_BADLY, 10),
+    ],
+)
+def test_an_offset_outside_the_queue_is_told_where_to_go_on(
+    store: MessageStore, offset: int, status: Status, next_offset: int
+):
+    size = fill(store, 10)
+    queue = store.queue("Orders", 0)
+    assert queue is not None
+    queue.min_offset = queue.find(3 * size)  # as after retention
+    read = store.read("Orders", 0, offset, 32)
+    assert (read.status, read.next_offset, read.min_offset, read.max_offset) == (status, next_offset, 3, 10)
+    assert found(read) == (list(range(offset, 10)) if status is Status.FOUND else [])
+
+
+def test_a_message_whose_file_has_just_gone(store: MessageStore):
+    for number in range(4):
+        put(store, b"%d" % number * 1800)
+    store.checkpoint()
+    store._log.row.drop_first()  # its queue has not yet heard of it
+    read = store.read("Orders", 0, 0, 2)
+    assert (read.status, read.next_offset, read.views) == (Status.MESSAGE_WAS_REMOVING, 2, [])
+    read = store.read("Orders", 0, 0, 4)
+    assert (read.status, read.count, read.next_offset) == (Status.FOUND, 2, 4)
+
+
+# Views
+
+
+def test_neighbours_come_as_one_view_uncopied(store: MessageStore):
+    size = fill(store, 10)
+    read = store.read("Orders", 0, 2, 5)
+    (view,) = read.views
+    assert (read.status, read.count, read.size, read.next_offset) == (Status.FOUND, 5, 5 * size, 7)
+    assert found(read) == [2, 3, 4, 5, 6]
+    log = store.log_bytes(0, 1)
+    assert log is not None and view.obj is log.obj  # the map itself
+    assert view.readonly
+
+
+def test_messages_with_others_between_come_as_slices_uncopied(store: MessageStore):
+    for number in range(6):
+        put(store, b"%d" % number)
+        put(store, b"other", "Bills")
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 32)
+    assert [len(list(walk(view))) for view in read.views] == [1] * 6
+    assert found(read) == list(range(6)) and read.size == sum(map(len, read.views))
+    log = store.log_bytes(0, 1)
+    assert log is not None and all(view.obj is log.obj for view in read.views)
+
+
+def test_a_read_goes_on_from_one_log_file_to_the_next(store: MessageStore):
+    for number in range(5):
+        put(store, b"%d" % number * 1000)
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 32)
+    assert [len(list(walk(view))) for view in read.views] == [3, 2]
+    assert bodies(store) == [b"%d" % number * 1000 for number in range(5)]
+
+
+def test_a_read_ends_with_a_file_of_the_queue(store: MessageStore):
+    fill(store, 20)
+    read = store.read("Orders", 0, 10, 32)
+    assert (found(read), read.next_offset) == (list(range(10, 16)), 16)
+    assert found(store.read("Orders", 0, 16, 32)) == [16, 17, 18, 19]
+
+
+def test_views_stay_good_after_their_file_has_gone_and_the_store_is_closed(store: MessageStore):
+    for number in range(4):
+        put(store, b"%d" % number * 1800)
+    store.checkpoint()
+    read = store.read("Orders", 0, 0, 2)
+    store._log.row.drop_first()
+    for _, _, queue in store.queues():
+        queue.forget_before(store.begin, store.end)
+    store.close()
+    assert [each.body for each in messages(read)] == [b"0" * 1800, b"1" * 1800]
+
+
+def test_what_is_not_dispatched_is_not_read(store: MessageStore):
+    fill(store, 2)
+    put(store, b"002")
+    assert store.read("Orders", 0, 2, 32).status is Status.OFFSET_OVERFLOW_ONE
+    assert found(store.read("Orders", 0, 0, 32)) == [0, 1]
+
+
+# Limits
+
+
+@pytest.mark.parametrize("max_count", [1, 3, 10, 32])
+def test_a_read_gives_no_more_messages_than_asked_for(store: MessageStore, max_count: int):
+    fill(store, 10)
+    assert found(store.read("Orders", 0, 0, max_count)) == list(range(min(max_count, 10)))
+
+
+def test_a_read_gives_no_more_bytes_than_asked_for(store: MessageStore):
+    size = fill(store, 10)
+    for room, count in ((size, 1), (3 * size - 1, 2), (3 * size, 3), (100 * size, 10)):
+        read = store.read("Orders", 0, 0, 32, room)
+        assert (read.count, read.next_offset, read.size) == (count, count, count * size)
+
+
+def test_a_message_larger_than_the_limit_is_given_alone(store: MessageStore):
+    fill(store, 1)
+    put(store, b"1" * 3000)
+    put(store, b"2")
+    store.dispatch()
+    assert found(store.read("Orders", 0, 0, 32, 1000)) == [0]
+    read = store.read("Orders", 0, 1, 32, 1000)
+    assert (read.status, read.count, read.next_offset) == (Status.FOUND, 1, 2)
+    assert read.size > 3000
+
+
+def test_nobody_who_asks_for_no_message_stands_still(store: MessageStore):
+    fill(store, 3)
+    assert found(store.read("Orders", 0, 0, 0)) == [0]
+    assert found(store.read("Orders", 0, 0, 32, 0)) == [0]
+
+
+# Tags
+
+
+def test_a_tag_filter_passes_over_others(store: MessageStore):
+    fill(store, 9, tags=("a", "b", "c"))
+    read = store.read("Orders", 0, 0, 32, tag_codes=codes("b"))
+    assert (found(read), read.status, read.next_offset) == ([1, 4, 7], Status.FOUND, 9)
+    assert found(store.read("Orders", 0, 2, 32, tag_codes=codes("a", "b"))) == [3, 4, 6, 7]
+
+
+def test_a_read_that_has_enough_passes_over_no_match(store: MessageStore):
+    fill(store, 9, tags=("a", "b", "c"))
+    read = store.read("Orders", 0, 0, 2, tag_codes=codes("b"))
+    assert (found(read), read.next_offset) == ([1, 4], 7)
+    assert found(store.read("Orders", 0, read.next_offset, 2, tag_codes=codes("b"))) == [7]
+
+
+def test_matches_side_by_side_come_as_one_view(store: MessageStore):
+    fill(store, 6, tags=("a", "a", "b"))
+    read = store.read("Orders", 0, 0, 32, tag_codes=codes("a"))
+    assert [len(list(walk(view))) for view in read.views] == [2, 2]
+
+
+def test_a_read_without_a_match_moves_past_all_it_saw(store: MessageStore):
+    fill(store, 9)
+    read = store.read("Orders", 0, 2, 32, tag_codes=codes("none"))
+    assert (read.status, read.next_offset, read.views) == (Status.NO_MATCHED_MESSAGE, 9, [])
+
+
+def test_a_read_without_a_match_looks_at_800_entries_at_most(stores: Stores):
+    store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
+    store.append_batch("Orders", 0, [message(b"0", tag="a")] * 900)
+    store.dispatch()
+    read = store.read("Orders", 0, 50, 32, tag_codes=codes("none"))
+    assert MAX_SCANNED_ENTRIES == 800
+    assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 850)
+
+
+def test_messages_without_a_tag_have_the_code_0(store: MessageStore):
+    put(store, b"0")
+    put(store, b"1", tag="a")
+    store.dispatch()
+    assert found(store.read("Orders", 0, 0, 32, tag_codes=frozenset({0}))) == [0]
+
+
+def test_gaps_are_passed_over(store: MessageStore):
+    fill(store, 2)
+    queue = store.queue("Orders", 0)
+    assert queue is not None
+    queue.write_gap(5)
+    put(store, b"5")
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 32)
+    assert (found(read), read.next_offset) == ([0, 1, 5], 6)
+    read = store.read("Orders", 0, 2, 2)
+    assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 4)
+    assert found(store.read("Orders", 0, 3, 1 << 20, 1 << 40)) == [5]
+
+
+# Times
+
+
+async def send_each_second(store: MessageStore, clock: ManualClock, count: int) -> int:
+    """Three messages each second; when the first ones were stored."""
+    begin_ms = clock.now_ms()
+    for _ in range(count):
+        fill(store, 3)
+        await clock.advance(1)
+    return begin_ms
+
+
+@pytest.mark.covers("S-STORE-06")
+@pytest.mark.parametrize(
+    ("after_ms", "first", "last"),
+    [
+        (-1, 0, 0),
+        (0, 0, 2),
+        (1, 3, 2),
+        (999, 3, 2),
+        (1000, 3, 5),
+        (4000, 12, 14),
+        (4001, 15, 14),
+        (10**9, 15, 14),
+    ],
+)
+async def test_a_queue_offset_is_found_by_time(
+    store: MessageStore, clock: ManualClock, after_ms: int, first: int, last: int
+):
+    begin_ms = await send_each_second(store, clock, 5)
+    assert store.offset_by_time("Orders", 0, begin_ms + after_ms) == first
+    assert store.offset_by_time("Orders", 0, begin_ms + after_ms, upper=True) == last
+
+
+async def test_a_queue_offset_is_found_by_time_across_a_gap(store: MessageStore, clock: ManualClock):
+    begin_ms = await send_each_second(store, clock, 1)
+    queue = store.queue("Orders", 0)
+    assert queue is not None
+    queue.write_gap(9)
+    await send_each_second(store, clock, 1)
+    assert store.offset_by_time("Orders", 0, begin_ms) == 0
+    assert store.offset_by_time("Orders", 0, begin_ms + 1000) == 9
+    assert store.offset_by_time("Orders", 0, begin_ms + 999, upper=True) == 8  # nobody knows when that was
+
+
+async def test_the_time_of_a_message_is_told(store: MessageStore, clock: ManualClock):
+    begin_ms = await send_each_second(store, clock, 2)
+    times = [store.store_time("Orders", 0, queue_offset) for queue_offset in (0, 2, 3, 5, 6, -1)]
+    assert times == [begin_ms, begin_ms, begin_ms + 1000, begin_ms + 1000, None, None]
+    assert store.store_time("Nowhere", 0, 0) is None
+    assert store.offset_by_time("Nowhere", 0, begin_ms) == 0
+
+
+# Single records
+
+
+@pytest.mark.covers("S-STORE-06")
+def test_a_record_is_found_by_its_offset_and_any_number_may_be_asked_for(store: MessageStore):
+    put(store, b"0")
+    second, _, end, _ = put(store, b"1")
+    record = store.record_at(second)
+    assert record is not None and len(record) == end - second
+    assert store.record_at(second, end - second) == record
+    for offset in (-1, 1, second + 1, end, end + 10**9):
+        assert store.record_at(offset) is None
+    assert store.record_at(second, 5) is None

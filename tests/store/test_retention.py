@@ -1,0 +1,232 @@
+"""Retention: which files of the log go, when, and what forgets them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.clock import Clock
+from sparrowmq.errors import DiskFull
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.reading import Status
+from sparrowmq.store.retention import Retention
+from sparrowmq.store.vfs import Disk
+from sparrowmq.testing.clock import ManualClock
+from tests.store.stores import Stores, bodies, put
+
+NEVER = 2.0  # no disk is that full
+ALWAYS = 0.0  # and each is as full as that
+BODY = bytes(1800)  # two of them fill a file
+TEN = [b"%d" % number + BODY for number in range(10)]
+
+
+def at(hour: int) -> ManualClock:
+    """A clock that stands at some hour of a day, as people here read it."""
+    return ManualClock(round(datetime(2026, 3, 4, hour, 30).timestamp() * 1000))
+
+
+def open_at(stores: Stores, clock: Clock, **changes: Any) -> MessageStore:
+    by_age: dict[str, Any] = {"disk_clean_ratio": NEVER, "disk_force_ratio": NEVER, "disk_full_ratio": NEVER}
+    return stores.open(clock=clock, **{**by_age, **changes})
+
+
+def fill(store: MessageStore) -> None:
+    """Five files of two messages each, on disk with their queue."""
+    for body in TEN:
+        put(store, body, key=body[:1].decode())
+    store.checkpoint()
+
+
+def retention_of(store: MessageStore) -> Retention:
+    parts = store.settings, store._vfs, store._log, store._queues, store._index, store._checkpointer
+    return Retention(*parts)
+
+
+def log_files(store: MessageStore) -> list[str]:
+    return sorted(path.name.lstrip("0") or "0" for path in Path(store.settings.layout.commit_log).iterdir())
+
+
+@asynccontextmanager
+async def running(store: MessageStore) -> AsyncIterator[None]:
+    task = asyncio.create_task(store.run())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.covers("S-STORE-09")
+async def test_files_older_than_three_days_go_in_the_hour_of_delete_when(stores):
+    clock = at(1)
+    store = open_at(stores, clock)
+    assert store.settings.retention_hours == 72
+    fill(store)
+    await clock.advance(hours=74, minutes=29, seconds=30)
+    async with running(store):
+        await clock.advance(20)
+        assert store.begin == 0 and bodies(store) == TEN
+        await clock.advance(20)
+        assert store.begin == 16384 and log_files(store)[0] == "16384"
+        assert bodies(store) == TEN[8:]
+
+
+async def test_young_files_stay_in_the_hour_of_delete_when(stores):
+    clock = at(4)
+    store = open_at(stores, clock)
+    fill(store)
+    await clock.advance(hours=71)
+    fill(store)
+    await clock.advance(hours=1, minutes=1)
+    list(retention_of(store).run(clock.now_ms()))
+    assert bodies(store) == TEN[8:] + TEN
+
+
+@pytest.mark.parametrize("delete_when", ["04", "4", "02;04"])
+async def test_the_hour_may_be_one_of_several_and_written_with_one_digit(stores, delete_when):
+    clock = at(4)
+    store = open_at(stores, clock, delete_when=delete_when)
+    fill(store)
+    await clock.advance(hours=96)
+    list(retention_of(store).run(clock.now_ms()))
+    assert log_files(store) == ["16384"]
+
+
+async def test_a_disk_in_use_deletes_old_files_at_any_hour(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_clean_ratio=ALWAYS)
+    fill(store)
+    list(retention_of(store).run(clock.now_ms()))
+    assert len(log_files(store)) == 5
+    await clock.advance(hours=73)
+    list(retention_of(store).run(clock.now_ms()))
+    assert log_files(store) == ["16384"]
+
+
+def test_a_disk_almost_full_deletes_files_however_young(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS)
+    fill(store)
+    list(retention_of(store).run(clock.now_ms()))
+    assert log_files(store) == ["16384"]
+
+
+def test_one_run_deletes_ten_files_at_most(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS)
+    for _ in range(3):
+        fill(store)
+    begin = store.begin
+    list(retention_of(store).run(clock.now_ms()))
+    assert store.begin == begin + 10 * 4096
+
+
+def test_the_file_that_is_written_stays(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS)
+    put(store, b"the only one")
+    store.checkpoint()
+    list(retention_of(store).run(clock.now_ms() + 10**12))
+    assert bodies(store) == [b"the only one"]
+
+
+def test_a_file_stays_until_a_checkpoint_covers_what_follows_it(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS)
+    for body in TEN:
+        put(store, body)
+    store.dispatch()
+    list(retention_of(store).run(clock.now_ms()))
+    assert len(log_files(store)) == 5
+    store.checkpoint()
+    list(retention_of(store).run(clock.now_ms()))
+    assert len(log_files(store)) == 1
+
+
+@pytest.mark.covers("S-STORE-09")
+def test_queue_and_index_forget_what_went(stores):
+    clock = at(12)
+    store = open_at(
+        stores, clock, disk_force_ratio=ALWAYS, consume_queue_file_entries=3, index_entries=5, index_slots=8
+    )
+    fill(store)
+    index, queue = Path(store.settings.layout.index), Path(store.settings.layout.queue("Orders", 0))
+    assert len(list(index.iterdir())) == 3
+    retention = retention_of(store)
+    for _ in range(3):  # a queue may delete one file between two checkpoints
+        list(retention.run(clock.now_ms()))
+        store.checkpoint()
+    kept = store.queue("Orders", 0)
+    assert kept is not None and (kept.min_offset, kept.max_offset) == (8, 10)
+    assert sorted(path.name for path in queue.iterdir()) == [f"{6 * 20:020d}", f"{9 * 20:020d}"]
+    assert len(list(index.iterdir())) == 1
+    assert store.read("Orders", 0, 7, 1).status is Status.OFFSET_TOO_SMALL
+    assert store.query("Orders", "3", 64, 0, 1 << 60) == []
+    assert len(store.query("Orders", "8", 64, 0, 1 << 60)) == 1
+
+
+def test_a_restarted_store_begins_where_its_log_begins(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS, consume_queue_file_entries=3)
+    fill(store)
+    list(retention_of(store).run(clock.now_ms()))
+    store.close()
+    store = stores.open(clock=clock, consume_queue_file_entries=3)
+    assert store.begin == 16384
+    assert bodies(store) == TEN[8:]
+    assert put(store, b"next")[1] == 10
+
+
+def test_a_file_is_as_old_as_its_messages_wherever_it_was_copied(stores):
+    clock = at(4)
+    store = open_at(stores, clock)
+    fill(store)
+    store.close()
+    for path in Path(store.settings.layout.commit_log).iterdir():
+        path.touch()  # Java looks at this time
+    store = open_at(stores, clock)
+    days_later = clock.now_ms() + timedelta(hours=96) // timedelta(milliseconds=1)
+    list(retention_of(store).run(days_later))
+    assert log_files(store) == ["16384"]
+
+
+async def test_a_full_disk_takes_no_message_until_there_is_room(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_full_ratio=ALWAYS)
+    async with running(store):
+        await clock.advance(10.1)
+        for _ in range(15):
+            with pytest.raises(DiskFull, match="no message is taken"):
+                put(store)
+            await clock.advance(2)
+    store.close()
+    store = open_at(stores, clock)
+    put(store, b"there is room")
+    assert bodies(store) == []
+
+
+def test_a_topic_may_be_deleted_while_queues_forget(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS)
+    put(store, topic="First")
+    fill(store)
+    pieces = retention_of(store).run(clock.now_ms())
+    while len(log_files(store)) > 1:
+        next(pieces)
+    next(pieces)  # the first queue has forgotten, and the loop serves others
+    store.delete_topic("Orders")
+    list(pieces)
+    assert [topic for topic, _, _ in store.queues()] == ["First"]
+
+
+async def test_a_full_disk_still_lets_the_store_write_checkpoints_and_close_in_order(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_full_ratio=ALWAYS)
+    put(store, b"taken before")
+    async with running(store):
+        await clock.advance(10.1)
+        store.checkpoint()
+    store.close()
+    assert not Disk().exists(store.settings.layout.abort)
