@@ -1,0 +1,187 @@
+"""From a request to its handler, and from the handler's result to the reply.
+
+    bytes -> Session -> Dispatcher: row = table[code]; guard; header decoded into its struct; handler; reply
+
+A handler is a method bound with `@handles(PullMessage)`. It returns
+    a reply header    success
+    None              success without fields
+    Answer            anything else: another code, a remark, a body
+    After             the reply, once a watermark has reached a target: no task is made, however many wait
+    a coroutine       which returns one of the first three; the only form that costs a task
+Errors become replies here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from sparrowmq.errors import DiskFull, RemoteError, SparrowError, StoreFailed
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.header import Header, Request
+from sparrowmq.protocol.requests import BY_CODE, ROWS, Role, Row
+from sparrowmq.remoting.session import Buffer, Session
+from sparrowmq.watermark import Watermark
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+Guard = Callable[[Session, Command, Row], None]
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+@dataclass(slots=True)
+class Answer:
+    """A reply in full. A list as `body` is sent piece by piece without being joined first."""
+
+    code: int = 0
+    header: Header | None = None
+    remark: str | None = None
+    body: Buffer | list[memoryview] = b""
+
+
+@dataclass(slots=True)
+class After:
+    """The reply to give once `watermark` has reached `target`."""
+
+    watermark: Watermark
+    target: int
+    reply: Header | Answer | None
+
+
+Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
+
+
+def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
+    """Bind a method `(header, command, session) -> Result` to the requests that it serves."""
+
+    def bind(method: F) -> F:
+        method.handles = kinds  # type: ignore[attr-defined]
+        return method
+
+    return bind
+
+
+class Dispatcher:
+    """The handlers of one server, by request code.
+
+    Args:
+        role: whose rows of the table must all have a handler here.
+        handlers: objects with methods marked by `handles`.
+        spawn: starts the coroutine of a handler that must wait; a TaskGroup's `create_task`.
+        guard: raises RemoteError for a caller who may not do what the row needs.
+    Raises:
+        ValueError: a row of the role has no handler, or a code has two.
+    """
+
+    def __init__(
+        self, role: Role, handlers: Iterable[object], spawn: Spawn, guard: Guard | None = None
+    ) -> None:
+        self._routes = _collect(handlers)
+        self._spawn = spawn
+        self._guard = guard
+        missing = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
+        if missing:
+            raise ValueError(f"no handler for {', '.join(missing)}")
+
+    def __call__(self, session: Session, command: Command) -> None:
+        """Handle one request; never raises."""
+        route = self._routes.get(command.code)
+        if route is None:
+            self._refuse_unknown(session, command)
+            return
+        kind, method = route
+        try:
+            if self._guard is not None:
+                self._guard(session, command, BY_CODE[command.code])
+            result = method(command.header(kind), command, session)
+        except Exception as error:
+            answer = failure(error, command, session)
+            session.reply(command, answer.code, answer.header, answer.remark)
+            return
+        self._finish(session, command, result)
+
+    def _finish(self, session: Session, command: Command, result: Result) -> None:
+        if isinstance(result, Header) or result is None:
+            session.reply(command, 0, result)
+        elif isinstance(result, Answer):
+            session.reply(command, result.code, result.header, result.remark, result.body)
+        elif isinstance(result, After):
+            self._reply_after(session, command, result)
+        else:
+            session.hold(1)
+            self._spawn(self._wait(session, command, result))
+
+    def _reply_after(self, session: Session, command: Command, after: After) -> None:
+        """Collect what one chunk of requests waits for: it is one wait, whether for one reply or for a thousand."""
+        if not session.parked:
+            asyncio.get_running_loop().call_soon(self._wait_for_parked, session)
+        session.parked.append((command, after))
+
+    def _wait_for_parked(self, session: Session) -> None:
+        parked, session.parked = session.parked, []
+        session.hold(len(parked))
+        for watermark in {id(after.watermark): after.watermark for _, after in parked}.values():
+            together = [(command, after) for command, after in parked if after.watermark is watermark]
+            # The appends of a chunk are covered by the same sync, so the first waits no longer than the last.
+            target = max(after.target for _, after in together)
+            watermark.when(target, partial(self._reply_parked, session, together))
+
+    def _reply_parked(
+        self, session: Session, parked: list[tuple[Command, After]], error: BaseException | None
+    ) -> None:
+        session.hold(-len(parked))
+        for command, after in parked:
+            self._finish(session, command, failure(error, command, session) if error else after.reply)
+
+    async def _wait(
+        self, session: Session, command: Command, awaitable: Awaitable[Header | Answer | None]
+    ) -> None:
+        result: Header | Answer | None
+        try:
+            result = await awaitable
+        except Exception as error:
+            result = failure(error, command, session)
+        finally:
+            session.hold(-1)
+        self._finish(session, command, result)
+
+    @staticmethod
+    def _refuse_unknown(session: Session, command: Command) -> None:
+        row = BY_CODE.get(command.code)
+        why = (
+            f"{row.name} is not served here: {row.unserved or 'ask another server'}"
+            if row
+            else "unknown code"
+        )
+        remark = f"request code {command.code} is not supported ({why})"
+        session.reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None, remark)
+
+
+def failure(error: BaseException, command: Command, session: Session) -> Answer:
+    """The reply for an error. Our own bugs are logged with their trace and told to the peer without it."""
+    if isinstance(error, RemoteError):
+        return Answer(error.code, None, error.remark)
+    if isinstance(error, StoreFailed | DiskFull):
+        return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, None, str(error))
+    if isinstance(error, SparrowError):
+        return Answer(ResponseCode.SYSTEM_ERROR, None, str(error))
+    log.error("request %s from %s failed", command, session.peer, exc_info=error)
+    return Answer(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
+
+
+def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], Callable[..., Result]]]:
+    routes: dict[int, tuple[type[Request[Any]], Callable[..., Result]]] = {}
+    for handler in handlers:
+        for name in dir(handler):
+            method = getattr(handler, name)
+            for kind in getattr(method, "handles", ()):
+                if kind.code in routes:
+                    raise ValueError(f"two handlers for {RequestCode(kind.code).name}")
+                routes[kind.code] = (kind, method)
+    return routes

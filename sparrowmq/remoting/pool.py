@@ -1,0 +1,130 @@
+"""Sessions by address: connects once however many ask, and after failures only again after a growing pause."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparrowmq.clock import Clock
+from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.connection import Sign
+from sparrowmq.protocol.frame import Serializer
+from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(slots=True)
+class _Backoff:
+    """When an address that failed may be tried again."""
+
+    not_before: float
+    pause_s: float
+
+
+class Pool:
+    """Outgoing sessions of one process; close it when done.
+
+    Args:
+        dispatch: handles what peers push (code 40 and its kin); by default it is ignored.
+        sign: adds the fields of a signed request.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        dispatch: Dispatch | None = None,
+        *,
+        limits: SessionLimits | None = None,
+        sign: Sign | None = None,
+        serializer: Serializer = Serializer.JSON,
+        connect_timeout_s: float = 3.0,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
+        self._dispatch = dispatch or _ignore
+        self._limits = limits
+        self._sign = sign
+        self._serializer = serializer
+        self._connect_timeout_s = connect_timeout_s
+        self._jitter = jitter
+        self._sessions: dict[str, Session] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._backoffs: dict[str, _Backoff] = {}
+        self._closed = False
+
+    def live(self, address: str) -> Session | None:
+        """The session to an address if one is open now."""
+        session = self._sessions.get(address)
+        return session if session is not None and not session.closed else None
+
+    async def session(self, address: str) -> Session:
+        """The session to `host:port`, connecting when there is none.
+
+        Raises:
+            BrokerUnreachable: it cannot be connected, or failed a moment ago and is left alone for now.
+            ClientClosed: the pool is closed.
+        """
+        if session := self.live(address):
+            return session
+        async with self._locks.setdefault(address, asyncio.Lock()):
+            return self.live(address) or await self._connect(address)
+
+    def close(self) -> None:
+        """End every session."""
+        self._closed = True
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    async def _connect(self, address: str) -> Session:
+        if self._closed:
+            raise ClientClosed("the client is closed")
+        host, port = split_address(address)
+        backoff = self._backoffs.get(address)
+        if backoff is not None and self._clock.monotonic() < backoff.not_before:
+            raise BrokerUnreachable(address, "it failed a moment ago and is tried again shortly")
+        try:
+            session = await self._clock.wait_for(self._open(host, port), self._connect_timeout_s)
+        except OSError as error:  # TimeoutError is one too.
+            self._back_off(address)
+            reason = error.strerror or str(error) or f"no answer within {self._connect_timeout_s:g} s"
+            raise BrokerUnreachable(address, reason) from error
+        self._backoffs.pop(address, None)
+        self._sessions[address] = session
+        return session
+
+    async def _open(self, host: str, port: int) -> Session:
+        _, session = await asyncio.get_running_loop().create_connection(self._make, host, port)
+        return session
+
+    def _make(self) -> Session:
+        return Session(
+            self._dispatch, self._clock, self._limits, sign=self._sign, serializer=self._serializer
+        )
+
+    def _back_off(self, address: str) -> None:
+        last = self._backoffs.get(address)
+        pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S) if last else FIRST_PAUSE_S
+        not_before = self._clock.monotonic() + pause_s * (0.5 + self._jitter() / 2)
+        self._backoffs[address] = _Backoff(not_before, pause_s)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` in its parts; IPv6 hosts stand in brackets.
+
+    Raises:
+        ConfigError: it is not such an address.
+    """
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")
+    return host.strip("[]"), int(port)
+
+
+def _ignore(session: Session, command: Command) -> None:
+    """What a peer pushes to a program that expects nothing."""

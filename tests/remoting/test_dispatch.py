@@ -1,0 +1,192 @@
+"""From a request to its handler, from the handler's result to the reply."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+import pytest
+
+from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout, StoreFailed
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import LitePullMessage, PullMessage, PullMessageReply
+from sparrowmq.protocol.requests import ROWS, Role, Row
+from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
+from sparrowmq.remoting.session import Session
+from sparrowmq.watermark import Watermark
+from tests.remoting.conftest import Serve
+
+
+def pull(offset: int = 0) -> PullMessage:
+    return PullMessage("g", "t", 1, offset, 32, 6, 0, 15000, 17)
+
+
+class Pulls:
+    """Answers in whatever way a test wants."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+
+    @handles(PullMessage)
+    def pull(self, header: PullMessage, command: Command, session: Session) -> object:
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        return self._answer() if callable(self._answer) else self._answer
+
+
+def dispatcher(answer: object, **options: object) -> Dispatcher:
+    return Dispatcher(Role.NOBODY, [Pulls(answer)], asyncio.ensure_future, **options)  # type: ignore[arg-type]
+
+
+HEADER = PullMessageReply(0, 8, 0, 9)
+
+
+async def test_a_header_is_success(serve: Serve) -> None:
+    async with serve(dispatcher(HEADER)) as (_, session):
+        response = await session.call(pull())
+    assert (response.code, response.header, response.remark) == (0, HEADER, None)
+
+
+async def test_an_answer_has_code_remark_and_body(serve: Serve) -> None:
+    async with serve(dispatcher(Answer(19, HEADER, "NOT YET", b"x"))) as (_, session):
+        response = await session.call(pull(), accept={19})
+    assert (response.code, response.header, response.remark, response.body) == (19, HEADER, "NOT YET", b"x")
+
+
+async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Serve) -> None:
+    gate = asyncio.Event()
+    turns = iter([True, False])
+
+    def answer() -> Awaitable[PullMessageReply] | PullMessageReply:
+        async def later() -> PullMessageReply:
+            await gate.wait()
+            return HEADER
+
+        return later() if next(turns) else HEADER
+
+    async with serve(dispatcher(answer)) as (_, session):
+        held = session.send(pull())
+        assert (await session.call(pull())).code == 0
+        assert not held.done()
+        gate.set()
+        assert (await held).header == HEADER
+
+
+async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:
+    mark = Watermark()
+    async with serve(dispatcher(After(mark, 10, HEADER))) as (_, session):
+        waiting = [session.send(pull()) for _ in range(5)]
+        while not mark.waiting:
+            await asyncio.sleep(0)
+        tasks = len(asyncio.all_tasks())
+        mark.advance(9)
+        await asyncio.sleep(0.01)
+        assert not any(future.done() for future in waiting)
+        assert tasks == len(asyncio.all_tasks()) == 1
+        mark.advance(10)
+        assert [(await future).header for future in waiting] == [HEADER] * 5
+
+
+async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Serve) -> None:
+    mark, targets = Watermark(), iter([3, 1, 2])
+    async with serve(dispatcher(lambda: After(mark, next(targets), HEADER))) as (_, session):
+        waiting = [session.send(pull()) for _ in range(3)]
+        while not mark.waiting:
+            await asyncio.sleep(0)
+        assert mark.waiting == 1
+        mark.advance(2)
+        await asyncio.sleep(0.01)
+        assert not any(future.done() for future in waiting)
+        mark.advance(3)
+        assert [(await future).header for future in waiting] == [HEADER] * 3
+
+
+async def test_nothing_is_acknowledged_after_a_failed_sync(serve: Serve) -> None:
+    mark = Watermark()
+    mark.fail(StoreFailed("the disk answered EIO"))
+    async with serve(dispatcher(After(mark, 10, HEADER))) as (_, session):
+        with pytest.raises(RemoteError, match="EIO") as caught:
+            await session.call(pull())
+    assert caught.value.code == 14
+    assert caught.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (RemoteError(17, "no such topic"), 17, "no such topic"),
+        (DiskFull("no room for the next log file"), 14, "no room"),
+        (RequestTimeout("1.2.3.4:5", "PullMessage", 3), 1, "did not answer"),
+        (ZeroDivisionError("secret path /etc/x"), 1, r"internal error \(ZeroDivisionError\); see the log"),
+    ],
+)
+async def test_an_error_becomes_a_reply(
+    serve: Serve, error: Exception, code: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL):
+        async with serve(dispatcher(error)) as (_, session):
+            with pytest.raises(RemoteError, match=words) as caught:
+                await session.call(pull())
+    assert caught.value.code == code
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_failing_coroutine_becomes_a_reply_too(serve: Serve) -> None:
+    async def fail() -> PullMessageReply:
+        raise RemoteError(16, "not allowed")
+
+    async with serve(dispatcher(fail)) as (_, session):
+        with pytest.raises(RemoteError, match="not allowed"):
+            await session.call(pull())
+
+
+async def test_the_guard_decides_before_the_handler(serve: Serve) -> None:
+    seen: list[str] = []
+
+    def guard(session: Session, command: Command, row: Row) -> None:
+        seen.append(row.name)
+        raise RemoteError(16, "who are you?")
+
+    async with serve(dispatcher(HEADER, guard=guard)) as (_, session):
+        with pytest.raises(RemoteError, match="who are you"):
+            await session.call(pull())
+    assert seen == ["PULL_MESSAGE"]
+
+
+async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) -> None:
+    class EndTransaction(PullMessage):
+        code = 37
+
+    class Unknown(PullMessage):
+        code = 4711
+
+    async with serve(dispatcher(HEADER)) as (_, session):
+        for kind, words in (
+            (LitePullMessage, "ask another"),
+            (EndTransaction, "half messages"),
+            (Unknown, "unknown"),
+        ):
+            request = kind("g", "t", 1, 0, 32, 6, 0, 15000, 17)
+            with pytest.raises(RemoteError, match=words) as caught:
+                await session.call(request)
+            assert caught.value.code == 3
+
+
+async def test_a_missing_header_field_is_named(serve: Serve) -> None:
+    class Bare(PullMessage):
+        def ext_json(self) -> bytes:
+            return b'{"topic":"t"}'
+
+    async with serve(dispatcher(HEADER)) as (_, session):
+        with pytest.raises(RemoteError, match="the custom field <consumerGroup> is null"):
+            await session.call(Bare("g", "t", 1, 0, 32, 6, 0, 15000, 17))
+
+
+def test_a_code_with_two_handlers_is_refused() -> None:
+    with pytest.raises(ValueError, match="two handlers for PULL_MESSAGE"):
+        Dispatcher(Role.NOBODY, [Pulls(HEADER), Pulls(HEADER)], asyncio.ensure_future)
+
+
+def test_a_role_must_serve_all_of_its_rows() -> None:
+    with pytest.raises(ValueError, match="no handler for SEND_MESSAGE"):
+        Dispatcher(Role.BROKER, [Pulls(HEADER)], asyncio.ensure_future)
+    assert any(row.served_by & Role.BROKER for row in ROWS)

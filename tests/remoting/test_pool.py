@@ -1,0 +1,79 @@
+"""Sessions by address: made once, made again, left alone after failures."""
+
+import asyncio
+import socket
+
+import pytest
+
+from sparrowmq.clock import SystemClock
+from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
+from sparrowmq.remoting.pool import Pool, split_address
+from sparrowmq.testing.clock import ManualClock
+from tests.remoting.conftest import Serve
+from tests.remoting.test_server import PULL, answer
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+async def test_however_many_ask_one_connection_is_made(serve: Serve) -> None:
+    async with serve(answer) as (server, _):
+        pool = Pool(SystemClock())
+        address = f"127.0.0.1:{server.port}"
+        sessions = await asyncio.gather(*[pool.session(address) for _ in range(20)])
+        await sessions[0].call(PULL)
+        assert len({id(session) for session in sessions}) == 1
+        assert len(server.sessions) == 2  # The fixture's and ours.
+        pool.close()
+
+
+async def test_a_lost_connection_is_made_again(serve: Serve) -> None:
+    async with serve(answer) as (server, _):
+        pool = Pool(SystemClock())
+        address = f"127.0.0.1:{server.port}"
+        first = await pool.session(address)
+        first.close()
+        while not first.closed:
+            await asyncio.sleep(0)
+        assert pool.live(address) is None
+        second = await pool.session(address)
+        assert (await second.call(PULL)).code == 0
+        pool.close()
+
+
+async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
+    clock = ManualClock()
+    pool = Pool(clock, jitter=lambda: 1.0)
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(BrokerUnreachable, match="brokerIP1"):
+        await pool.session(address)
+    with pytest.raises(BrokerUnreachable, match="a moment ago"):
+        await pool.session(address)
+    await clock.advance(0.06)
+    with pytest.raises(BrokerUnreachable, match="cannot connect to"):
+        await pool.session(address)
+    await clock.advance(0.06)
+    with pytest.raises(BrokerUnreachable, match="a moment ago"):
+        await pool.session(address)
+
+
+async def test_a_closed_pool_says_so(serve: Serve) -> None:
+    pool = Pool(SystemClock())
+    pool.close()
+    with pytest.raises(ClientClosed):
+        await pool.session("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":9876", "h:0", "h:65536", "h:x", "", "h:-1"])
+def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"as in 127\.0\.0\.1:9876"):
+        split_address(address)
+
+
+def test_addresses_are_split_at_the_last_colon() -> None:
+    assert split_address("[::1]:9876") == ("::1", 9876)
+    assert split_address("broker.example:10911") == ("broker.example", 10911)

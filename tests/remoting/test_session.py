@@ -1,0 +1,205 @@
+"""One TCP connection: calls, pushes, back-pressure, ends."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.frame import FrameLimits
+from sparrowmq.protocol.headers import PullMessage, PullMessageReply
+from sparrowmq.remoting.server import ServerLimits
+from sparrowmq.remoting.session import Session, SessionLimits, address_text
+from sparrowmq.testing.clock import ManualClock
+from tests.remoting.conftest import Serve
+
+
+def pull(offset: int = 0) -> PullMessage:
+    return PullMessage("g", "t", 1, offset, 32, 6, 0, 15000, 17)
+
+
+def echo(session: Session, command: Command) -> None:
+    offset = command.header(PullMessage).queue_offset
+    session.reply(command, 0, PullMessageReply(0, offset, 0, 0), "FOUND", command.body)
+
+
+async def test_a_call_returns_header_remark_and_body(serve: Serve) -> None:
+    async with serve(echo) as (_, session):
+        response = await session.call(pull(7), b"body")
+    assert (response.header.next_begin_offset, response.remark, response.body) == (7, "FOUND", b"body")
+    assert response.version == 409
+
+
+async def test_a_thousand_calls_in_flight_each_get_their_own_answer(serve: Serve) -> None:
+    async with serve(echo) as (_, session):
+        responses = await asyncio.gather(*[session.send(pull(number)) for number in range(1000)])
+    assert [response.header.next_begin_offset for response in responses] == list(range(1000))
+
+
+async def test_a_large_body_goes_both_ways(serve: Serve) -> None:
+    body = bytes(range(256)) * 16_000
+    async with serve(echo) as (_, session):
+        assert (await session.call(pull(), body)).body == body
+
+
+async def test_views_are_sent_one_after_the_other(serve: Serve) -> None:
+    def views(session: Session, command: Command) -> None:
+        session.reply(
+            command, 0, PullMessageReply(0, 0, 0, 0), None, [memoryview(b"one"), memoryview(b"two")]
+        )
+
+    async with serve(views) as (_, session):
+        assert (await session.call(pull())).body == b"onetwo"
+
+
+async def test_an_error_code_is_raised_with_its_remark(serve: Serve) -> None:
+    async with serve(lambda session, command: session.reply(command, 17, None, "no such topic")) as (
+        _,
+        session,
+    ):
+        with pytest.raises(RemoteError, match="no such topic") as caught:
+            await session.call(pull())
+        assert caught.value.code == 17
+        assert caught.value.retriable
+
+
+async def test_an_accepted_code_is_an_answer(serve: Serve) -> None:
+    def moved(session: Session, command: Command) -> None:
+        session.reply(command, 21, PullMessageReply(0, 5, 5, 9))
+
+    async with serve(moved) as (_, session):
+        response = await session.call(pull(), accept={19, 21})
+    assert (response.code, response.header.next_begin_offset) == (21, 5)
+
+
+async def test_no_answer_in_time_is_a_timeout_that_names_the_request(serve: Serve) -> None:
+    async with serve(lambda session, command: None) as (_, session):
+        with pytest.raises(RequestTimeout, match=r"PullMessage within 0\.05 s"):
+            await session.call(pull(), timeout_s=0.05)
+
+
+async def test_a_closed_connection_fails_whoever_waits_and_whoever_comes_later(serve: Serve) -> None:
+    async with serve(lambda session, command: session.close()) as (_, session):
+        with pytest.raises(ConnectionClosed):
+            await session.call(pull())
+        assert session.closed
+        with pytest.raises(ConnectionClosed):
+            await session.call(pull())
+        session.tell(pull())
+
+
+async def test_a_reply_without_its_fields_is_the_peers_fault(serve: Serve) -> None:
+    async with serve(lambda session, command: session.reply(command)) as (_, session):
+        with pytest.raises(RemoteProtocolError, match="suggestWhichBrokerId"):
+            await session.call(pull())
+
+
+async def test_a_server_pushes_before_it_answers(serve: Serve) -> None:
+    pushed: list[int] = []
+
+    def push_first(session: Session, command: Command) -> None:
+        session.tell(pull(99))
+        echo(session, command)
+
+    def on_push(session: Session, command: Command) -> None:
+        pushed.append(command.header(PullMessage).queue_offset)
+
+    async with serve(push_first, pushed=on_push) as (_, session):
+        await session.call(pull())
+    assert pushed == [99]
+
+
+async def test_a_oneway_request_is_not_answered(serve: Serve) -> None:
+    seen: list[Command] = []
+
+    def record(session: Session, command: Command) -> None:
+        seen.append(command)
+        echo(session, command)
+
+    async with serve(record) as (_, session):
+        session.tell(pull())
+        await session.call(pull(1))
+    assert [command.is_oneway for command in seen] == [True, False]
+
+
+async def test_bytes_that_are_no_frame_end_only_their_own_connection(serve: Serve) -> None:
+    async with serve(echo) as (server, session):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await reader.read() == b""
+        writer.close()
+        assert (await session.call(pull(3))).header.next_begin_offset == 3
+
+
+async def test_reading_stops_while_too_many_requests_wait() -> None:
+    clock = ManualClock()
+    limits = SessionLimits(waiting_requests=2)
+    session = Session(lambda session, command: None, clock, limits)
+    transport = _Transport()
+    session.connection_made(transport)
+    for _ in range(3):
+        session.hold(1)
+    assert transport.paused
+    session.hold(-1)
+    assert not transport.paused
+
+
+async def test_who_waits_for_an_answer_goes_on_reading() -> None:
+    session = Session(lambda session, command: None, ManualClock())
+    transport = _Transport()
+    session.connection_made(transport)
+    session.pause_writing()
+    assert transport.paused and session.is_backed_up
+    answer = session.send(pull())
+    assert not transport.paused
+    session.resume_writing()
+    assert not session.is_backed_up
+    answer.cancel()
+
+
+async def test_reading_stops_while_the_peer_does_not_read_our_answers(serve: Serve) -> None:
+    handled = 0
+
+    def big(session: Session, command: Command) -> None:
+        nonlocal handled
+        handled += 1
+        session.reply(command, 0, PullMessageReply(0, 0, 0, 0), None, bytes(200_000))
+
+    limits = ServerLimits(session=SessionLimits(FrameLimits(), 10_000, 500_000))
+    async with serve(big, limits=limits) as (server, session):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**16)
+        template = Session(lambda s, c: None, ManualClock())
+        frames = b"".join(template._wire.request(pull(), b"", None)[1] for _ in range(1))  # type: ignore[arg-type]
+        for _ in range(2000):
+            writer.write(frames)
+            await writer.drain()
+            if handled and handled < writer.transport.get_write_buffer_size():
+                break
+        await session.call(pull())  # The server still serves others...
+        assert handled < 2000  # ...and did not handle all that the slow reader asked.
+        writer.transport.abort()
+
+
+def test_addresses_are_written_as_host_and_port() -> None:
+    assert address_text(("127.0.0.1", 80)) == "127.0.0.1:80"
+    assert address_text(("::1", 80, 0, 0)) == "[::1]:80"
+    assert address_text(None) == "?"
+
+
+class _Transport(asyncio.Transport):
+    """Only what pausing needs; the kernel's buffers would make the moment depend on the machine."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.paused = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
