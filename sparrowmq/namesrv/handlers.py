@@ -1,0 +1,210 @@
+"""What a name server answers. Each method is one request; the table of all is protocol/requests.py.
+
+Everything is remembered in `Routes` and `KeyValues`. Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8,
+and what running name servers answer.
+"""
+
+from __future__ import annotations
+
+from sparrowmq.clock import Clock
+from sparrowmq.errors import RemoteError
+from sparrowmq.kinds import ADDRESSES
+from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.namesrv.kv import ORDER_TOPICS, KeyValues
+from sparrowmq.namesrv.routes import BrokerId, Routes
+from sparrowmq.protocol import namesrv_headers as ask
+from sparrowmq.protocol import properties_text
+from sparrowmq.protocol.bodies import DataVersion, KVTable
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.names import check_broker_name
+from sparrowmq.protocol.registration import RegisterBrokerBody, crc32
+from sparrowmq.remoting.dispatch import Answer, handles
+from sparrowmq.remoting.session import Session
+
+
+class RouteHandlers:
+    """Routes for clients and tools."""
+
+    def __init__(self, routes: Routes, values: KeyValues, settings: NamesrvSettings) -> None:
+        self._routes = routes
+        self._values = values
+        self._settings = settings
+
+    @handles(ask.GetRoute)
+    def route(self, header: ask.GetRoute, command: Command, session: Session) -> Answer:
+        found = self._routes.route(header.topic)
+        if found is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}\n"
+                "Create it, or check that a broker with autoCreateTopicEnable is registered here.",
+            )
+        if self._settings.order_messages:
+            found.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
+        return Answer(body=found.encode())
+
+    @handles(ask.GetBrokerCluster)
+    def clusters(self, header: ask.GetBrokerCluster, command: Command, session: Session) -> Answer:
+        return Answer(body=self._routes.clusters().encode())
+
+    @handles(ask.GetAllTopicListFromNameserver)
+    def topics(self, header: ask.GetAllTopicListFromNameserver, command: Command, session: Session) -> Answer:
+        return Answer(body=self._routes.topics().encode())
+
+    @handles(ask.GetTopicsByCluster)
+    def topics_of_cluster(self, header: ask.GetTopicsByCluster, command: Command, session: Session) -> Answer:
+        return Answer(body=self._routes.topics(header.cluster).encode())
+
+    @handles(ask.GetSystemTopicListFromNs)
+    def system_topics(
+        self, header: ask.GetSystemTopicListFromNs, command: Command, session: Session
+    ) -> Answer:
+        return Answer(body=self._routes.system_topics().encode())
+
+    @handles(ask.DeleteTopicInNamesrv)
+    def delete_topic(self, header: ask.DeleteTopicInNamesrv, command: Command, session: Session) -> None:
+        self._routes.delete_topic(header.topic, header.cluster_name or None)
+
+    @handles(ask.WipeWritePermOfBroker)
+    def drain(
+        self, header: ask.WipeWritePermOfBroker, command: Command, session: Session
+    ) -> ask.WipeWritePermOfBrokerReply:
+        return ask.WipeWritePermOfBrokerReply(self._routes.drain(header.broker_name))
+
+    @handles(ask.AddWritePermOfBroker)
+    def undrain(
+        self, header: ask.AddWritePermOfBroker, command: Command, session: Session
+    ) -> ask.AddWritePermOfBrokerReply:
+        return ask.AddWritePermOfBrokerReply(self._routes.undrain(header.broker_name))
+
+
+class BrokerHandlers:
+    """Brokers that come, stay and go."""
+
+    def __init__(self, routes: Routes, values: KeyValues, clock: Clock) -> None:
+        self._routes = routes
+        self._values = values
+        self._clock = clock
+        self._watched: set[Session] = set()
+
+    @handles(ask.RegisterBroker)
+    def register(self, header: ask.RegisterBroker, command: Command, session: Session) -> Answer:
+        who = broker_id(header)
+        said = registered(header, command.body).topics
+        master = self._routes.announce(
+            who,
+            said.topic_config_table.values(),
+            said.data_version,
+            ha_address=header.ha_server_addr,
+            via=session,
+            now_ms=self._clock.now_ms(),
+        )
+        self._watch(session)
+        reply = (
+            ask.RegisterBrokerReply(master.ha_address, master.address)
+            if master
+            else ask.RegisterBrokerReply()
+        )
+        order_topics = self._values.namespace(ORDER_TOPICS)
+        return Answer(header=reply, body=KVTable(order_topics).encode() if order_topics else b"")
+
+    @handles(ask.UnregisterBroker)
+    def unregister(self, header: ask.UnregisterBroker, command: Command, session: Session) -> None:
+        self._routes.leave(broker_id(header))
+
+    @handles(ask.QueryDataVersion)
+    def query_version(self, header: ask.QueryDataVersion, command: Command, session: Session) -> Answer:
+        asked = DataVersion.decode(command.body)
+        now_ms = self._clock.now_ms()
+        changed = not self._routes.is_current(broker_id(header), asked, via=session, now_ms=now_ms)
+        self._watch(session)
+        known = self._routes.version_of(header.broker_addr)
+        return Answer(header=ask.QueryDataVersionReply(changed), body=known.encode() if known else b"")
+
+    def _watch(self, session: Session) -> None:
+        """A broker is gone when its connection is: clients must not be sent to it for two minutes more."""
+        if session not in self._watched:
+            self._watched.add(session)
+            session.on_end(self._watched.discard)
+            session.on_end(self._routes.lost)
+
+
+class ValueHandlers:
+    """The KV and the name server's own settings."""
+
+    def __init__(self, values: KeyValues, settings: NamesrvSettings) -> None:
+        self._values = values
+        self._settings = settings
+
+    @handles(ask.PutKVConfig)
+    async def put(self, header: ask.PutKVConfig, command: Command, session: Session) -> None:
+        try:
+            await self._values.put(header.namespace, header.key, header.value)
+        except OSError as error:
+            raise _not_saved(error) from error
+
+    @handles(ask.DeleteKVConfig)
+    async def delete(self, header: ask.DeleteKVConfig, command: Command, session: Session) -> None:
+        try:
+            await self._values.delete(header.namespace, header.key)
+        except OSError as error:
+            raise _not_saved(error) from error
+
+    @handles(ask.GetKVConfig)
+    def get(self, header: ask.GetKVConfig, command: Command, session: Session) -> ask.GetKVConfigReply:
+        value = self._values.get(header.namespace, header.key)
+        if value is None:
+            raise RemoteError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return ask.GetKVConfigReply(value)
+
+    @handles(ask.GetKVListByNamespace)
+    def namespace(self, header: ask.GetKVListByNamespace, command: Command, session: Session) -> Answer:
+        table = self._values.namespace(header.namespace)
+        if not table:
+            raise RemoteError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
+        return Answer(body=KVTable(table).encode())
+
+    @handles(ask.GetNamesrvConfig)
+    def settings(self, header: ask.GetNamesrvConfig, command: Command, session: Session) -> Answer:
+        return Answer(body=properties_text.render(self._settings.as_properties()))
+
+
+def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerId:
+    """Who a broker says it is.
+
+    Raises:
+        RemoteError: a name or the address is none. Go's client cuts routes apart as text, so nothing odd may get in.
+    """
+    try:
+        check_broker_name(header.cluster_name)
+        check_broker_name(header.broker_name)
+        if len(ADDRESSES.parse(header.broker_addr)) != 1:
+            raise ValueError("brokerAddr must be one address, host:port")
+    except ValueError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"this is no broker: {error}") from error
+    return BrokerId(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+
+
+def registered(header: ask.RegisterBroker, body: bytes) -> RegisterBrokerBody:
+    """What a registration says about topics; one without a body says nothing.
+
+    Raises:
+        RemoteError: the body is not what was sent.
+        RemoteProtocolError: it cannot be read.
+    """
+    if header.body_crc32 and crc32(body) != header.body_crc32:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    if not body:
+        return RegisterBrokerBody()
+    # 5.4.0 says that its packed bodies are plain, so the first byte decides and not the header.
+    return RegisterBrokerBody.decode(body) if body.startswith(b"{") else RegisterBrokerBody.unpack(body)
+
+
+def _not_saved(error: OSError) -> RemoteError:
+    return RemoteError(
+        ResponseCode.SYSTEM_ERROR, f"the value could not be saved ({error.strerror}) and is not set"
+    )

@@ -1,0 +1,61 @@
+"""Small settings that operators keep at the name server, by namespace and key; on disk before they are confirmed.
+
+The one namespace with a meaning is ORDER_TOPIC_CONFIG: which queues of which brokers a strictly ordered topic has,
+whatever brokers come and go ("broker-a:4;broker-b:4"). File and format are those of Java 4.9.8, KVConfigManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from sparrowmq import snapshot
+
+ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
+
+Table = dict[str, dict[str, str]]
+
+
+class _Saved(Struct, rename="camel"):
+    config_table: Table
+
+
+class KeyValues:
+    """Namespace and key to value.
+
+    Raises:
+        BadStore: the file holds something else and has no whole copy.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        saved = snapshot.load(path, _Saved)
+        self._table: Table = saved.config_table if saved else {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> dict[str, str]:
+        """All keys of a namespace; an unknown one is empty."""
+        return dict(self._table.get(namespace, {}))
+
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value. Raises: OSError, it could not be saved and is not set."""
+        async with self._one_at_a_time:
+            await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+
+    async def delete(self, namespace: str, key: str) -> None:
+        """Forget a value; one that is not there is no error. Raises: OSError, as `put`."""
+        async with self._one_at_a_time:
+            left = {name: value for name, value in self._table.get(namespace, {}).items() if name != key}
+            if self.get(namespace, key) is not None:
+                await self._replace({**self._table, namespace: left})
+
+    async def _replace(self, table: Table) -> None:
+        """The file first, so that what is readable is also on disk."""
+        await asyncio.to_thread(snapshot.save, self._path, _Saved(table))
+        self._table = table

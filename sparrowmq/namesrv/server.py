@@ -1,0 +1,83 @@
+"""A name server: its socket, its handlers, and the hand that removes silent brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Final, Self
+
+from sparrowmq.background import Background
+from sparrowmq.clock import Clock
+from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
+from sparrowmq.namesrv.kv import KeyValues
+from sparrowmq.namesrv.routes import Routes
+from sparrowmq.protocol.requests import Role
+from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.exposure import refuse_public
+from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.session import Session
+
+SCAN_PERIOD_S: Final = 10.0
+
+
+class Namesrv:
+    """A name server that runs while its context is open.
+
+        async with Namesrv(NamesrvSettings(port=0), SystemClock()) as namesrv:
+            print(namesrv.address)
+
+    Attributes:
+        routes: what it knows.
+    Raises:
+        ConfigError: the address cannot be listened on, or would let everybody in.
+        BadStore: the KV's file cannot be read.
+    """
+
+    def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
+        self.routes = Routes()
+        self._settings = settings
+        self._clock = clock
+        self._server: Server | None = None
+        self._open = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """What clients and brokers are given."""
+        assert self._server is not None, "not running"
+        return f"{self._server.host}:{self._server.port}"
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        refuse_public(settings.bind_address, settings.insecure)
+        values = KeyValues(settings.kv_path)
+        tasks = Background()
+        handlers = (
+            RouteHandlers(self.routes, values, settings),
+            BrokerHandlers(self.routes, values, self._clock),
+            ValueHandlers(values, settings),
+        )
+        dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
+        self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(tasks)
+            stack.push_async_callback(server.stop)
+            await server.start()
+            tasks.spawn(server.drop_silent_peers(), "silent peers")
+            tasks.spawn(self._expire(), "silent brokers")
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._open.__aexit__(*error)  # type: ignore[arg-type]
+
+    async def serve(self) -> None:
+        """Never returns; a chore that fails cancels the caller, and leaving the context tells why."""
+        await asyncio.get_running_loop().create_future()
+
+    async def _expire(self) -> None:
+        while True:
+            await self._clock.sleep(SCAN_PERIOD_S)
+            for session in self.routes.expire(self._clock.now_ms()):
+                if isinstance(session, Session):
+                    session.close()

@@ -1,0 +1,32 @@
+from sparrowmq.config import build, keyed
+from sparrowmq.namesrv.config import NamesrvSettings
+
+# namesrv.conf as Apache's tutorials have it.
+TUTORIAL = {
+    "rocketmqHome": "/opt/rocketmq",
+    "kvConfigPath": "/data/kvConfig.json",
+    "listenPort": "9877",
+    "serverWorkerThreads": "8",
+    "serverSelectorThreads": "3",
+    "orderMessageEnable": "true",
+}
+
+
+def test_a_tutorials_file_is_read_without_surprise():
+    settings, report = build(NamesrvSettings, TUTORIAL, "namesrv.conf")
+    assert (settings.port, str(settings.kv_path), settings.order_messages) == (
+        9877,
+        "/data/kvConfig.json",
+        True,
+    )
+    assert not report.unknown and len(report.without_effect) == 3
+    assert settings.as_properties().items() >= TUTORIAL.items()
+
+
+def test_it_listens_for_this_machine_alone_unless_told():
+    assert NamesrvSettings().bind_address == "127.0.0.1" and not NamesrvSettings().insecure
+
+
+def test_no_key_is_both_honoured_and_without_effect():
+    honoured = {key for each in keyed(NamesrvSettings) for key in each.metadata["keys"]}
+    assert not honoured & NamesrvSettings.ACCEPTED.keys()
