@@ -1,0 +1,69 @@
+"""The keys of Apache's broker.conf that change nothing here, each with the reason, and those that are refused.
+
+An operator's file should load as it is, and say what it does not do. But a key that people rely on for their safety
+must not be passed over, so the broker refuses to start with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_BY_REASON = {
+    "one event loop serves all connections; there are no threads to size": """
+        sendMessageThreadPoolNums pullMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums
+        processReplyMessageThreadPoolNums clientManageThreadPoolNums consumerManageThreadPoolNums
+        heartbeatThreadPoolNums endTransactionThreadPoolNums sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity
+        queryThreadPoolQueueCapacity putThreadPoolQueueCapacity serverWorkerThreads serverSelectorThreads
+        serverCallbackExecutorThreads useReentrantLockWhenPutMessage""",
+    "a send is stored the moment it is read; it never waits in a queue": """
+        waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInHeartbeatQueue
+        waitTimeMillsInTransactionQueue brokerFastFailureEnable osPageCacheBusyTimeOutMills""",
+    "messages go to the operating system at once, and to disk in one sync for all that wait": """
+        flushCommitLogLeastPages flushCommitLogThoroughInterval flushConsumeQueueLeastPages
+        flushConsumeQueueThoroughInterval flushIntervalConsumeQueue commitIntervalCommitLog commitCommitLogLeastPages
+        commitCommitLogThoroughInterval flushCommitLogTimed syncFlushTimeout transientStorePoolEnable
+        transientStorePoolSize fastFailIfNoBufferInStorePool""",
+    "log files are allocated ahead, and the page cache decides what stays in memory": """
+        warmMapedFileEnable warmMappedFileEnable flushLeastPagesWhenWarmMapedFile accessMessageInMemoryMaxRatio
+        maxTransferCountOnMessageInDisk maxTransferBytesOnMessageInDisk transferMsgByHeap""",
+    "an expired file is deleted at once; nothing keeps it open": """
+        destroyMapedFileIntervalForcibly redeleteHangedFileInterval deleteCommitLogFilesInterval
+        deleteConsumeQueueFilesInterval cleanFileForciblyEnable cleanResourceInterval""",
+    "there are no slaves yet": """
+        slaveReadEnable haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
+        haSlaveFallbehindMax slaveTimeout inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet
+        enableSlaveActingMaster offsetCheckInSlave""",
+    "transactions are not supported yet; such sends are refused": """
+        transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage""",
+    "SQL92 filters are not supported yet; such subscriptions are refused": """
+        enablePropertyFilter filterSupportRetry enableCalcFilterBitMap enableConsumeQueueExt filterDataCleanTimeSpan
+        bitMapLengthConsumeQueueExt""",
+    "delays are those of messageDelayLevel": """
+        timerWheelEnable timerMaxDelaySec timerPrecisionMs timerEnableCheckMetrics""",
+    "the metrics endpoint is not supported yet": """
+        metricsExporterType metricsPromExporterPort metricsPromExporterHost metricsLabel metricsGrpcExporterTarget
+        metricsGrpcExporterHeader""",
+    "what name servers know is sent when it changed; else they are asked whether they still know it": """
+        forceRegister compressedRegister enableSingleTopicRegister""",
+    "name servers are given by namesrvAddr": "fetchNamesrvAddrByAddressServer rmqAddressServerDomain",
+    "there is no Netty here": """
+        serverPooledByteBufAllocatorEnable useEpollNativeSelector serverSocketSndBufSize serverSocketRcvBufSize
+        clientCloseSocketIfTimeout serverChannelMaxIdleTimeSeconds""",
+    "there is one kind of store, of files": """
+        storeType enableRocksDBStore enableBuildConsumeQueueConcurrently messageStorePlugIn""",
+    "settings are read from the file given with -c, and from nowhere else": "rocketmqHome brokerConfigPath",
+    "every broker is in the region DefaultRegion": "regionId traceOn",
+}
+_WITHOUT_ACCESS_CONTROL = (
+    "everybody may do everything, so listen on 127.0.0.1 or in a trusted network, and leave it out"
+)
+_WITHOUT_FAILOVER = "run masters without failover, and leave it out"
+
+ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
+REFUSED: Final = {
+    "aclEnable": _WITHOUT_ACCESS_CONTROL,
+    "authenticationEnabled": _WITHOUT_ACCESS_CONTROL,
+    "authorizationEnabled": _WITHOUT_ACCESS_CONTROL,
+    "enableControllerMode": _WITHOUT_FAILOVER,
+    "enableDLegerCommitLog": _WITHOUT_FAILOVER,
+}

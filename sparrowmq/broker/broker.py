@@ -1,0 +1,149 @@
+"""One broker: the only file that knows every part. It builds them, starts them and stops them; it has no
+behaviour of its own.
+
+port ── store ── topics, groups, offsets ── writer ── handlers ── dispatcher ── listening ── registered
+and back: not registered ── not listening ── everything saved ── store closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from sparrowmq.background import Background
+from sparrowmq.broker.chores import chores_of, run_chores
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.figures import Figures
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.clients import ClientHandler
+from sparrowmq.broker.handlers.groups import GroupHandler
+from sparrowmq.broker.handlers.inspect import InspectHandler
+from sparrowmq.broker.handlers.offsets import OffsetHandler
+from sparrowmq.broker.handlers.pull import PullHandler, PullRules
+from sparrowmq.broker.handlers.query import QueryHandler
+from sparrowmq.broker.handlers.retry import RetryHandler
+from sparrowmq.broker.handlers.send import SendHandler, SendRules
+from sparrowmq.broker.handlers.topics import TopicHandler
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.queue_locks import QueueLocks
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.sessions import Clients
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.writing import Writer
+from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.requests import Role
+from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.exposure import refuse_public
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.session import Session
+from sparrowmq.stats import Counter
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import Flush
+
+_NEVER = 1 << 63  # An offset that no log reaches.
+
+
+class Broker:
+    """A broker while its context is entered.
+
+        async with Broker(settings) as broker:
+            await broker.serve()
+
+    Raises on entering:
+        ConfigError: the address cannot be listened on, or may not be.
+        StoreLocked, BadStore, CorruptRecord, DiskFull: the store cannot be opened.
+    """
+
+    def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self._server = Server(_not_yet, self._clock, settings.bind_address, settings.port)
+        self._stack = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """What clients are told."""
+        return self.settings.address(self._server.port)
+
+    async def __aenter__(self) -> Broker:
+        refuse_public(self.settings.bind_address, self.settings.insecure)
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
+
+    async def serve(self) -> None:
+        """Never return; cancelled when the broker fails, whose reason then leaves the context."""
+        await asyncio.get_running_loop().create_future()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        self._server.bind()
+        stack.push_async_callback(self._server.stop)
+        store = MessageStore.open(self.settings.store(self._server.port), clock=self._clock)
+        stack.callback(store.close)
+        await self._start_parts(stack, store)
+
+    async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
+        settings, clock, folder = self.settings, self._clock, self.settings.config_path
+        pool = Pool(clock)
+        stack.callback(pool.close)
+        topics = Topics(folder / "topics.json", settings, clock)
+        topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
+        groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
+        offsets = Offsets(folder / "consumerOffset.json")
+        writer = Writer(store, settings.cluster, settings.delay_levels, clock)
+        delayed = DelayedDelivery(store, writer, settings.delay_levels, clock, folder / "delayOffset.json")
+        clients, locks = Clients(clock), QueueLocks(clock)
+        received, sent = Counter(), Counter()
+        figures = Figures(settings, store, delayed, received, sent, clock)
+        registration = Registration(settings, topics, clock, pool, self.address)
+        waits_for = store.flushed if settings.flush is Flush.SYNC else None
+        topics.on_change = registration.topics_changed
+        tasks = await stack.enter_async_context(Background())
+        tasks.spawn(store.run(), "store")
+        tasks.spawn(store.flushed.reached(_NEVER), "disk")  # Fails when a sync fails, and so ends the broker.
+        tasks.spawn(delayed.run(), "delayed delivery")
+        tasks.spawn(registration.run(), "registration")
+        tasks.spawn(self._server.drop_silent_peers(), "silent peers")
+        chores = chores_of(settings, topics, groups, offsets, delayed, clients, locks, figures)
+        tasks.spawn(run_chores(chores, clock), "chores")
+        for save in (topics.file.save, groups.file.save, offsets.file.save, delayed.close):
+            stack.push_async_callback(save)
+        self._server.dispatch = Dispatcher(
+            Role.BROKER,
+            (
+                SendHandler(store, writer, topics, groups, self._send_rules(store), received),
+                PullHandler(store, topics, groups, clients, offsets, clock, self._pull_rules(), sent),
+                RetryHandler(store, writer, topics, groups, waits_for),
+                ClientHandler(clients, groups, topics, locks, registration.announced),
+                OffsetHandler(store, topics, offsets, delayed),
+                TopicHandler(store, topics, offsets, registration.announced),
+                GroupHandler(store, topics, groups, offsets, clients),
+                QueryHandler(store),
+                InspectHandler(settings, figures, clients),
+            ),
+            tasks.spawn,
+        )
+        await self._server.start()
+        stack.push_async_callback(self._server.stop)
+        stack.push_async_callback(registration.leave)
+        await registration.announced()
+
+    def _send_rules(self, store: MessageStore) -> SendRules:
+        settings = self.settings
+        waits_for = store.flushed if settings.flush is Flush.SYNC else None
+        return SendRules(settings.max_message_bytes, waits_for, store.settings.store_host, settings.name)
+
+    def _pull_rules(self) -> PullRules:
+        settings = self.settings
+        return PullRules(settings.name, settings.max_pull_messages, settings.max_pull_bytes)
+
+
+def _not_yet(session: Session, command: Command) -> None:
+    """Nothing is listening while this is the dispatcher."""

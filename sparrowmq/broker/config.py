@@ -1,0 +1,270 @@
+"""What can be set about a broker: the honoured keys of Apache's broker.conf (the others: accepted_keys.py).
+
+Without a file a broker is for this machine alone, and answers a send when the message is on disk; for the rest it has
+Java's values.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sparrowmq.broker import accepted_keys
+from sparrowmq.config import Settings, setting
+from sparrowmq.errors import ConfigError
+from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, Kind, choice, duration, integer, size
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
+from sparrowmq.remoting.exposure import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.store.layout import ENTRY_SIZE, SECTOR
+from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
+
+_GIB = 1 << 30
+
+
+def _only(value: Any, why: str) -> Kind:
+    """A key with one value that is supported."""
+
+    def parse(text: str) -> Any:
+        if text.upper() != str(value):
+            raise ValueError(text)
+        return value
+
+    return Kind(parse, f"{value}: {why}")
+
+
+def _hours(text: str) -> str:
+    if not all(0 <= int(hour) <= 23 for hour in text.split(";")):
+        raise ValueError(text)
+    return text
+
+
+_NAME = Kind(check_broker_name, "letters, digits, '.', '_' and '-', at most 127 of them")
+_TOPIC = Kind(check_topic, "the name of a topic")
+_DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h 1d")
+_HOURS = Kind(_hours, "hours of the day from 00 to 23, with ; between")
+_NO_SLAVES = "replication is not supported yet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings(Settings):
+    """How to run a broker."""
+
+    ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED
+    REFUSED: ClassVar[Mapping[str, str]] = accepted_keys.REFUSED
+
+    # Who it is
+    cluster: str = setting("brokerClusterName", "DefaultCluster", _NAME, "the cluster that it belongs to")
+    name: str = setting("brokerName", socket.gethostname(), _NAME, "its name; queues are known by it")
+    broker_id: int = setting("brokerId", 0, _only(0, _NO_SLAVES), "0 is a master")
+    role: str = setting(
+        "brokerRole", "ASYNC_MASTER", _only("ASYNC_MASTER", _NO_SLAVES), "its part in replication"
+    )
+
+    # Where it is
+    port: int = setting("listenPort", 10911, integer(0, 65535), "where clients connect; 0 takes a free port")
+    ip: str = setting("brokerIP1", LOOPBACK, TEXT, "the address that clients are told")
+    ha_ip: str | None = setting(
+        "brokerIP2", None, TEXT, "the address that slaves are told; brokerIP1 without it"
+    )
+    ha_port: int = setting(
+        "haListenPort", 10912, integer(0, 65535), "the port that slaves are told; nobody listens yet"
+    )
+    bind: str | None = setting(
+        "bindAddress", None, TEXT, "the address to listen on; without it brokerIP1 decides"
+    )
+    insecure: bool = setting(
+        "insecure", False, BOOLEAN, "whether to listen where others reach us, without access control"
+    )
+    namesrv: tuple[str, ...] = setting("namesrvAddr", (), ADDRESSES, "the name servers to register at")
+    register_period_ms: int = setting(
+        "registerNameServerPeriod",
+        30_000,
+        duration("ms", 10_000, 60_000),
+        "how often it tells them that it is there",
+    )
+    register_timeout_ms: int = setting(
+        "registerBrokerTimeoutMills",
+        24_000,
+        duration("ms", 100, 120_000),
+        "how long one of them may take to answer",
+    )
+
+    # Where messages are kept
+    store_path: Path = setting(
+        "storePathRootDir", Path("~/store").expanduser(), PATH, "the folder of everything it keeps"
+    )
+    commit_log_path: Path | None = setting(
+        "storePathCommitLog", None, PATH, "the folder of the log; commitlog under it"
+    )
+    commit_log_file_bytes: int = setting(
+        "mappedFileSizeCommitLog",
+        _GIB,
+        size(64 << 10, 2 * _GIB - SECTOR, multiple_of=SECTOR),
+        "the size of one file of the log",
+        also=("mapedFileSizeCommitLog",),
+    )
+    consume_queue_file_bytes: int = setting(
+        "mappedFileSizeConsumeQueue",
+        300_000 * ENTRY_SIZE,
+        size(ENTRY_SIZE, _GIB, multiple_of=ENTRY_SIZE),
+        "the size of one file of a queue, 20 bytes a message",
+        also=("mapedFileSizeConsumeQueue",),
+    )
+    index: bool = setting("messageIndexEnable", True, BOOLEAN, "whether messages can be found by key")
+    index_slots: int = setting("maxHashSlotNum", 5_000_000, integer(1, 1 << 28), "slots of one index file")
+    index_entries: int = setting("maxIndexNum", 20_000_000, integer(2, 1 << 28), "entries of one index file")
+    property_crc: bool = setting(
+        "enabledAppendPropCRC", True, BOOLEAN, "whether a checksum covers all of a message"
+    )
+    corrupt_policy: CorruptPolicy = setting(
+        "corruptPolicy",
+        CorruptPolicy.FAIL,
+        choice(CorruptPolicy),
+        "what to do about damage found at the start",
+    )
+
+    # When messages are on disk, and how long
+    flush: Flush = setting("flushDiskType", Flush.SYNC, choice(Flush), "whether an answer waits for the disk")
+    flush_interval_ms: int = setting(
+        "flushIntervalCommitLog",
+        500,
+        duration("ms", 1, 60_000),
+        "how often ASYNC_FLUSH writes to disk; at least every 500 ms",
+    )
+    retention_h: int = setting(
+        "fileReservedTime", 72, duration("h", 1, 1_000_000), "how long messages are kept"
+    )
+    delete_when: str = setting(
+        "deleteWhen", "04", _HOURS, "the hours of the day when expired files are deleted"
+    )
+    disk_max_used_percent: int = setting(
+        "diskMaxUsedSpaceRatio",
+        75,
+        integer(10, 95),
+        "percent of the disk above which expired files go at any hour",
+    )
+
+    # Topics, groups and messages
+    auto_create_topic: bool = setting(
+        "autoCreateTopicEnable", True, BOOLEAN, "whether a send makes its topic"
+    )
+    auto_create_group: bool = setting(
+        "autoCreateSubscriptionGroup", True, BOOLEAN, "whether a consumer makes its group"
+    )
+    topic_queues: int = setting(
+        "defaultTopicQueueNums", 8, integer(1, 65_535), "at most so many queues for a topic made by a send"
+    )
+    cluster_topic: bool = setting(
+        "clusterTopicEnable", True, BOOLEAN, "whether the topic named like the cluster takes messages"
+    )
+    broker_topic: bool = setting(
+        "brokerTopicEnable", True, BOOLEAN, "whether the topic named like the broker takes messages"
+    )
+    trace_topic_enabled: bool = setting(
+        "traceTopicEnable", False, BOOLEAN, "whether there is a topic for message traces"
+    )
+    trace_topic: str = setting("msgTraceTopicName", TRACE_TOPIC, _TOPIC, "its name")
+    permission: int = setting(
+        "brokerPermission", 6, integer(0, 7), "what clients may do here: 2 write, 4 read, 6 both"
+    )
+    max_message_bytes: int = setting(
+        "maxMessageSize", 4 << 20, size(1, 16 << 20), "the largest body that is taken"
+    )
+    delay_levels: DelayLevels = setting(
+        "messageDelayLevel", DelayLevels.parse(), _DELAYS, "how long each delay level waits"
+    )
+
+    # Pulling, and what is saved how often
+    max_pull_messages: int = setting(
+        "maxTransferCountOnMessageInMemory",
+        32,
+        integer(1, 65_536),
+        "at most so many messages in an answer to a pull",
+    )
+    max_pull_bytes: int = setting(
+        "maxTransferBytesOnMessageInMemory",
+        256 << 10,
+        size(1024, 16 << 20),
+        "at most so many bytes in such an answer",
+    )
+    long_polling: bool = setting(
+        "longPollingEnable", True, BOOLEAN, "whether a pull that finds nothing may wait"
+    )
+    save_offsets_ms: int = setting(
+        "flushConsumerOffsetInterval",
+        5000,
+        duration("ms", 10, 3_600_000),
+        "how often consumers' offsets are saved",
+    )
+    save_delays_ms: int = setting(
+        "flushDelayOffsetInterval",
+        10_000,
+        duration("ms", 10, 3_600_000),
+        "how often the progress of delay levels is saved",
+    )
+
+    @property
+    def bind_address(self) -> str:
+        """Where to listen: on `bind`, else on all addresses if clients are told a public one."""
+        return self.bind or (self.ip if is_loopback(self.ip) else EVERYWHERE)
+
+    def address(self, port: int) -> str:
+        """What clients are told when it listens on `port`."""
+        return f"{_bracketed(self.ip)}:{port}"
+
+    @property
+    def ha_address(self) -> str:
+        return f"{_bracketed(self.ha_ip or self.ip)}:{self.ha_port}"
+
+    @property
+    def config_path(self) -> Path:
+        """The folder of topics.json and its like."""
+        return self.store_path / "config"
+
+    def store(self, port: int) -> StoreSettings:
+        """The store's part; records carry the address, so `port` must be the one that is listened on.
+
+        Raises:
+            ConfigError: brokerIP1 is a name that nobody knows.
+        """
+        ratio = self.disk_max_used_percent / 100
+        return StoreSettings(
+            path=self.store_path,
+            commit_log_path=self.commit_log_path,
+            commit_log_file_size=self.commit_log_file_bytes,
+            consume_queue_file_entries=self.consume_queue_file_bytes // ENTRY_SIZE,
+            index=self.index,
+            index_slots=self.index_slots,
+            index_entries=self.index_entries,
+            flush=self.flush,
+            flush_interval_ms=self.flush_interval_ms,
+            store_host=hosts.pack(f"{_bracketed(_resolved(self.ip))}:{port}"),
+            property_crc=self.property_crc,
+            corrupt_policy=self.corrupt_policy,
+            retention_hours=self.retention_h,
+            delete_when=self.delete_when,
+            disk_clean_ratio=ratio,
+            # Java's levels, unless the operator's own lies above them.
+            disk_force_ratio=max(0.85, ratio),
+            disk_full_ratio=max(0.90, ratio),
+            delay_levels_ms=self.delay_levels.delays_ms,
+        )
+
+
+def _bracketed(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
+
+
+def _resolved(host: str) -> str:
+    """The IP address of a host: records have room for nothing else."""
+    try:
+        return str(socket.getaddrinfo(host.strip("[]"), None)[0][4][0])
+    except OSError as error:
+        raise ConfigError(
+            f"brokerIP1 = {host!r} has no address ({error.strerror}); give the IP address itself"
+        ) from error

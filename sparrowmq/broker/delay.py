@@ -1,0 +1,230 @@
+"""Delivers delayed messages when their time has come.
+
+    SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all that is in a queue waits equally long, so it lies in the
+                          queue 1 (5 s)   ■ ■ ■       order of its due times, and only the first one needs watching
+                          ...
+    due ── restore topic and queue (detour.py) ── store again ── offset of the level + 1 ── delayOffset.json
+
+An entry's due time stands where other queues have the hash of the tags: store time plus delay. (A message that is
+retried keeps its old birth, so that could not be counted from.) One coroutine sleeps until the earliest first
+message is due, or a queue that was empty gets one. There is no other polling.
+
+At least once: an offset is saved only when what was stored for it is on disk. A clean stop saves all of them.
+Source: ScheduleMessageService, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq import snapshot
+from sparrowmq.broker import detour
+from sparrowmq.broker.saved import SavedFile
+from sparrowmq.broker.writing import Writer
+from sparrowmq.clock import Clock
+from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.protocol import hosts, json, record
+from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol.bodies import DelayOffsets
+from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
+from sparrowmq.protocol.names import SCHEDULE_TOPIC
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.watermark import Waiter
+
+log = logging.getLogger(__name__)
+
+# How many messages of a level are delivered before other work of the broker gets its turn.
+TURN: Final = 128
+# After an error, as in Java.
+RETRY_PAUSE_S: Final = 10.0
+# A wait is cut into pieces so that a clock that was set forward is noticed.
+LONGEST_WAIT_S: Final = 60.0
+# A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
+# once if it is one millisecond further, small corrections of the clock are sat out.
+CLOCK_SLACK_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class _Level:
+    """One level: how far it is delivered, and the wait for its next message when there is none."""
+
+    level: int
+    offset: int
+    waiter: Waiter | None = None
+
+
+class DelayedDelivery:
+    """The delay levels of one broker.
+
+    Args:
+        path: of delayOffset.json.
+    Raises:
+        BadStore: the file cannot be read, nor its copies.
+    """
+
+    def __init__(
+        self, store: MessageStore, writer: Writer, delays: DelayLevels, clock: Clock, path: Path
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._delays = delays
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._closed = False
+        # What is saved: offsets whose messages are on disk at their real place.
+        saved = snapshot.load(path, DelayOffsets, decode=json.decode) or DelayOffsets()
+        self._safe = saved.offset_table
+        self._stored_end = 0
+        self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
+        self.file = SavedFile(path, self.content)
+
+    async def run(self) -> None:
+        """Deliver until `close`.
+
+        Raises:
+            StoreFailed: the store takes no more.
+        """
+        while not self._closed:
+            self._wake.clear()
+            wait_s = await self._deliver_due()
+            if self._failure is not None:
+                raise self._failure
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._wake.wait(), wait_s)
+
+    async def close(self) -> None:
+        """Deliver nothing more, and save; what comes due now waits for the next start.
+
+        Raises: as `save`.
+        """
+        self._closed = True
+        self._wake.set()
+        self._store.flush()
+        await self.save()
+
+    async def save(self) -> None:
+        """Save how far the levels are, as soon as the store has brought to disk what was delivered.
+
+        Raises:
+            StoreFailed: it never will be.
+            OSError: the file could not be written.
+        """
+        offsets, stored_end = self._offsets(), self._stored_end
+        if offsets == self._safe and not self.file.dirty:
+            return
+        await self._store.flushed.reached(stored_end)
+        self._safe = offsets
+        self.file.touch()
+        await self.file.save()
+
+    def content(self) -> DelayOffsets:
+        """What delayOffset.json holds, and what GET_ALL_DELAY_OFFSET answers."""
+        return DelayOffsets(dict(self._safe))
+
+    def progress(self) -> Iterator[tuple[int, int, int]]:
+        """Level, how far it is delivered, how many were ever parked in it; only levels in use."""
+        for each in self._levels:
+            end = self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level)).value
+            if end:
+                yield each.level, each.offset, end
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    async def _deliver_due(self) -> float:
+        """Deliver what is due; returns how many seconds there are until the next message of any level is."""
+        while not self._closed:
+            try:
+                wait_s = min(map(self._deliver_some, self._levels))
+            except DiskFull as error:
+                log.warning("delayed messages wait: %s", error)
+                return RETRY_PAUSE_S
+            if wait_s > 0:
+                return wait_s
+            await asyncio.sleep(0)
+        return 0
+
+    def _deliver_some(self, each: _Level) -> float:
+        """Deliver due messages of a level, a turn's worth at most; returns the seconds to wait for the next one."""
+        queue = self._store.queue(SCHEDULE_TOPIC, queue_of(each.level))
+        if queue is None or each.offset >= queue.max_offset:
+            self._wait_for_more(each)
+            return LONGEST_WAIT_S
+        each.offset = max(each.offset, queue.min_offset)
+        entries = queue.read(each.offset, TURN)
+        for position in range(0, len(entries), 3):
+            physical_offset, size, due_ms = entries[position : position + 3]
+            wait_ms = self._wait_ms(each.level, due_ms)
+            if wait_ms > 0:
+                return min(wait_ms / 1000, LONGEST_WAIT_S)
+            self._deliver(physical_offset, size)
+            each.offset += 1
+        return 0
+
+    def _deliver(self, physical_offset: int, size: int) -> None:
+        view = self._store.record_at(physical_offset, size)
+        if view is None:
+            log.error(
+                "the delayed message at log offset %d is gone: it was older than fileReservedTime",
+                physical_offset,
+            )
+            return
+        try:
+            message = record.decode(view)
+            topic, queue_id, properties = detour.restore(message.properties)
+            appended = self._writer.put(
+                topic,
+                queue_id,
+                message.body,
+                property_string.render(properties),
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                born_timestamp_ms=message.born_timestamp_ms,
+                born_host=hosts.pack(message.born_host),
+                reconsume_times=message.reconsume_times,
+            )
+        except (InvalidMessage, RemoteProtocolError, CorruptRecord, RemoteError) as error:
+            # Its place in the level is passed over, or nothing behind it would ever be delivered.
+            log.error("the delayed message at log offset %d cannot be delivered: %s", physical_offset, error)
+            return
+        self._stored_end = appended[2]
+
+    def _wait_ms(self, level: int, due_ms: int) -> int:
+        wait_ms = due_ms - self._clock.now_ms()
+        return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
+
+    def _wait_for_more(self, each: _Level) -> None:
+        if each.waiter is not None:
+            return
+
+        def arrived(error: BaseException | None) -> None:
+            each.waiter = None
+            self._failure = error
+            self._wake.set()
+
+        end = self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level))
+        each.waiter = end.when(each.offset + 1, arrived)
+
+    def _known_levels(self) -> list[int]:
+        """The configured levels, and those of a longer configuration before this one that still hold messages."""
+        parked = {
+            level_of(queue_id) for topic, queue_id, _ in self._store.queues() if topic == SCHEDULE_TOPIC
+        }
+        return sorted(parked | set(range(1, self._delays.max + 1)))
+
+    def _start(self, level: int) -> int:
+        offset = self._safe.get(level, 0)
+        queue = self._store.queue(SCHEDULE_TOPIC, queue_of(level))
+        least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        if not least <= offset <= most and offset:
+            log.warning("delay level %d was delivered up to %d, but has %d to %d", level, offset, least, most)
+        return min(max(offset, least), most)
+
+    def _offsets(self) -> dict[int, int]:
+        return {each.level: each.offset for each in self._levels if each.offset}

@@ -1,0 +1,144 @@
+"""Clients come, stay and go: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46).
+
+A group's first heartbeat makes the group and its retry topic and is answered when name servers know that topic,
+because consumers ask for its route from their start on. Later heartbeats wait for nothing and cost no task.
+Source: ClientManageProcessor, ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8 and 5.3 (fingerprints).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.queue_locks import QueueLocks
+from sparrowmq.broker.sessions import Clients
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.bodies import (
+    ClientConfigCheck,
+    ConsumerBeat,
+    ConsumerList,
+    Heartbeat,
+    LockedQueues,
+    LockQueues,
+)
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import (
+    CheckClientConfig,
+    GetConsumerListByGroup,
+    HeartBeat,
+    HeartBeatReply,
+    LockBatchMq,
+    UnlockBatchMq,
+    UnregisterClient,
+)
+from sparrowmq.protocol.subscription import TAG
+from sparrowmq.remoting.dispatch import Answer, handles
+from sparrowmq.remoting.session import Session
+
+
+class ClientHandler:
+    """Keeps track of clients and of who consumes which queue.
+
+    Args:
+        announced: returns when name servers know every topic of this broker.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        groups: Groups,
+        topics: Topics,
+        locks: QueueLocks,
+        announced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._locks = locks
+        self._announced = announced
+
+    @handles(HeartBeat)
+    def heart_beat(
+        self, header: HeartBeat, command: Command, session: Session
+    ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
+        """Remember the client, its groups and their subscriptions."""
+        beat = Heartbeat.decode(command.body)
+        if not beat.client_id:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
+        before = self._topics.version
+        changed = [self._consumer(each, beat, command, session) for each in beat.consumer_data_set]
+        for producer in beat.producer_data_set:
+            group = names.check_group(producer.group_name)
+            self._clients.produce(session, beat.client_id, command.language_name, command.version or 0, group)
+        reply = HeartBeatReply(is_sub_change=any(changed) or not beat.heartbeat_fingerprint)
+        return reply if self._topics.version is before else self._when_announced(reply)
+
+    @handles(UnregisterClient)
+    def unregister(self, header: UnregisterClient, command: Command, session: Session) -> None:
+        """The client leaves its groups on this connection."""
+        group = self._groups.get(header.consumer_group) if header.consumer_group else None
+        self._clients.leave(
+            session,
+            header.consumer_group,
+            header.producer_group,
+            notify=group is None or group.notify_consumer_ids_changed_enable,
+        )
+
+    @handles(GetConsumerListByGroup)
+    def list_members(self, header: GetConsumerListByGroup, command: Command, session: Session) -> Answer:
+        """The client ids of a group; an error if there is none, upon which clients keep the queues they have."""
+        ids = sorted({member.client_id for member in self._clients.members(header.consumer_group)})
+        if not ids:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        return Answer(body=ConsumerList(ids).encode())
+
+    @handles(LockBatchMq)
+    def lock(self, header: LockBatchMq, command: Command, session: Session) -> Answer:
+        """Lock queues for an orderly consumer; only what was locked is answered."""
+        wish = LockQueues.decode(command.body)
+        locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
+        return Answer(body=LockedQueues(locked).encode())
+
+    @handles(UnlockBatchMq)
+    def unlock(self, header: UnlockBatchMq, command: Command, session: Session) -> None:
+        """Free queues for others."""
+        wish = LockQueues.decode(command.body)
+        self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
+
+    @handles(CheckClientConfig)
+    def check(self, header: CheckClientConfig, command: Command, session: Session) -> None:
+        """Whether a subscription can be served; Java consumers with SQL92 filters ask at their start."""
+        subscription = ClientConfigCheck.decode(command.body).subscription_data
+        if subscription is not None and subscription.kind != TAG:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.kind}",
+            )
+
+    def _consumer(self, each: ConsumerBeat, beat: Heartbeat, command: Command, session: Session) -> bool:
+        """One group's part; returns whether the client should send its subscriptions in full next time."""
+        group = self._groups.ensure(each.group_name)
+        self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
+        without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
+        incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
+        self._clients.consume(
+            session,
+            beat.client_id,
+            command.language_name,
+            command.version or 0,
+            each,
+            keep_subscriptions=without,
+            notify=group.notify_consumer_ids_changed_enable,
+        )
+        self._clients.keep_fingerprint(group.group_name, fingerprint)
+        return incomplete
+
+    async def _when_announced(self, reply: HeartBeatReply) -> HeartBeatReply:
+        await self._announced()
+        return reply

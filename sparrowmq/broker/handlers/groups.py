@@ -1,0 +1,209 @@
+"""Consumer groups, for tools: their settings (200, 201, 207), who consumes (203, 204, 300), how far (208), and
+resets (222).
+
+Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.sessions import Clients, Member
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.admin_headers import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroup,
+    GetAllSubscriptionGroupReply,
+    GetConsumerConnectionList,
+    GetConsumeStats,
+    GetProducerConnectionList,
+    QueryTopicConsumeByWho,
+    ResetOffset,
+    UpdateAndCreateSubscriptionGroup,
+)
+from sparrowmq.protocol.bodies import (
+    Connection,
+    ConsumerConnections,
+    ConsumeStats,
+    GroupConfig,
+    GroupList,
+    ProducerConnections,
+    QueueProgress,
+    ResetOffsets,
+)
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import ResetConsumerClientOffset
+from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.remoting.dispatch import Answer, handles
+from sparrowmq.remoting.session import Session
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+TO_THE_END: Final = -1
+MOST_RETRY_QUEUES: Final = 1024
+
+
+class GroupHandler:
+    """Settings, members and progress of groups."""
+
+    def __init__(
+        self, store: MessageStore, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+
+    @handles(UpdateAndCreateSubscriptionGroup)
+    async def update(
+        self, header: UpdateAndCreateSubscriptionGroup, command: Command, session: Session
+    ) -> None:
+        """Create or change a group; answered when it is on disk."""
+        group = GroupConfig.decode(command.body)
+        names.check_group(group.group_name)
+        if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
+            )
+        log.info("group %s is set by %s: %s", group.group_name, session.peer, group)
+        self._groups.put(group)
+        await self._groups.file.save()
+
+    @handles(DeleteSubscriptionGroup)
+    async def delete(self, header: DeleteSubscriptionGroup, command: Command, session: Session) -> None:
+        """Delete a group, and what it has consumed if asked to. An absent one is no error."""
+        log.info("group %s is deleted by %s", header.group_name, session.peer)
+        self._groups.delete(header.group_name)
+        await self._groups.file.save()
+        if header.remove_offset or header.clean_offset:
+            self._offsets.delete_group(header.group_name)
+            await self._offsets.file.save()
+
+    @handles(GetAllSubscriptionGroup)
+    def all(self, header: GetAllSubscriptionGroup, command: Command, session: Session) -> Answer:
+        """subscriptionGroup.json as it would be saved now."""
+        table = self._groups.content()
+        count = len(table.subscription_group_table)
+        return Answer(header=GetAllSubscriptionGroupReply(count), body=table.encode())
+
+    @handles(QueryTopicConsumeByWho)
+    def consumers(self, header: QueryTopicConsumeByWho, command: Command, session: Session) -> Answer:
+        """The groups that subscribe a topic now, or have consumed it."""
+        found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
+        return Answer(body=GroupList(sorted(found)).encode())
+
+    @handles(GetConsumerConnectionList)
+    def connections(self, header: GetConsumerConnectionList, command: Command, session: Session) -> Answer:
+        """The members of a consumer group that are on line, and what it subscribes."""
+        group = self._clients.group_view(header.consumer_group)
+        if group is None:
+            raise RemoteError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.consumer_group}] not online",
+            )
+        body = ConsumerConnections(
+            _connections(group.members.values()),
+            dict(group.subscriptions),
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return Answer(body=body.encode())
+
+    @handles(GetProducerConnectionList)
+    def producers(self, header: GetProducerConnectionList, command: Command, session: Session) -> Answer:
+        """The members of a producer group that are on line."""
+        members = self._clients.producers(header.producer_group)
+        if not members:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
+            )
+        return Answer(body=ProducerConnections(_connections(members)).encode())
+
+    @handles(GetConsumeStats)
+    def progress(self, header: GetConsumeStats, command: Command, session: Session) -> Answer:
+        """How far a group is in one topic, or in each that it has consumed."""
+        group, view = header.consumer_group, self._clients.group_view(header.consumer_group)
+        topics = {header.topic} if header.topic else self._offsets.topics_of(group)
+        if view is not None and view.subscriptions:
+            topics &= view.subscriptions.keys()  # What it no longer consumes is no lag.
+        table = {
+            MessageQueue(name, self._topics.broker_name, queue_id): self._progress(group, name, queue_id)
+            for name in sorted(topics)
+            if (topic := self._topics.get(name)) is not None
+            for queue_id in range(topic.read_queue_nums)
+        }
+        return Answer(body=ConsumeStats(offset_table=table).encode())
+
+    @handles(ResetOffset)
+    def reset(self, header: ResetOffset, command: Command, session: Session) -> Answer:
+        """Tell a group's members to go on from a time; they commit the new offsets themselves."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        members = self._clients.members(header.group)
+        if not members:
+            raise RemoteError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        table = ResetOffsets(
+            {
+                MessageQueue(header.topic, self._topics.broker_name, queue_id): self._reset_to(
+                    header, queue_id
+                )
+                for queue_id in chosen
+            }
+        )
+        # The form follows the admin's language, not the consumer's, as in Java.
+        body = table.encode_for_c() if command.language_name == "CPP" else table.encode()
+        push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp)
+        for member in members:
+            member.session.tell(push, body)
+        log.info("group %s is reset in %s by %s: %s", header.group, header.topic, session.peer, table)
+        return Answer(body=table.encode())
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
+        queue = self._store.queue(topic, queue_id)
+        offset = self._offsets.query(group, topic, queue_id) or 0
+        last_ms = self._store.store_time(topic, queue_id, offset - 1)
+        return QueueProgress(queue.max_offset if queue else 0, offset, last_timestamp=last_ms or 0)
+
+    def _reset_to(self, header: ResetOffset, queue_id: int) -> int:
+        """Where the group goes on: back to the time, or wherever it is if that is earlier still and nothing is forced.
+
+        Unlike Java, which refuses the whole when one queue was never committed: such a queue goes to the time.
+        """
+        queue = self._store.queue(header.topic, queue_id)
+        if queue is None:
+            return 0
+        if header.offset is not None and header.queue_id >= 0:
+            wanted = min(max(header.offset, queue.min_offset), queue.max_offset)
+        elif header.timestamp == TO_THE_END:
+            wanted = queue.max_offset
+        else:
+            wanted = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+        current = self._offsets.query(header.group, header.topic, queue_id)
+        return wanted if current is None or header.is_force else min(wanted, current)
+
+
+def _connections(members: Iterable[Member]) -> list[Connection]:
+    return [
+        Connection(member.client_id, member.session.peer, member.language, member.version)
+        for member in members
+    ]

@@ -1,0 +1,63 @@
+"""What tools ask about the broker itself: its settings (26), its figures (28), and what one of its consumers is
+doing (307).
+
+Source: AdminBrokerProcessor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.figures import Figures
+from sparrowmq.broker.sessions import Clients
+from sparrowmq.errors import NetworkError, RemoteError, RequestTimeout
+from sparrowmq.protocol import properties_text
+from sparrowmq.protocol.admin_headers import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntime
+from sparrowmq.protocol.bodies import DataVersion, KVTable
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import GetConsumerRunning
+from sparrowmq.remoting.dispatch import Answer, handles
+from sparrowmq.remoting.session import Session
+
+# How long a client may take to answer (Java: Broker2Client.callClient).
+CLIENT_TIMEOUT_S: Final = 10.0
+
+
+class InspectHandler:
+    """Tells tools about the broker."""
+
+    def __init__(self, settings: BrokerSettings, figures: Figures, clients: Clients) -> None:
+        self._settings = settings
+        self._figures = figures
+        self._clients = clients
+
+    @handles(GetBrokerConfig)
+    def config(self, header: GetBrokerConfig, command: Command, session: Session) -> Answer:
+        """The settings as a properties file."""
+        body = properties_text.render(self._settings.as_properties())
+        version = DataVersion(timestamp=self._figures.started_ms).encode().decode()
+        return Answer(header=GetBrokerConfigReply(version), body=body)
+
+    @handles(GetBrokerRuntime)
+    def runtime(self, header: GetBrokerRuntime, command: Command, session: Session) -> Answer:
+        """About fifty figures."""
+        return Answer(body=KVTable(self._figures.table()).encode())
+
+    @handles(GetConsumerRunning)
+    async def running(self, header: GetConsumerRunning, command: Command, session: Session) -> Answer:
+        """Ask the consumer itself and hand on what it says."""
+        member = self._clients.member(header.consumer_group, header.client_id)
+        who = f"<{header.consumer_group}> <{header.client_id}>"
+        if member is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
+        try:
+            response = await member.session.call(header, command.body, timeout_s=CLIENT_TIMEOUT_S)
+        except RequestTimeout as error:
+            raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {who} Timeout: {error}") from error
+        except NetworkError as error:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer {who} Exception: {error}"
+            ) from error
+        return Answer(response.code, None, response.remark, response.body)

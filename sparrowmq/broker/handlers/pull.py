@@ -1,0 +1,208 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): records of one queue, at once or when they arrive.
+
+The records leave as views of the mapped log. A poll that finds nothing is held (see arrivals.py) for as long
+as the client asked; it is the only pull that costs a task.
+Source: PullMessageProcessor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sparrowmq.broker.arrivals import wait_for_match
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.sessions import Clients
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import InvalidMessage, RemoteError
+from sparrowmq.protocol.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import LitePullMessage, PullMessage, PullMessageReply
+from sparrowmq.protocol.message import Perm
+from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.remoting.dispatch import Answer, handles
+from sparrowmq.remoting.session import Session
+from sparrowmq.stats import Counter
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.reading import Read, Status
+
+# Bits of `sysFlag` (Java: PullSysFlag).
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+
+_CODES = {
+    Status.FOUND: ResponseCode.SUCCESS,
+    Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    Status.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    Status.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    Status.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    Status.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    Status.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullRules:
+    """How much one pull may carry.
+
+    Attributes:
+        max_count: for a request that does not say how many bytes it takes (Java: maxTransferCountOnMessageInMemory).
+        max_bytes: likewise (Java: maxTransferBytesOnMessageInMemory).
+        max_sized_bytes: for a request which does, by `maxMsgBytes`. Unlike Java: such a request is limited by bytes and
+            not by 32 messages, which is what makes bulk readers fast.
+    """
+
+    broker_name: str
+    max_count: int = 32
+    max_bytes: int = 256 * 1024
+    max_sized_count: int = 8192
+    max_sized_bytes: int = 1024 * 1024
+    longest_hold_ms: int = 60_000
+
+
+class PullHandler:
+    """Answers pulls."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        offsets: Offsets,
+        clock: Clock,
+        rules: PullRules,
+        sent: Counter,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._clock = clock
+        self._rules = rules
+        self._sent = sent
+
+    @handles(PullMessage, LitePullMessage)
+    def pull(self, header: PullMessage, command: Command, session: Session) -> Answer | Awaitable[Answer]:
+        """Records from `queue_offset` on that the subscription matches."""
+        group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
+        self._check(header, group, session)
+        codes = self._wanted(header)
+        if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        found = self._read(header, header.queue_offset, codes)
+        may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
+        if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
+            return self._hold(header, codes)
+        return self._answer(found, header)
+
+    async def _hold(self, header: PullMessage, codes: frozenset[int] | None) -> Answer:
+        found = await wait_for_match(
+            self._store,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            lambda offset: self._read(header, offset, codes),
+            self._clock,
+            min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000,
+        )
+        return self._answer(found, header)
+
+    def _read(self, header: PullMessage, offset: int, codes: frozenset[int] | None) -> Read:
+        rules = self._rules
+        count = max(1, header.max_msg_nums)
+        if header.max_msg_bytes is None or header.max_msg_bytes <= 0:
+            return self._store.read(
+                header.topic, header.queue_id, offset, min(count, rules.max_count), rules.max_bytes, codes
+            )
+        size = min(header.max_msg_bytes, rules.max_sized_bytes)
+        return self._store.read(
+            header.topic, header.queue_id, offset, min(count, rules.max_sized_count), size, codes
+        )
+
+    def _answer(self, found: Read, header: PullMessage) -> Answer:
+        self._sent.value += found.count
+        reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
+        return Answer(_code(found, header), reply, found.status.name, found.views)
+
+    def _check(self, header: PullMessage, group: GroupConfig, session: Session) -> TopicConfig:
+        if not group.consume_enable:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! It is created by mqadmin updateTopic, "
+                "or by a send where autoCreateTopicEnable is true",
+            )
+        if not topic.perm & Perm.READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden on broker {self._rules.broker_name}",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{session.peer}]",
+            )
+        return topic
+
+    def _wanted(self, header: PullMessage) -> frozenset[int] | None:
+        """The tag codes to match; None for all. The request says, or else the group's heartbeat did."""
+        if header.sys_flag & SUBSCRIPTION:
+            self._refuse_sql(header.expression_type)
+            return _codes_of(header.subscription or ALL)
+        subscription = self._known_subscription(header)
+        self._refuse_sql(subscription.kind)
+        return subscription.codes or None
+
+    def _known_subscription(self, header: PullMessage) -> Subscription:
+        subscription = self._clients.subscription(header.consumer_group, header.topic)
+        if subscription is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group} sent no heartbeat that "
+                f"subscribes {header.topic}",
+            )
+        if subscription.version < header.sub_version:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest: the heartbeat with the new one has not come yet",
+            )
+        return subscription
+
+    @staticmethod
+    def _refuse_sql(kind: str | None) -> None:
+        if kind and kind != TAG:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}; subscribe by tags",
+            )
+
+
+def _code(found: Read, header: PullMessage) -> int:
+    """The response code; an empty queue is "not found" at offset 0 and "moved" elsewhere, as in Java."""
+    code = _CODES.get(found.status)
+    if code is not None:
+        return code
+    return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+
+
+@lru_cache(maxsize=4096)
+def _codes_of(expression: str) -> frozenset[int] | None:
+    try:
+        return Subscription.build("", expression).codes or None
+    except InvalidMessage as error:
+        raise RemoteError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None

@@ -1,0 +1,111 @@
+"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message, so it comes again later, or ends in the dead
+letters.
+
+C++ clients send only offset, group and delay level; all else may be missing.
+Source: SendMessageProcessor.asyncConsumerSendMsgBack, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+from sparrowmq.broker import retry
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.writing import Writer
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.message import Perm, StoredMessage
+from sparrowmq.remoting.dispatch import After, handles
+from sparrowmq.remoting.session import Session
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.watermark import Watermark
+
+log = logging.getLogger(__name__)
+
+# Older clients fill maxReconsumeTimes with whatever they have (Java: V3_4_9).
+KNOWS_MAX_TIMES: Final = 121
+
+
+class RetryHandler:
+    """Stores messages again that consumers sent back.
+
+    Args:
+        wait_for: the watermark that what is acknowledged must have reached; None answers at once (ASYNC_FLUSH).
+            # Unlike Java, which never waits here: the consumer commits its offset after this answer, so a retry
+            # that is lost in a crash would be lost for good.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        groups: Groups,
+        wait_for: Watermark | None,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+        self._wait_for = wait_for
+
+    @handles(ConsumerSendMsgBack)
+    def send_back(self, header: ConsumerSendMsgBack, command: Command, session: Session) -> After | None:
+        """Park the message for its next try, or put it among the group's dead letters."""
+        group = self._groups.ensure(header.group)
+        if group.retry_queue_nums <= 0:
+            return None  # The operator wants no retries for this group.
+        message = self._message(header.offset)
+        most = _max_times(header, command, group)
+        back = retry.send_back(message, group.group_name, header.delay_level, most)
+        topic = self._target(back, group)
+        appended = self._writer.put(
+            topic.topic_name,
+            random.randrange(topic.write_queue_nums),
+            message.body,
+            property_string.render(back.properties),
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=hosts.pack(message.born_host),
+            reconsume_times=back.reconsume_times,
+        )
+        if back.is_dead:
+            log.warning(
+                "message %s is a dead letter of group %s after %d tries",
+                message.message_id,
+                group.group_name,
+                back.reconsume_times,
+            )
+        return After(self._wait_for, appended[2], None) if self._wait_for is not None else None
+
+    def _message(self, offset: int) -> StoredMessage:
+        view = self._store.record_at(offset)
+        if view is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return record.decode(view)
+
+    def _target(self, back: retry.SentBack, group: GroupConfig) -> TopicConfig:
+        if back.is_dead:
+            topic = self._topics.ensure_dlq(group.group_name)
+        else:
+            topic = self._topics.ensure_retry(group.group_name, group.retry_queue_nums)
+        if not topic.perm & Perm.WRITE:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
+            )
+        return topic
+
+
+def _max_times(header: ConsumerSendMsgBack, command: Command, group: GroupConfig) -> int:
+    asked = header.max_reconsume_times
+    known = (command.version or 0) >= KNOWS_MAX_TIMES
+    return asked if asked is not None and asked >= 0 and known else group.retry_max_times

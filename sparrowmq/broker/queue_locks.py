@@ -1,0 +1,64 @@
+"""Which client of a group may consume a queue in order.
+
+An orderly consumer locks a queue before it consumes it and repeats that every 20 s. A lock that is not repeated for
+60 s is free again, so a consumer that vanished blocks its queues for a minute at most.
+Source: RebalanceLockManager, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparrowmq.clock import Clock
+from sparrowmq.protocol.message import MessageQueue
+
+LOCK_LIFE_S = 60.0
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    expires: float
+
+
+class QueueLocks:
+    """The locks of all groups; they live in memory only, as consumers repeat them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Lock what is free, or was this client's already; returns the queues that are its own now."""
+        now = self._clock.monotonic()
+        locks = self._groups.setdefault(group, {})
+        mine = []
+        for queue in queues:
+            held = locks.get(queue)
+            if held is None or held.client_id == client_id or held.expires <= now:
+                locks[queue] = _Lock(client_id, now + LOCK_LIFE_S)
+                mine.append(queue)
+        return mine
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Free the queues that this client holds; others' locks stay."""
+        locks = self._groups.get(group, {})
+        for queue in queues:
+            held = locks.get(queue)
+            if held is not None and held.client_id == client_id:
+                del locks[queue]
+
+    def holder(self, group: str, queue: MessageQueue) -> str | None:
+        """The client that holds the queue, if any."""
+        held = self._groups.get(group, {}).get(queue)
+        return held.client_id if held is not None and held.expires > self._clock.monotonic() else None
+
+    def forget_expired(self) -> None:
+        """Drop what is over, so that groups long gone take no memory."""
+        now = self._clock.monotonic()
+        for group, locks in list(self._groups.items()):
+            for queue in [queue for queue, held in locks.items() if held.expires <= now]:
+                del locks[queue]
+            if not locks:
+                del self._groups[group]

@@ -1,0 +1,222 @@
+"""Announces the broker to its name servers: at the start, when topics change, and every 30 s.
+
+    each name server has a link of its own, so that one that is down holds up nobody:
+
+    ask which version of our topics it knows ── ours ──────────────── done; it counts as heard
+                                             ── one that we told it ── register the topics changed since
+                                             ── none, or another ───── register all topics
+
+Name servers merge what they are told, so a change costs what has changed, however many topics there are. A link that
+fails is tried again after 1, 2, 4, 5, 5 s ..., and at once when an open connection ends.
+Source: BrokerController.registerBrokerAll and BrokerOuterAPI, Java 4.9.8, and the answers of 4.9.7 and 5.4.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+import msgspec
+
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.message import Perm
+from sparrowmq.protocol.namesrv_headers import QueryDataVersion, RegisterBroker, UnregisterBroker
+from sparrowmq.protocol.registration import RegisterBrokerBody, crc32
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import Session
+from sparrowmq.watermark import Watermark
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_S: Final = 1.0
+LONGEST_RETRY_S: Final = 5.0
+# A client that creates a topic gives up after 5 s; by then it should know that the topic is there.
+ANNOUNCE_LIMIT_S: Final = 3.0
+LEAVE_LIMIT_S: Final = 1.0
+# Above this the packed form is sent: a frame has room for 16 MiB.
+LARGE_BODY_BYTES: Final = 8 << 20
+
+
+class Registration:
+    """The broker's presence at all its name servers.
+
+    Args:
+        address: what clients are told.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, topics: Topics, clock: Clock, pool: Pool, address: str
+    ) -> None:
+        self._clock = clock
+        self._links = [Link(namesrv, settings, topics, clock, pool, address) for namesrv in settings.namesrv]
+
+    async def run(self) -> None:
+        """For ever; or until `leave`, or at once without name servers."""
+        async with asyncio.TaskGroup() as tasks:
+            for link in self._links:
+                tasks.create_task(link.run(), name=f"registration at {link.namesrv}")
+
+    def topics_changed(self) -> None:
+        """Name servers shall know it soon; many changes at once cost one registration."""
+        for link in self._links:
+            link.wake()
+
+    async def announced(self) -> None:
+        """Return when every name server that can be reached knows all topics, or after 3 s."""
+        waits = [link.told() for link in self._links if link.is_up is not False]
+        await self._limited(waits, ANNOUNCE_LIMIT_S)
+
+    async def leave(self) -> None:
+        """Say goodbye to every name server that can be reached; nothing is announced after that."""
+        await self._limited([link.leave() for link in self._links], LEAVE_LIMIT_S)
+
+    async def _limited(self, waits: Iterable[Awaitable[None]], limit_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await self._clock.wait_for(asyncio.gather(*waits), limit_s)
+
+
+class Link:
+    """The presence at one name server.
+
+    Attributes:
+        is_up: whether the last attempt succeeded; None before the first.
+    """
+
+    def __init__(
+        self, namesrv: str, settings: BrokerSettings, topics: Topics, clock: Clock, pool: Pool, address: str
+    ) -> None:
+        self.namesrv = namesrv
+        self.is_up: bool | None = None
+        self._who = (settings.name, address, settings.cluster, settings.broker_id)
+        self._settings = settings
+        self._topics = topics
+        self._clock = clock
+        self._pool = pool
+        # Invariant: attempts.value <= wanted; equal when nothing changed since the last attempt began.
+        self._wanted = 1
+        self._attempts = Watermark()
+        self._changed = asyncio.Event()
+        self._left = False
+        self._watched: Session | None = None
+        # What the name server knows, as long as it answers with this version.
+        self._known_version: DataVersion | None = None
+        self._known_topics: dict[str, TopicConfig] = {}
+
+    def wake(self) -> None:
+        """There is something new to tell."""
+        self._wanted += 1
+        self._changed.set()
+
+    async def told(self) -> None:
+        """Return when an attempt has ended that knew all that is known now."""
+        await self._attempts.reached(self._wanted)
+
+    async def run(self) -> None:
+        """Announce again and again, until `leave`."""
+        retry_s = FIRST_RETRY_S
+        while not self._left:
+            wanted = self._wanted
+            self._changed.clear()
+            error = await self._try()
+            self._note(error)
+            self._attempts.advance(wanted)
+            if error is None:
+                retry_s = FIRST_RETRY_S
+                await self._pause(self._settings.register_period_ms / 1000)
+            else:
+                await self._pause(retry_s)
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+
+    async def leave(self) -> None:
+        """Say goodbye, if there is a connection; nothing is announced after that."""
+        self._left = True
+        self._changed.set()
+        session = self._pool.live(self.namesrv)
+        if session is None:
+            return
+        try:
+            await session.call(UnregisterBroker(*self._who), timeout_s=LEAVE_LIMIT_S)
+        except SparrowError as error:
+            log.warning("name server %s did not take our goodbye: %s", self.namesrv, error)
+
+    async def _try(self) -> SparrowError | None:
+        """One attempt; returns why it failed."""
+        try:
+            session = await self._pool.session(self.namesrv)
+            self._watch(session)
+            if not self._left:
+                await self._announce(session)
+        except SparrowError as error:
+            return error
+        return None
+
+    async def _announce(self, session: Session) -> None:
+        query, body = QueryDataVersion(*self._who), self._topics.version.encode()
+        answer = await session.call(query, body, timeout_s=self._timeout_s)
+        if self._left or not answer.header.changed:
+            return
+        known = DataVersion.decode(answer.body) if answer.body else None
+        version, topics = self._topics.version, {topic.topic_name: topic for topic in self._topics.all()}
+        is_ours = known is not None and self._known_version is not None and known.is_same(self._known_version)
+        before = self._known_topics if is_ours else {}
+        changed = {name: topic for name, topic in topics.items() if before.get(name) is not topic}
+        header, body = self._registration(version, changed)
+        await session.call(header, body, timeout_s=self._timeout_s)
+        self._known_version, self._known_topics = version, topics
+
+    def _registration(
+        self, version: DataVersion, topics: dict[str, TopicConfig]
+    ) -> tuple[RegisterBroker, bytes]:
+        permission = self._settings.permission
+        if permission != Perm.READ_WRITE:
+            topics = {
+                name: msgspec.structs.replace(topic, perm=topic.perm & (permission | ~Perm.READ_WRITE))
+                for name, topic in topics.items()
+            }
+        content = RegisterBrokerBody(TopicConfigTable(version, topics))
+        body = content.encode()
+        packed = len(body) > LARGE_BODY_BYTES
+        if packed:
+            body = content.pack()
+        name, address, cluster, broker_id = self._who
+        header = RegisterBroker(
+            name,
+            address,
+            cluster,
+            self._settings.ha_address,
+            broker_id,
+            compressed=packed,
+            body_crc32=crc32(body),
+        )
+        return header, body
+
+    def _watch(self, session: Session) -> None:
+        """A name server that restarts knows nothing of us, so the end of a connection calls for a new one at once."""
+        if session is not self._watched:
+            self._watched = session
+            session.on_end(lambda ended: self._changed.set() if ended is self._watched else None)
+
+    def _note(self, error: SparrowError | None) -> None:
+        """Log what changed, once."""
+        is_up = error is None
+        if is_up and not self.is_up:
+            log.info("registered at name server %s", self.namesrv)
+        elif error is not None and self.is_up is not False:
+            log.warning("not registered at name server %s, trying again and again: %s", self.namesrv, error)
+        self.is_up = is_up
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait; less if something changed."""
+        with contextlib.suppress(TimeoutError):
+            await self._clock.wait_for(self._changed.wait(), pause_s)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._settings.register_timeout_ms / 1000

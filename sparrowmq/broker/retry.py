@@ -1,0 +1,64 @@
+"""What becomes of a message that a consumer could not handle: another try later, or the dead-letter queue.
+
+    36 from a consumer     ── send_back ──┐   tries left: %RETRY%group, delay level 3 + tries (10 s, 30 s, 1 m, ...)
+    send to %RETRY%group   ── redirect  ──┘   none left:  %DLQ%group
+
+The first failure writes RETRY_TOPIC (where it came from) and ORIGIN_MESSAGE_ID (where it first lay); later ones
+keep both.
+Source: SendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparrowmq.protocol import names
+from sparrowmq.protocol.message import Property, StoredMessage
+
+FIRST_RETRY_LEVEL = 3
+DLQ_QUEUES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SentBack:
+    """The message as it is stored again.
+
+    Attributes:
+        topic: the group's retry topic, or its dead-letter topic.
+        properties: with the DELAY that parks a retry.
+    """
+
+    topic: str
+    properties: dict[str, str]
+    reconsume_times: int
+
+    @property
+    def is_dead(self) -> bool:
+        return self.topic.startswith(names.DLQ)
+
+
+def send_back(message: StoredMessage, group: str, delay_level: int, max_reconsume_times: int) -> SentBack:
+    """What to store for a message that a consumer of `group` sent back.
+
+    Args:
+        delay_level: 0 lets the broker choose by the number of tries; below 0 gives up at once.
+    """
+    dead = delay_level < 0 or message.reconsume_times >= max_reconsume_times
+    properties = {name: value for name, value in message.properties.items() if name != Property.DELAY}
+    properties.setdefault(Property.RETRY_TOPIC, message.topic)
+    properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.offset_id)
+    if not dead:
+        properties[Property.DELAY] = str(delay_level or FIRST_RETRY_LEVEL + message.reconsume_times)
+    topic = names.dlq_topic(group) if dead else names.retry_topic(group)
+    return SentBack(topic, properties, message.reconsume_times + 1)
+
+
+def is_exhausted(reconsume_times: int | None, asked_max: int | None, group_max: int) -> bool:
+    """Whether a message that a client itself sent to a retry topic has used up its tries."""
+    return (reconsume_times or 0) >= (group_max if asked_max is None else asked_max)
+
+
+def without_delay(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a message that is to be there at once."""
+    return {name: value for name, value in properties.items() if name != Property.DELAY}

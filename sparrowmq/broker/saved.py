@@ -1,0 +1,56 @@
+"""Small state that survives restarts: what changed is saved a little later, off the event loop.
+
+    change ── touch ── dirty ── (chores, every few seconds) ── snapshot.save in a thread ── clean
+
+The loop builds the JSON value, so that the thread sees one moment; encoding, writing and the two syncs happen in
+the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from sparrowmq import snapshot
+from sparrowmq.protocol import json
+
+
+class SavedFile:
+    """One JSON file under the store's `config` folder and whether it lags behind what is in memory.
+
+    Args:
+        content: builds the value to save; nothing in it may change afterwards.
+        encode: turns it to bytes, in the thread.
+    """
+
+    def __init__(
+        self, path: Path, content: Callable[[], object], encode: Callable[[object], bytes] = json.dumps
+    ) -> None:
+        self.path = path
+        self._content = content
+        self._encode = encode
+        self._changes = 0
+        # Invariant: saved <= changes; equal means that the file holds what memory holds.
+        self._saved = 0
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def dirty(self) -> bool:
+        return self._saved < self._changes
+
+    def touch(self) -> None:
+        """Say that the content changed."""
+        self._changes += 1
+
+    async def save(self) -> None:
+        """Save what changed since the last time; returns when it is on disk. A save under way is waited for.
+
+        Raises:
+            OSError: it could not be written; it stays dirty and the next call tries again.
+        """
+        async with self._one_at_a_time:
+            if self.dirty:
+                changes = self._changes
+                await asyncio.to_thread(snapshot.save, self.path, self._content(), encode=self._encode)
+                self._saved = changes

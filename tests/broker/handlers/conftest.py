@@ -1,0 +1,176 @@
+"""All parts that the handlers need, over a real store, asked through a real connection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.figures import Figures
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.clients import ClientHandler
+from sparrowmq.broker.handlers.groups import GroupHandler
+from sparrowmq.broker.handlers.inspect import InspectHandler
+from sparrowmq.broker.handlers.offsets import OffsetHandler
+from sparrowmq.broker.handlers.query import QueryHandler
+from sparrowmq.broker.handlers.retry import RetryHandler
+from sparrowmq.broker.handlers.topics import TopicHandler
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.queue_locks import QueueLocks
+from sparrowmq.broker.sessions import Clients
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.writing import Writer
+from sparrowmq.clock import SystemClock
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol.bodies import ConsumerBeat, Heartbeat, ProducerBeat, TopicConfig
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import HeartBeat
+from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.protocol.requests import Role
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.session import Session
+from sparrowmq.stats import Counter
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.testing.clock import ManualClock
+
+BORN = hosts.pack("127.0.0.1:5000")
+
+
+@dataclass
+class Client:
+    """A connection to the broker, and what the broker pushed down it."""
+
+    session: Session
+    pushed: list[Command] = field(default_factory=list)
+
+    async def call(self, request, body=b"", **options):
+        return await self.session.call(request, body, **options)
+
+    async def refusal(self, request, body=b""):
+        """The error that a request is answered with."""
+        with pytest.raises(RemoteError) as refused:
+            await self.session.call(request, body)
+        return refused.value
+
+    async def beat(self, client_id, *topics, group="g", **more):
+        """Send the heartbeat of a consumer."""
+        subscriptions = [Subscription.build(topic, version=1) for topic in topics]
+        consumers = [ConsumerBeat(group, subscription_data_set=subscriptions)] if group else []
+        body = Heartbeat(client_id, consumer_data_set=consumers, **more)
+        return (await self.session.call(HeartBeat(), body.encode())).header
+
+    async def produce(self, client_id, group):
+        body = Heartbeat(client_id, producer_data_set=[ProducerBeat(group)])
+        await self.session.call(HeartBeat(), body.encode())
+
+
+class Desk:
+    """The parts of a broker, without those that send and pull."""
+
+    def __init__(self, path: Path, clock: ManualClock, **settings) -> None:
+        self.clock = clock
+        self.settings = BrokerSettings(
+            name="broker-a",
+            store_path=path,
+            commit_log_file_bytes=1 << 20,
+            index_slots=100,
+            index_entries=1000,
+            **settings,
+        )
+        config = self.settings.config_path
+        self.store = MessageStore.open(self.settings.store(10911), clock=clock)
+        self.topics = Topics(config / "topics.json", self.settings, clock)
+        self.groups = Groups(config / "subscriptionGroup.json", self.settings.auto_create_group, clock)
+        self.offsets = Offsets(config / "consumerOffset.json")
+        self.clients = Clients(clock)
+        self.locks = QueueLocks(clock)
+        self.writer = Writer(self.store, self.settings.cluster, self.settings.delay_levels, clock)
+        self.delayed = DelayedDelivery(
+            self.store, self.writer, self.settings.delay_levels, clock, config / "delayOffset.json"
+        )
+        self.received, self.sent = Counter(), Counter()
+        self.figures = Figures(self.settings, self.store, self.delayed, self.received, self.sent, clock)
+        self.announcements: list[int] = []
+
+    async def announced(self) -> None:
+        """Notes which version of the topics name servers would know now."""
+        self.announcements.append(self.topics.version.counter)
+
+    def handlers(self) -> tuple[object, ...]:
+        return (
+            ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced),
+            OffsetHandler(self.store, self.topics, self.offsets, self.delayed),
+            TopicHandler(self.store, self.topics, self.offsets, self.announced),
+            GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients),
+            QueryHandler(self.store),
+            RetryHandler(self.store, self.writer, self.topics, self.groups, None),
+            InspectHandler(self.settings, self.figures, self.clients),
+        )
+
+    def create(self, topic="Orders", queues=4, perm=6) -> None:
+        self.topics.put(TopicConfig(topic, queues, queues, perm))
+
+    def send(self, body: bytes, topic="Orders", queue_id=0, reconsume_times=0, **properties) -> int:
+        """Store a message as a send would; returns its log offset."""
+        if self.topics.get(topic) is None:
+            self.create(topic)
+        text = property_string.render(properties)
+        appended = self.writer.put(
+            topic, queue_id, body, text, 0, 0, self.clock.now_ms(), BORN, reconsume_times
+        )
+        self.store.dispatch()
+        return appended[0]
+
+    def stored(self, topic="Orders", queue_id=0) -> list[StoredMessage]:
+        self.store.dispatch()
+        views = self.store.read(topic, queue_id, 0, 1000).views
+        return [record.decode(each) for view in views for each in record.walk(view)]
+
+
+@pytest.fixture
+async def desk(tmp_path, clock) -> AsyncIterator[Desk]:
+    desk = Desk(tmp_path, clock)
+    yield desk
+    desk.store.close()
+
+
+@pytest.fixture
+async def connect(desk) -> AsyncIterator:
+    """`await connect()`: a client of the desk."""
+    clock = SystemClock()
+    clients: list[Client] = []
+    async with asyncio.TaskGroup() as tasks:
+        dispatch = Dispatcher(Role.NOBODY, desk.handlers(), tasks.create_task)
+        async with Server(dispatch, clock, "127.0.0.1", 0) as server:
+
+            async def connect(answer=None) -> Client:
+                """Connect; `answer(session, command)` serves what the broker asks the client."""
+                pushed: list[Command] = []
+
+                def hear(session: Session, command: Command) -> None:
+                    pushed.append(command)
+                    if answer is not None and not command.is_oneway:
+                        answer(session, command)
+
+                loop = asyncio.get_running_loop()
+                _, session = await loop.create_connection(
+                    lambda: Session(hear, clock), "127.0.0.1", server.port
+                )
+                clients.append(Client(session, pushed))
+                return clients[-1]
+
+            yield connect
+            for client in clients:
+                client.session.close()
+
+
+@pytest.fixture
+async def client(connect):
+    return await connect()

@@ -1,0 +1,145 @@
+import logging
+
+import pytest
+
+from sparrowmq.protocol.bodies import ClientConfigCheck, ConsumerList, LockedQueues, LockQueues
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.headers import (
+    CheckClientConfig,
+    GetConsumerListByGroup,
+    HeartBeat,
+    LockBatchMq,
+    UnlockBatchMq,
+    UnregisterClient,
+)
+from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.subscription import Subscription
+from tests.broker.conftest import until
+
+QUEUES = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in range(3)]
+
+
+async def ids(client, group="g"):
+    return ConsumerList.decode((await client.call(GetConsumerListByGroup(group))).body).consumer_id_list
+
+
+@pytest.mark.covers("S-RETRY-04", "S-START-03")
+async def test_a_first_heartbeat_makes_group_and_retry_topic_and_waits_for_the_route(desk, client):
+    await client.beat("one", "Orders")
+    assert desk.groups.get("g") is not None
+    assert desk.topics.get("%RETRY%g").write_queue_nums == 1
+    assert desk.announcements == [desk.topics.version.counter]
+    assert await ids(client) == ["one"]
+    await client.beat("one", "Orders")
+    assert len(desk.announcements) == 1, "later heartbeats wait for nothing"
+
+
+async def test_every_answer_has_the_fields_of_newer_clients(client):
+    first = await client.session.call(HeartBeat(), b'{"clientID":"one"}')
+    assert (first.header.is_support_heart_beat_v2, first.header.is_sub_change) == (True, True)
+
+
+async def test_a_shortened_heartbeat_is_enough_once_the_whole_one_was_here(desk, client):
+    assert not (await client.beat("one", "Orders", heartbeat_fingerprint=5, without_sub=False)).is_sub_change
+    assert not (await client.beat("one", heartbeat_fingerprint=5, without_sub=True)).is_sub_change
+    assert desk.clients.subscription("g", "Orders") is not None
+    assert (await client.beat("one", heartbeat_fingerprint=6, without_sub=True)).is_sub_change
+
+
+async def test_a_shortened_heartbeat_to_a_broker_that_restarted_asks_for_the_whole_one(client):
+    assert (await client.beat("one", heartbeat_fingerprint=5, without_sub=True)).is_sub_change
+
+
+async def test_members_hear_of_each_other_before_the_answer_comes(connect):
+    one, two = await connect(), await connect()
+    await one.beat("one", "Orders")
+    await two.beat("two", "Orders")
+    assert [command.code for command in two.pushed] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    await until(lambda: len(one.pushed) == 2)
+    assert await ids(one) == ["one", "two"]
+
+
+async def test_unregistering_leaves_at_once_and_the_others_are_told(connect):
+    one, two = await connect(), await connect()
+    await one.beat("one", "Orders")
+    await two.beat("two", "Orders")
+    await two.call(UnregisterClient("two", "", "g"))  # C++ sends an empty name for no group
+    assert await ids(one) == ["one"]
+    await until(lambda: len(one.pushed) == 3)
+
+
+async def test_a_group_without_members_is_an_error(client):
+    error = await client.refusal(GetConsumerListByGroup("nobody"))
+    assert error.code == ResponseCode.SYSTEM_ERROR
+    assert error.remark == "no consumer for this group, nobody"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # C++: ordinals, codeSet of zeros, a line feed at the end
+        b"""{"clientID":"one","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"g","messageModel":1,
+        "subscriptionDataSet":[{"classFilterMode":false,"codeSet":[0],"subString":"a","subVersion":"1","tagsSet":["a"],
+        "topic":"Orders"}]}],"producerDataSet":[]}\n""",
+        # JavaScript: names, hardly anything else
+        b"""{"clientID":"one","consumerDataSet":[{"groupName":"g","consumeType":"CONSUME_PASSIVELY",
+        "messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet":[{"topic":"Orders","subString":"a"}]}]}""",
+    ],
+)
+async def test_heartbeats_of_all_languages_are_understood(desk, client, body):
+    await client.call(HeartBeat(), body)
+    group = desk.clients.group_view("g")
+    assert (group.consume_type, group.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert group.subscriptions["Orders"].codes == {97}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "JSON"),
+        (b"[]", "Heartbeat"),
+        (b"{}", "clientID"),
+        (b'{"clientID":"one","consumerDataSet":[{"groupName":"../g"}]}', "illegal"),
+        (b'{"clientID":"one","producerDataSet":[{"groupName":""}]}', "blank"),
+        (b'{"clientID":"one","consumerDataSet":[{"groupName":"g","messageModel":9}]}', "stands for none"),
+    ],
+)
+async def test_a_heartbeat_that_makes_no_sense_says_why(client, body, words):
+    error = await client.refusal(HeartBeat(), body)
+    assert error.code == ResponseCode.SYSTEM_ERROR
+    assert words in error.remark
+
+
+async def test_the_same_client_id_on_two_connections_is_logged(desk, connect, caplog):
+    one, two = await connect(), await connect()
+    await one.beat("10.0.0.1@1", "Orders")
+    await desk.clock.advance(1)
+    await two.beat("10.0.0.1@1", "Orders")
+    with caplog.at_level(logging.WARNING):
+        await one.beat("10.0.0.1@1", "Orders")
+    assert "client id 10.0.0.1@1 is used in group g from both" in caplog.text
+    assert await ids(one) == ["10.0.0.1@1"]
+
+
+@pytest.mark.covers("S-CONS-17")
+async def test_queues_are_locked_for_one_client_of_a_group(client):
+    async def lock(client_id, queues):
+        body = LockQueues("g", client_id, queues).encode()
+        return LockedQueues.decode((await client.call(LockBatchMq(), body)).body).locked
+
+    assert await lock("one", QUEUES[:2]) == QUEUES[:2]
+    assert await lock("two", QUEUES) == QUEUES[2:]
+    await client.call(UnlockBatchMq(), LockQueues("g", "one", QUEUES[:1]).encode())
+    assert await lock("two", QUEUES) == [QUEUES[0], QUEUES[2]]
+
+
+async def test_tag_subscriptions_pass_the_check_and_sql_does_not(client):
+    def check(kind):
+        subscription = Subscription.build("Orders", "a", kind)
+        return CheckClientConfig(), ClientConfigCheck("one", "g", subscription).encode()
+
+    await client.call(*check("TAG"))
+    await client.call(CheckClientConfig(), b"{}")
+    error = await client.refusal(*check("SQL92"))
+    assert error.remark == "The broker does not support consumer to filter message by SQL92"

@@ -1,0 +1,175 @@
+"""Pulling: codes and offsets, filters, limits, long polling."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.headers import PullMessage, QueryConsumerOffset
+from tests.broker.live import COMMIT, SUBSCRIPTION, SUSPEND, Live, decoded, live_broker, pull_request
+
+
+async def fill(live: Live, count: int, tag: str = "t", size: int = 10) -> None:
+    for number in range(count):
+        await live.send(b"%d " % number + bytes(size), properties={"TAGS": tag})
+
+
+@pytest.mark.parametrize(
+    ("sent", "offset", "code", "next_offset", "remark"),
+    [
+        (3, 0, 0, 3, "FOUND"),
+        (3, 2, 0, 3, "FOUND"),
+        (3, 3, 19, 3, "OFFSET_OVERFLOW_ONE"),
+        (3, 9, 21, 3, "OFFSET_OVERFLOW_BADLY"),
+        (0, 0, 19, 0, None),
+        (0, 5, 21, 0, None),
+        (3, -1, 21, 0, "OFFSET_TOO_SMALL"),
+    ],
+)
+async def test_codes_and_offsets_are_javas(
+    tmp_path: Path, sent: int, offset: int, code: int, next_offset: int, remark: str | None
+) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(queue_id=1)  # the topic
+        await fill(live, sent)
+        response = await live.pull(offset=offset)
+    assert (response.code, response.header.next_begin_offset) == (code, next_offset)
+    assert (response.header.min_offset, response.header.max_offset) == (0, sent)
+    if remark:
+        assert response.remark == remark
+
+
+@pytest.mark.covers("S-CONS-10")
+async def test_a_pull_brings_at_most_what_it_asks_for_and_at_most_32(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await fill(live, 50)
+        assert [len(await live.messages(max_msg_nums=asked)) for asked in (1, 10, 32, 1000)] == [
+            1,
+            10,
+            32,
+            32,
+        ]
+        assert len(await live.messages(max_msg_nums=0)) == 1  # Go's pull consumer asks so and needs one.
+
+
+async def test_a_pull_that_names_its_size_is_limited_by_size(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await fill(live, 300, size=100)
+        everything = await live.pull(max_msg_nums=1000, max_msg_bytes=1 << 20)
+        part = await live.pull(max_msg_nums=1000, max_msg_bytes=10_000)
+    assert len(decoded(everything)) == 300
+    assert 10 < len(decoded(part)) < 60
+    assert len(part.body) <= 10_000
+
+
+async def test_a_message_larger_than_the_limit_comes_alone(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(bytes(500_000))
+        await live.send(b"next")
+        assert [len(message.body) for message in await live.messages()] == [500_000]
+
+
+@pytest.mark.covers("S-CONS-15")
+async def test_only_the_wanted_tags_come_and_the_offset_passes_the_others(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        for tag in "abcab":
+            await live.send(tag.encode(), properties={"TAGS": tag})
+        both = await live.pull(subscription="a || c")
+        none = await live.pull(subscription="z")
+    assert [message.body for message in decoded(both)] == [b"a", b"c", b"a"]
+    assert both.header.next_begin_offset == 5
+    assert (none.code, none.header.next_begin_offset, none.remark) == (20, 5, "NO_MATCHED_MESSAGE")
+
+
+async def test_a_held_poll_wakes_when_its_message_arrives(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"first")
+        held = asyncio.ensure_future(
+            live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
+        )
+        await live.send(b"other queue", queue_id=1)
+        assert not held.done()
+        await live.send(b"second")
+        response = await asyncio.wait_for(held, 5)
+    assert [message.body for message in decoded(response)] == [b"second"]
+
+
+async def test_a_held_poll_does_not_wake_for_other_tags_but_passes_them(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"first")
+        flags: dict[str, Any] = {
+            "sys_flag": SUBSCRIPTION | SUSPEND,
+            "suspend_timeout_millis": 300,
+            "subscription": "want",
+        }
+        held = asyncio.ensure_future(live.pull(offset=1, **flags))
+        await live.send(b"no", properties={"TAGS": "other"})
+        response = await held
+    assert (response.code, response.header.next_begin_offset) == (20, 2)
+
+
+async def test_a_held_poll_on_a_queue_without_messages_wakes_too(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(queue_id=1)
+        held = asyncio.ensure_future(
+            live.pull(sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
+        )
+        await asyncio.sleep(0.02)
+        await live.send(b"at last")
+        assert [message.body for message in decoded(await asyncio.wait_for(held, 5))] == [b"at last"]
+
+
+async def test_a_held_poll_is_answered_not_found_when_its_time_is_over(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        response = await live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=50)
+    assert (response.code, response.header.next_begin_offset) == (19, 1)
+
+
+async def test_held_polls_do_not_block_their_connection(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        held = [
+            asyncio.ensure_future(
+                live.pull(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=20_000)
+            )
+            for _ in range(200)
+        ]
+        assert len(await live.messages()) == 1
+        await live.send(b"for all of them")
+        responses = await asyncio.wait_for(asyncio.gather(*held), 5)
+    assert {decoded(response)[0].body for response in responses} == {b"for all of them"}
+
+
+async def test_a_pull_commits_the_offset_it_carries(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await fill(live, 5)
+        await live.pull(offset=4, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=4)
+        answer = await live.session.call(QueryConsumerOffset("consumers", "orders", 0))
+    assert answer.header.offset == 4
+
+
+REFUSED: list[tuple[PullMessage, int, str]] = [
+    (pull_request("unknown"), 17, "not exist"),
+    (pull_request(queue_id=4), 1, r"queueId\[4\] is illegal"),
+    (pull_request(queue_id=-1), 1, "illegal"),
+    (pull_request(consumer_group="a b"), 1, "letters, digits"),
+    (pull_request(consumer_group=""), 1, "group"),
+    (pull_request(subscription="||"), 23, "parse"),
+    (pull_request(expression_type="SQL92", subscription="a > 1"), 1, "filter message by SQL92"),
+    (pull_request(sys_flag=0), 24, "subscription not exist"),
+]
+
+
+@pytest.mark.parametrize(("request_header", "code", "words"), REFUSED)
+async def test_what_cannot_be_pulled_is_refused(
+    tmp_path: Path, request_header: PullMessage, code: int, words: str
+) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        with pytest.raises(RemoteError, match=words) as caught:
+            await live.session.call(request_header)
+        assert caught.value.code == code
+        assert len(await live.messages()) == 1

@@ -1,0 +1,77 @@
+import pytest
+
+from sparrowmq.protocol import record
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.headers import QueryMessage, ViewMessage
+
+FOREVER = (0, 1 << 62)
+
+
+async def bodies(client, *wish, **more):
+    response = await client.call(QueryMessage(*wish, **more))
+    return [record.decode(each).body for each in record.walk(response.body)]
+
+
+async def test_messages_are_found_by_each_of_their_keys_and_by_their_unique_id(desk, client):
+    desk.send(b"one", KEYS="k1 k2", UNIQ_KEY="AB01")
+    desk.send(b"two", KEYS="k2", UNIQ_KEY="AB02")
+    assert await bodies(client, "Orders", "k1", 10, *FOREVER) == [b"one"]
+    assert await bodies(client, "Orders", "k2", 10, *FOREVER) == [b"one", b"two"]
+    assert await bodies(client, "Orders", "AB02", 10, *FOREVER, unique_key_query=True) == [b"two"]
+
+
+async def test_keys_of_other_topics_and_of_the_same_hash_do_not_mix(desk, client):
+    desk.send(b"mine", KEYS="Aa")
+    desk.send(b"same hash", KEYS="BB")
+    desk.send(b"elsewhere", topic="Payments", KEYS="Aa")
+    assert await bodies(client, "Orders", "Aa", 10, *FOREVER) == [b"mine"]
+
+
+async def test_one_broker_answers_at_most_64(desk, client):
+    for number in range(70):
+        desk.send(b"%d" % number, KEYS="k")
+    assert len(await bodies(client, "Orders", "k", 1000, *FOREVER)) == 64
+    assert len(await bodies(client, "Orders", "k", 3, *FOREVER)) == 3
+    assert len(await bodies(client, "Orders", "k", 1000, *FOREVER, unique_key_query=True)) == 32
+
+
+async def test_only_the_asked_span_of_time_is_searched(desk, client):
+    desk.send(b"early", KEYS="k")
+    await desk.clock.advance(60)
+    desk.send(b"late", KEYS="k")
+    now_ms = desk.clock.now_ms()
+    assert await bodies(client, "Orders", "k", 10, now_ms - 1000, now_ms + 1000) == [b"late"]
+
+
+async def test_nothing_found_is_an_error_that_tools_know(client):
+    error = await client.refusal(QueryMessage("Orders", "k", 10, *FOREVER))
+    assert (error.code, error.remark) == (
+        ResponseCode.QUERY_NOT_FOUND,
+        "can not find message, maybe time range not correct",
+    )
+
+
+async def test_the_answer_says_how_far_the_index_is(desk, client):
+    offset = desk.send(b"one", KEYS="k")
+    header = (await client.call(QueryMessage("Orders", "k", 1, *FOREVER))).header
+    assert (header.index_last_update_timestamp, header.index_last_update_phyoffset) == (
+        desk.clock.now_ms(),
+        offset,
+    )
+
+
+async def test_a_message_is_viewed_by_its_place(desk, client):
+    desk.send(b"one")
+    offset = desk.send(b"two")
+    found = record.decode((await client.call(ViewMessage(offset))).body)
+    assert (found.body, found.physical_offset) == (b"two", offset)
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 7, 1 << 40, 1 << 62])
+async def test_a_place_without_a_message_is_an_error(desk, client, offset):
+    desk.send(b"one")
+    error = await client.refusal(ViewMessage(offset))
+    assert (error.code, error.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        f"can not find message by the offset, {offset}",
+    )

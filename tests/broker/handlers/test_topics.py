@@ -1,0 +1,108 @@
+import json
+
+import pytest
+
+from sparrowmq.broker.topics import Topics
+from sparrowmq.protocol.admin_headers import (
+    DeleteTopic,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicStats,
+    UpdateAndCreateTopic,
+)
+from sparrowmq.protocol.bodies import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStats
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.message import MessageQueue
+
+
+@pytest.mark.covers("S-ROUTE-07", "S-ROUTE-08", "S-ROUTE-09")
+async def test_a_created_topic_is_on_disk_and_announced_when_the_answer_comes(desk, client):
+    await client.call(UpdateAndCreateTopic("Orders", 8, 4, 6, order=True, topic_filter_type="SINGLE_TAG"))
+    assert desk.topics.get("Orders") == TopicConfig("Orders", 8, 4, 6, order=True)
+    assert desk.announcements == [desk.topics.version.counter]
+    assert Topics(desk.topics.file.path, desk.settings, desk.clock).get("Orders") is not None
+
+
+async def test_updating_a_topic_replaces_it(desk, client):
+    desk.create("Orders", 4)
+    await client.call(UpdateAndCreateTopic("Orders", 2, 2, 4))
+    assert desk.topics.get("Orders") == TopicConfig("Orders", 2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (UpdateAndCreateTopic("Orders", 0, 4, 6), "readQueueNums is 0"),
+        (UpdateAndCreateTopic("Orders", 4, 70_000, 6), "writeQueueNums is 70000"),
+        (UpdateAndCreateTopic("Orders", 4, 4, 9), "perm 9 is none"),
+        (UpdateAndCreateTopic("Orders", 4, 4, -1), "perm -1 is none"),
+        (
+            UpdateAndCreateTopic("Orders", 4, 4, 6, topic_filter_type="NONSENSE"),
+            "topicFilterType = [NONSENSE]",
+        ),
+        (UpdateAndCreateTopic("a/b", 4, 4, 6), "illegal characters"),
+        (UpdateAndCreateTopic("", 4, 4, 6), "blank"),
+        (UpdateAndCreateTopic("x" * 128, 4, 4, 6), "128 characters"),
+        (UpdateAndCreateTopic("SCHEDULE_TOPIC_XXXX", 4, 4, 6), "is conflict with system topic"),
+        (UpdateAndCreateTopic("DefaultCluster", 4, 4, 6), "is conflict with system topic"),
+        (DeleteTopic("TBW102"), "is conflict with system topic"),
+        (DeleteTopic("../../etc"), "illegal characters"),
+    ],
+)
+async def test_what_cannot_be_a_topic_is_refused_with_the_reason(desk, client, request_, words):
+    before = desk.topics.version
+    error = await client.refusal(request_)
+    assert error.code == ResponseCode.SYSTEM_ERROR
+    assert words in error.remark
+    assert desk.topics.version is before
+
+
+async def test_a_deleted_topic_takes_its_queues_and_offsets_along(desk, client):
+    desk.send(b"x")
+    desk.offsets.commit("g", "Orders", 0, 1)
+    await client.call(DeleteTopic("Orders"))
+    assert desk.topics.get("Orders") is None
+    assert desk.store.queue("Orders", 0) is None
+    assert desk.offsets.query("g", "Orders", 0) is None
+    assert Topics(desk.topics.file.path, desk.settings, desk.clock).get("Orders") is None
+    await client.call(DeleteTopic("Orders"))  # An absent one is no error.
+
+
+async def test_a_topic_goes_though_nobody_sent_to_a_queue_that_somebody_waits_for(desk, client):
+    desk.create("Orders", 2)
+    desk.store.queue_end("Orders", 0).when(1, lambda error: None)
+    await client.call(DeleteTopic("Orders"))
+    assert desk.store.queue("Orders", 0) is None
+
+
+async def test_statistics_list_every_queue_even_of_an_empty_topic(desk, client):
+    desk.topics.put(TopicConfig("Orders", 1, 3))
+    desk.send(b"x", queue_id=1)
+    desk.send(b"y", queue_id=1)
+    stats = TopicStats.decode((await client.call(GetTopicStats("Orders"))).body)
+    assert stats.offset_table == {
+        MessageQueue("Orders", "broker-a", 0): TopicOffset(0, 0, 0),
+        MessageQueue("Orders", "broker-a", 1): TopicOffset(0, 2, desk.clock.now_ms()),
+        MessageQueue("Orders", "broker-a", 2): TopicOffset(0, 0, 0),
+    }
+
+
+async def test_statistics_of_an_unknown_topic_are_an_error(client):
+    error = await client.refusal(GetTopicStats("Nothing"))
+    assert (error.code, error.remark) == (ResponseCode.TOPIC_NOT_EXIST, "topic[Nothing] not exist")
+
+
+async def test_tools_get_all_topics(desk, client):
+    desk.create("Orders")
+    response = await client.call(GetAllTopicConfig())
+    table = TopicConfigTable.decode(response.body)
+    assert table.topic_config_table["Orders"] == desk.topics.get("Orders")
+    assert table.data_version == desk.topics.version
+    assert response.header.total_topic_num == len(table.topic_config_table)
+    assert json.loads(response.body)["topicConfigTable"]["TBW102"]["perm"] == 7
+
+
+async def test_tools_get_the_system_topics(desk, client):
+    found = TopicList.decode((await client.call(GetSystemTopicListFromBroker())).body).topic_list
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a"} <= set(found)
+    assert "Orders" not in found

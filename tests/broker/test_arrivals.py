@@ -1,0 +1,82 @@
+"""Long polling over a real store, with time in the test's hands."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.arrivals import wait_for_match
+from sparrowmq.protocol import hosts
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.reading import Read, Status
+from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.testing import ManualClock
+
+HOST = hosts.pack("127.0.0.1:1")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
+    settings = StoreSettings(tmp_path, commit_log_file_size=1 << 20, flush=Flush.ASYNC, index=False)
+    with MessageStore.open(settings) as opened:
+        yield opened
+
+
+def put(store: MessageStore, tags_code: int = 0) -> None:
+    store.append("t", 0, b"body", b"", 1, HOST, tags_code=tags_code)
+    store.dispatch()
+
+
+def wait(
+    store: MessageStore, clock: ManualClock, codes: frozenset[int] | None = None
+) -> asyncio.Future[Read]:
+    def read(offset: int) -> Read:
+        return store.read("t", 0, offset, 32, 1 << 20, codes)
+
+    return asyncio.ensure_future(wait_for_match(store, "t", 0, 0, read, clock, timeout_s=15))
+
+
+async def test_what_is_there_is_answered_at_once(store: MessageStore) -> None:
+    put(store)
+    assert (await wait(store, ManualClock())).status is Status.FOUND
+
+
+async def test_what_comes_is_answered_when_it_comes(store: MessageStore) -> None:
+    clock = ManualClock()
+    waiting = wait(store, clock)
+    await clock.advance(14)
+    assert not waiting.done()
+    put(store)
+    assert (await waiting).count == 1
+
+
+async def test_nothing_in_time_is_answered_with_nothing(store: MessageStore) -> None:
+    clock = ManualClock()
+    waiting = wait(store, clock)
+    await clock.advance(15)
+    assert (await waiting).count == 0
+    assert store.queue_end("t", 0).waiting == 0
+
+
+async def test_messages_with_other_tags_are_passed_while_waiting(store: MessageStore) -> None:
+    clock = ManualClock()
+    waiting = wait(store, clock, frozenset({7}))
+    await clock.advance(1)
+    for _ in range(3):
+        put(store, 5)
+        await clock.advance(1)
+    assert not waiting.done()
+    put(store, 7)
+    found = await waiting
+    assert (found.status, found.next_offset, found.count) == (Status.FOUND, 4, 1)
+
+
+async def test_an_abandoned_poll_leaves_nothing_behind(store: MessageStore) -> None:
+    waiting = wait(store, ManualClock())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert store.queue_end("t", 0).waiting == 0

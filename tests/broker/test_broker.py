@@ -1,0 +1,86 @@
+"""A broker as a whole: what a restart keeps, what stops it from starting, what ends it."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.broker import Broker
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
+from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.store.settings import Flush
+from sparrowmq.store.vfs import Disk
+from tests.broker.live import live_broker
+
+
+@pytest.mark.covers("S-ROUTE-07", "S-STORE-07")
+async def test_messages_topics_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.session.call(UpdateAndCreateTopic("made", 2, 3, perm=6))
+        for number in range(100):
+            await live.send(b"%d" % number, topic="made", queue_id=number % 2)
+        await live.session.call(UpdateConsumerOffset("group", "made", 1, 17))
+    async with live_broker(tmp_path) as live:
+        bodies = [
+            message.body for message in await live.messages("made", 1, max_msg_bytes=1 << 20, max_msg_nums=99)
+        ]
+        assert bodies == [b"%d" % number for number in range(1, 100, 2)]
+        assert (await live.session.call(QueryConsumerOffset("group", "made", 1))).header.offset == 17
+        with pytest.raises(RemoteError, match=r"queueId\[2\] is illegal"):
+            await live.pull("made", 2)
+        assert (await live.send(topic="made", queue_id=2)).queue_offset == 0
+
+
+async def test_topics_that_were_not_saved_are_found_in_the_store(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send(b"kept", topic="orders", queue_id=3)
+    (tmp_path / "broker-0" / "config" / "topics.json").unlink()
+    (tmp_path / "broker-0" / "config" / "topics.json.bak").unlink(missing_ok=True)
+    async with live_broker(tmp_path) as live:
+        assert [message.body for message in await live.messages("orders", 3)] == [b"kept"]
+
+
+async def test_a_taken_port_is_told_before_the_store_is_touched(tmp_path: Path) -> None:
+    async with live_broker(tmp_path / "one") as live:
+        port = int(live.broker.address.rpartition(":")[2])
+        settings = BrokerSettings(name="other", port=port, store_path=tmp_path / "two")
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+            async with Broker(settings):
+                pass
+    assert not (tmp_path / "two").exists()
+
+
+async def test_a_store_in_use_is_told(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        settings = BrokerSettings(name="other", port=0, store_path=live.broker.settings.store_path)
+        with pytest.raises(StoreLocked, match="another storePathRootDir"):
+            async with Broker(settings):
+                pass
+        assert (await live.send()).queue_offset == 0
+
+
+async def test_a_public_address_needs_a_word_from_the_operator(tmp_path: Path) -> None:
+    settings = BrokerSettings(name="open", ip="192.0.2.1", port=0, store_path=tmp_path)
+    with pytest.raises(ConfigError, match="--insecure"):
+        async with Broker(settings):
+            pass
+
+
+@pytest.mark.covers("S-STORE-08")
+async def test_a_failed_sync_ends_the_broker_and_acknowledges_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(StoreFailed, match="Input/output error"):
+        async with live_broker(tmp_path, flush=Flush.SYNC) as live:
+            await live.send(b"safe")
+            monkeypatch.setattr(Disk, "sync", refuse)
+            with pytest.raises(RemoteError, match="Input/output error") as caught:
+                await live.send(b"not safe")
+            assert caught.value.code == 14
+            await asyncio.wait_for(live.broker.serve(), 5)

@@ -1,0 +1,110 @@
+import re
+import subprocess
+
+import pytest
+
+from sparrowmq.broker.figures import _bytes, _duration
+from tests.broker.handlers.conftest import Desk
+
+# What mqadmin and the dashboard read (AdminBrokerProcessor and StoreStatsService, 4.9.8).
+READ_BY_TOOLS = set(
+    re.findall(
+        r"\w+",
+        """
+    brokerVersionDesc brokerVersion bootTimestamp runtime putTps getTransferedTps getTransferredTps
+    getFoundTps getMissTps getTotalTps
+    putMessageFailedTimes putLatency99 putLatency999
+    putMessageTimesTotal putMessageSizeTotal putMessageAverageSize putMessageEntireTimeMax putMessageDistributeTime
+    getMessageEntireTimeMax msgPutTotalYesterdayMorning msgPutTotalTodayMorning msgPutTotalTodayNow
+    msgGetTotalYesterdayMorning msgGetTotalTodayMorning msgGetTotalTodayNow dispatchBehindBytes dispatchMaxBuffer
+    pageCacheLockTimeMills earliestMessageTimeStamp startAcceptSendRequestTimeStamp commitLogMinOffset
+    commitLogMaxOffset commitLogDiskRatio consumeQueueDiskRatio commitLogDirCapacity remainHowManyDataToFlush
+    remainTransientStoreBufferNumbs sendThreadPoolQueueSize sendThreadPoolQueueCapacity
+    sendThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueSize pullThreadPoolQueueCapacity
+    pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize queryThreadPoolQueueCapacity
+    queryThreadPoolQueueHeadWaitTimeMills EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity
+    """,
+    )
+)
+
+
+@pytest.fixture
+def desk(tmp_path, clock):
+    desk = Desk(tmp_path, clock)
+    yield desk
+    desk.store.close()
+
+
+def test_every_figure_that_tools_read_is_there(desk):
+    table = desk.figures.table()
+    assert set(table) >= READ_BY_TOOLS
+    assert table["earliestMessageTimeStamp"] == "-1"
+    assert 0 < float(table["commitLogDiskRatio"]) < 1
+
+
+def test_a_disk_is_as_full_as_df_says(desk, tmp_path):
+    percent = re.findall(r"(\d+)%", subprocess.check_output(["df", "-P", tmp_path], text=True))[0]
+    assert abs(100 * float(desk.figures.table()["commitLogDiskRatio"]) - int(percent)) <= 1
+
+
+async def test_rates_follow_the_counters(desk, clock):
+    for _ in range(10):
+        await clock.advance(1)
+        desk.received.value += 100
+        desk.sent.value += 50
+        desk.figures.sample()
+    table = desk.figures.table()
+    assert [float(rate) for rate in table["putTps"].split()] == [100, 100, 100]
+    assert float(table["getTransferredTps"].split()[0]) == 50
+
+
+async def test_counts_of_yesterday_and_today_change_at_midnight(desk, clock):
+    desk.received.value, desk.sent.value = 10, 4
+    await clock.advance(hours=24)
+    desk.figures.sample()
+    desk.received.value, desk.sent.value = 15, 6
+    await clock.advance(hours=24)
+    desk.figures.sample()
+    desk.received.value = 16
+    table = desk.figures.table()
+    assert [table[f"msgPutTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == [
+        "10",
+        "15",
+        "16",
+    ]
+    assert [table[f"msgGetTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == [
+        "4",
+        "6",
+        "6",
+    ]
+
+
+async def test_the_log_and_the_delay_levels_are_told(desk, clock):
+    stored_ms = clock.now_ms()
+    desk.send(b"now")
+    desk.send(b"later", DELAY="1")
+    await clock.advance(hours=25)
+    table = desk.figures.table()
+    assert table["earliestMessageTimeStamp"] == str(stored_ms)
+    assert table["commitLogMaxOffset"] == str(desk.store.end)
+    assert table["scheduleMessageOffset_1"] == "0,1"
+    assert table["runtime"] == "[ 1 days, 1 hours, 0 minutes, 0 seconds ]"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (1 << 70, "1024.0 EiB"),
+    ],
+)
+def test_sizes_read_as_in_java(count, text):
+    assert _bytes(count) == text
+
+
+def test_durations_read_as_in_java():
+    assert _duration(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

@@ -1,0 +1,90 @@
+import json
+
+import pytest
+
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.errors import BadStore
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "config" / "consumerOffset.json"
+
+
+@pytest.fixture
+def offsets(path):
+    return Offsets(path)
+
+
+def test_a_group_goes_on_where_it_committed(offsets):
+    assert offsets.query("g", "Orders", 0) is None
+    offsets.commit("g", "Orders", 0, 12)
+    offsets.commit("g", "Orders", 1, 7)
+    offsets.commit("h", "Orders", 0, 3)
+    assert offsets.query("g", "Orders", 0) == 12
+    assert offsets.of_group("g", "Orders") == {0: 12, 1: 7}
+    assert offsets.of_group("nobody", "Orders") == {}
+
+
+def test_a_reset_may_go_back(offsets):
+    offsets.commit("g", "Orders", 0, 12)
+    offsets.commit("g", "Orders", 0, 3)
+    assert offsets.query("g", "Orders", 0) == 3
+
+
+def test_topics_and_groups_are_found_from_each_other(offsets):
+    offsets.commit("g", "Orders", 0, 1)
+    offsets.commit("g", "Payments", 0, 1)
+    offsets.commit("h", "Orders", 0, 1)
+    assert offsets.topics_of("g") == {"Orders", "Payments"}
+    assert offsets.topics_of("nobody") == set()
+    assert offsets.groups_of("Orders") == {"g", "h"}
+
+
+def test_a_group_may_go_on_where_another_is(offsets):
+    offsets.commit("g", "Orders", 0, 5)
+    offsets.commit("g", "Orders", 1, 6)
+    offsets.clone("g", "h", "Orders")
+    assert offsets.of_group("h", "Orders") == {0: 5, 1: 6}
+
+
+def test_deleting_a_group_or_a_topic_forgets_its_offsets(offsets):
+    for group in ("g", "h"):
+        offsets.commit(group, "Orders", 0, 1)
+        offsets.commit(group, "Payments", 0, 1)
+    offsets.delete_group("g")
+    offsets.delete_group("g")
+    assert offsets.topics_of("g") == set()
+    offsets.delete_topic("Orders")
+    offsets.delete_topic("Orders")
+    assert offsets.topics_of("h") == {"Payments"}
+
+
+@pytest.mark.covers("S-CONS-05")
+async def test_offsets_survive_a_restart_in_javas_form(offsets, path):
+    offsets.commit("g", "%RETRY%g", 0, 1)
+    offsets.commit("g", "Orders", 3, 7)
+    await offsets.file.save()
+    assert json.loads(path.read_bytes()) == {"offsetTable": {"%RETRY%g@g": {"0": 1}, "Orders@g": {"3": 7}}}
+    assert Offsets(path).content() == offsets.content()
+
+
+async def test_a_commit_that_changes_nothing_is_not_saved_again(offsets):
+    offsets.commit("g", "Orders", 0, 1)
+    await offsets.file.save()
+    offsets.commit("g", "Orders", 0, 1)
+    assert not offsets.file.dirty
+
+
+def test_the_bare_integers_of_javas_file_are_read(path):
+    path.parent.mkdir()
+    path.write_text('{"dataVersion":{"counter":1},"offsetTable":{"Orders@g":{0:12,1:7}}}')
+    assert Offsets(path).of_group("g", "Orders") == {0: 12, 1: 7}
+
+
+@pytest.mark.parametrize("text", ["{", '{"offsetTable":[]}', '{"offsetTable":{"a@b":{"x":1}}}'])
+def test_a_file_of_something_else_says_what_to_do(path, text):
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(BadStore, match=r"consumerOffset\.json.*restore it"):
+        Offsets(path)

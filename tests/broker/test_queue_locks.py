@@ -1,0 +1,70 @@
+import pytest
+
+from sparrowmq.broker.queue_locks import LOCK_LIFE_S, QueueLocks
+from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.testing.clock import ManualClock
+
+QUEUES = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in range(4)]
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def locks(clock):
+    return QueueLocks(clock)
+
+
+def test_only_what_was_locked_is_answered(locks):
+    assert locks.lock("g", "one", QUEUES[:2]) == QUEUES[:2]
+    assert locks.lock("g", "two", QUEUES) == QUEUES[2:]
+
+
+def test_a_client_may_lock_again_what_it_holds(locks):
+    locks.lock("g", "one", QUEUES)
+    assert locks.lock("g", "one", QUEUES) == QUEUES
+
+
+def test_groups_do_not_hinder_each_other(locks):
+    locks.lock("g", "one", QUEUES)
+    assert locks.lock("h", "two", QUEUES) == QUEUES
+
+
+async def test_a_lock_that_is_not_repeated_is_free_after_a_minute(locks, clock):
+    locks.lock("g", "one", QUEUES)
+    await clock.advance(LOCK_LIFE_S - 1)
+    assert locks.lock("g", "two", QUEUES) == []
+    await clock.advance(1)
+    assert locks.holder("g", QUEUES[0]) is None
+    assert locks.lock("g", "two", QUEUES) == QUEUES
+
+
+async def test_locking_again_starts_the_minute_anew(locks, clock):
+    locks.lock("g", "one", QUEUES)
+    await clock.advance(40)
+    locks.lock("g", "one", QUEUES[:1])
+    await clock.advance(40)
+    assert locks.lock("g", "two", QUEUES[:2]) == QUEUES[1:2]
+
+
+def test_unlocking_frees_at_once_but_only_ones_own(locks):
+    locks.lock("g", "one", QUEUES[:1])
+    locks.unlock("g", "two", QUEUES)
+    assert locks.holder("g", QUEUES[0]) == "one"
+    locks.unlock("g", "one", QUEUES)
+    assert locks.lock("g", "two", QUEUES) == QUEUES
+
+
+def test_unlocking_for_a_group_that_never_locked_does_nothing(locks):
+    locks.unlock("nobody", "one", QUEUES)
+
+
+async def test_expired_locks_take_no_memory(locks, clock):
+    locks.lock("g", "one", QUEUES[:1])
+    await clock.advance(30)
+    locks.lock("h", "one", QUEUES[:1])
+    await clock.advance(30)
+    locks.forget_expired()
+    assert list(locks._groups) == ["h"]

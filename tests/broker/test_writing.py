@@ -1,0 +1,105 @@
+"""How messages enter the store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.writing import MAX_PROPERTIES_BYTES, Writer
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.protocol.properties import render
+from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.testing import ManualClock
+
+HOST = hosts.pack("127.0.0.1:1")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock) -> Iterator[MessageStore]:
+    settings = StoreSettings(
+        tmp_path, commit_log_file_size=1 << 20, flush=Flush.ASYNC, index_slots=10, index_entries=100
+    )
+    with MessageStore.open(settings, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(store: MessageStore, clock: ManualClock) -> Writer:
+    return Writer(store, "C", DelayLevels.parse("1s 5s"), clock)
+
+
+def put(writer: Writer, text: str, topic: str = "t", queue_id: int = 1) -> None:
+    writer.put(topic, queue_id, b"body", text, 0, 0, 1, HOST)
+
+
+def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMessage:
+    store.dispatch()
+    return record.decode(store.read(topic, queue_id, 0, 1).views[0])
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("", "CLUSTER\x01C\x02"),
+        ("a\x01b", "a\x01b\x02CLUSTER\x01C\x02"),
+        ("a\x01b\x02", "a\x01b\x02CLUSTER\x01C\x02"),
+        ("WAIT\x01true\x02a\x01b", "a\x01b\x02CLUSTER\x01C\x02"),
+        ("a\x01b\x02WAIT\x01true", "a\x01b\x02CLUSTER\x01C\x02"),
+        ("a\x01b\x02WAIT\x01false\x02", "a\x01b\x02WAIT\x01false\x02CLUSTER\x01C\x02"),
+        ("aWAIT\x01true\x02", "aWAIT\x01true\x02CLUSTER\x01C\x02"),
+        ("CLUSTER\x01other\x02", "CLUSTER\x01other\x02"),
+        ("name\x01caf\u00e9 \u6d88\u606f\x02", "name\x01caf\u00e9 \u6d88\u606f\x02CLUSTER\x01C\x02"),
+    ],
+)
+def test_properties_are_stored_without_the_wish_to_wait_and_with_the_cluster(
+    writer: Writer, sent: str, kept: str
+) -> None:
+    assert writer.part(b"", sent, 0, 0, 1, HOST).properties == kept.encode()
+
+
+def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> None:
+    room = MAX_PROPERTIES_BYTES - len("a\x01\x02CLUSTER\x01C\x02")
+    put(writer, f"a\x01{'x' * room}\x02")
+    with pytest.raises(RemoteError, match="use the body"):
+        put(writer, f"a\x01{'x' * (room + 1)}\x02")
+
+
+def test_the_queue_knows_the_hash_of_the_tags(writer: Writer, store: MessageStore) -> None:
+    put(writer, "TAGS\x01TagA\x02")
+    store.dispatch()
+    assert store.read("t", 1, 0, 1, tag_codes=frozenset({java_hash("TagA")})).count == 1
+    assert store.read("t", 1, 0, 1, tag_codes=frozenset({java_hash("TagB")})).count == 0
+
+
+def test_keys_and_the_unique_key_are_indexed(writer: Writer, store: MessageStore) -> None:
+    put(writer, render({"KEYS": "k1 k2", "UNIQ_KEY": "U1"}))
+    store.dispatch()
+    for key in ("k1", "k2", "U1"):
+        assert len(store.query("t", key, 10, 0, 1 << 50)) == 1
+
+
+def test_a_delay_parks_the_message_with_its_address_and_due_time(
+    writer: Writer, store: MessageStore, clock: ManualClock
+) -> None:
+    put(writer, "DELAY\x012\x02TAGS\x01TagA\x02")
+    parked = stored(store, "SCHEDULE_TOPIC_XXXX", 1)
+    assert (parked.properties["REAL_TOPIC"], parked.properties["REAL_QID"]) == ("t", "1")
+    queue = store.queue("SCHEDULE_TOPIC_XXXX", 1)
+    assert queue is not None
+    assert queue.read(0, 1)[2] == clock.now_ms() + 5000
+
+
+@pytest.mark.parametrize("delay", ["0", "-1"])
+def test_no_delay_is_no_detour(writer: Writer, store: MessageStore, delay: str) -> None:
+    put(writer, f"DELAY\x01{delay}\x02")
+    assert stored(store).body == b"body"
