@@ -1,0 +1,1 @@
+"""The client: sends and consumes messages. Begin with client.py."""

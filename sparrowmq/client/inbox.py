@@ -1,0 +1,71 @@
+"""Messages that wait for somebody to take them: from many queues to many takers, each to one.
+
+An asyncio.Queue that can be closed and drained in portions. It needs no limit of its own: what it holds is
+bounded by the flow control of the queues that fill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class InboxClosed(Exception):
+    """There will be no more messages."""
+
+
+class Inbox(Generic[T]):
+    """A closable queue of one event loop."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    def extend(self, items: Iterable[T]) -> None:
+        """Add items behind the others and wake as many takers as there are items."""
+        self._items.extend(items)
+        self._wake(len(self._items))
+
+    async def take(self) -> T:
+        """The next item. Cancelling takes none.
+
+        Raises:
+            InboxClosed: closed, even if items are left: those were never acknowledged and come again.
+        """
+        while not self._items or self._closed:
+            if self._closed:
+                raise InboxClosed
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            except asyncio.CancelledError:
+                if taker.done() and not taker.cancelled():
+                    self._wake(1)  # It was woken for an item that another may take now.
+                raise
+        return self._items.popleft()
+
+    def take_more(self, count: int) -> list[T]:
+        """Up to `count` further items that are there already."""
+        items = self._items
+        return [items.popleft() for _ in range(min(count, len(items)))]
+
+    def close(self) -> None:
+        """Let every taker end."""
+        self._closed = True
+        self._wake(len(self._takers))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _wake(self, count: int) -> None:
+        while self._takers and count > 0:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                count -= 1

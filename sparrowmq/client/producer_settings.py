@@ -1,0 +1,43 @@
+"""How a producer sends, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparrowmq.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How a producer packs and delivers messages. The values in brackets are Java's names.
+
+    Attributes:
+        timeout_s: for one message with all its attempts, from when it is in the window (sendMsgTimeout).
+        retries: attempts after the first one (retryTimesWhenSendFailed).
+        retry_not_stored: also retry what was stored less safely than the broker is configured to
+            (retryAnotherBrokerWhenNotStoreOK).
+        avoid_slow_brokers: leave brokers alone for a while that were slow or failed (sendLatencyFaultEnable).
+        max_bytes: largest body (maxMessageSize); brokers have their own limit, which must be raised too.
+        compress_over_bytes: larger bodies are compressed with zlib (compressMsgBodyOverHowmuch).
+        window: messages in flight.
+        window_bytes: bodies in flight. Below what makes a connection stop reading, so that answers always come
+            through.
+        waiting_bytes: messages accepted but not in flight yet; more are refused.
+    """
+
+    timeout_s: float = 3.0
+    retries: int = 2
+    retry_not_stored: bool = False
+    avoid_slow_brokers: bool = False
+    max_bytes: int = 4 * 1024 * 1024
+    compress_over_bytes: int = 4096
+    window: int = 512
+    window_bytes: int = 2 * 1024 * 1024
+    waiting_bytes: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_s", "max_bytes", "window", "window_bytes", "waiting_bytes"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0")
+        if self.retries < 0:
+            raise ConfigError("retries must not be negative; 0 sends once")

@@ -1,0 +1,104 @@
+"""A peer on a real socket that answers what a test tells it to: name server and broker in one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from sparrowmq.clock import SystemClock
+from sparrowmq.protocol.bodies import BrokerRoute, ConsumerList, QueueRoute, TopicRoute
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.headers import HeartBeatReply, SendMessageReply
+from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.session import Session
+
+Reply = Callable[[Command], Answer | None]
+SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class Scripted:
+    """Answers requests by their code; `None` as an answer leaves the request open.
+
+    `script(code, ...)` gives answers for the next requests of a code; after those the usual one comes again.
+    """
+
+    def __init__(self, name: str = "broker-a") -> None:
+        self.name = name
+        self.received: list[Command] = []
+        self.routes: dict[str, TopicRoute] = {}
+        self.usual: dict[int, Reply] = {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.HEART_BEAT: lambda _: Answer(header=HeartBeatReply()),
+            RequestCode.UNREGISTER_CLIENT: lambda _: Answer(),
+            RequestCode.SEND_MESSAGE_V2: lambda _: stored(),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda _: Answer(body=ConsumerList(["me"]).encode()),
+        }
+        self._scripts: dict[int, deque[Answer | None]] = {}
+        self._server = Server(self._dispatch, SystemClock(), "127.0.0.1", 0)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.port}"
+
+    @property
+    def sessions(self) -> list[Session]:
+        return list(self._server.sessions)
+
+    def has(
+        self, topic: str, queues: int = 4, others: Mapping[str, str] | None = None, perm: int = 6
+    ) -> None:
+        """Let the topic have queues here, and on other brokers by name and address."""
+        brokers = {self.name: self.address, **(others or {})}
+        self.routes[topic] = TopicRoute(
+            broker_datas=[
+                BrokerRoute(broker_name=name, broker_addrs={0: address}) for name, address in brokers.items()
+            ],
+            queue_datas=[
+                QueueRoute(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+                for name in brokers
+            ],
+        )
+
+    def script(self, code: int, *answers: Answer | None) -> None:
+        self._scripts.setdefault(code, deque()).extend(answers)
+
+    def requests(self, code: int) -> list[Command]:
+        return [command for command in self.received if command.code == code]
+
+    @property
+    def sent(self) -> list[Command]:
+        """The sends that came in."""
+        return [command for command in self.received if command.code in SENDS]
+
+    async def __aenter__(self) -> Self:
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop()
+
+    def _dispatch(self, session: Session, command: Command) -> None:
+        self.received.append(command)
+        script = self._scripts.get(command.code)
+        answer = script.popleft() if script else self.usual[command.code](command)
+        if answer is not None:
+            session.reply(command, answer.code, answer.header, answer.remark, answer.body)
+
+    def _route(self, command: Command) -> Answer:
+        route = self.routes.get(command.ext_fields()["topic"])
+        if route is None:
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+        return Answer(body=route.encode())
+
+
+def stored(code: int = 0, queue_id: int = 0, queue_offset: int = 7) -> Answer:
+    """The answer to a send."""
+    return Answer(
+        code,
+        SendMessageReply(
+            msg_id="7F00000100002A9F0000000000000000", queue_id=queue_id, queue_offset=queue_offset
+        ),
+    )

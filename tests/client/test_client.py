@@ -1,0 +1,145 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.client import GROUP, Client, connect
+from sparrowmq.clock import SystemClock
+from sparrowmq.errors import ConfigError, InvalidName
+from sparrowmq.protocol.bodies import Heartbeat
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.headers import SendMessageV2, UpdateConsumerOffset
+from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.testing.cluster import Cluster
+from tests.client.conftest import until
+from tests.client.test_pulling import found, rec
+
+UNREGISTER = RequestCode.UNREGISTER_CLIENT
+
+
+async def test_hello(mq):
+    result = await mq.send("orders", b"hello", tag="A", keys=["o-1"], vip=1)
+    async with mq.subscribe("orders", group="billing", start="earliest") as orders:
+        async for message in orders:
+            async with message.process():
+                assert (message.body, message.properties["vip"]) == (b"hello", "1")
+            break
+    assert message.msg_id == result.msg_id
+
+
+def test_an_address_is_needed_at_once(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(ConfigError):
+        connect()
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:9876")
+    assert isinstance(connect(), Client)
+
+
+async def test_entering_needs_nobody_to_be_there():
+    async with connect("127.0.0.1:1"):
+        pass
+
+
+@pytest.mark.covers("S-PROD-02", "S-START-01", "S-START-11")
+async def test_producers_have_groups_and_leave_them(peer):
+    peer.has("t")
+    async with connect(peer.address, client_id="me") as mq:
+        mine = mq.producer("mine")
+        await mq.send("t", b"1")
+        await mine.send("t", b"2")
+        with pytest.raises(ConfigError, match="has a producer of group mine already"):
+            mq.producer("mine")
+        with pytest.raises(InvalidName, match="reserved"):
+            mq.producer("DEFAULT_PRODUCER")
+    assert [command.header(SendMessageV2).producer_group for command in peer.sent] == [GROUP, "mine"]
+    beat = Heartbeat.decode(peer.requests(RequestCode.HEART_BEAT)[0].body)
+    assert beat.client_id == "me" and [each.group_name for each in beat.producer_data_set] == [GROUP, "mine"]
+    left = [command.ext_fields() for command in peer.requests(UNREGISTER)]
+    assert {each["producerGroup"] for each in left} == {GROUP, "mine"}
+
+
+async def test_the_queues_of_a_topic_can_be_chosen_from(peer):
+    peer.has("t", queues=2)
+    async with connect(peer.address) as mq:
+        queues = await mq.queues("t")
+        assert queues == [MessageQueue("t", "broker-a", number) for number in range(2)]
+        await mq.send("t", b"x", queue=queues[1])
+    assert peer.sent[0].header(SendMessageV2).queue_id == 1
+
+
+@pytest.mark.covers("S-CFG-07", "S-START-07")
+async def test_offsets_are_committed_every_5_s(peer):
+    class Hurried(SystemClock):
+        """Lets 5 s pass in 50 ms."""
+
+        async def sleep(self, delay_s: float) -> None:
+            await asyncio.sleep(delay_s / 100)
+
+    peer.has("t", queues=1)
+    peer.usual |= {
+        RequestCode.PULL_MESSAGE: lambda _: None,
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
+    }
+    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
+    async with (
+        connect(peer.address, client_id="me", clock=Hurried()) as mq,
+        mq.subscribe("t", lambda message: None, group="g", start="earliest"),
+    ):
+        begin = asyncio.get_running_loop().time()
+        await until(lambda: peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET))
+        assert asyncio.get_running_loop().time() - begin > 0.02
+    (commit,) = peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert commit.header(UpdateConsumerOffset).commit_offset == 1
+
+
+async def test_the_applications_own_error_passes_as_it_is(peer):
+    with pytest.raises(LookupError, match="mine"):
+        async with connect(peer.address):
+            raise LookupError("mine")
+
+
+async def test_it_can_be_cancelled(peer):
+    peer.has("t")
+
+    async def use() -> None:
+        async with connect(peer.address) as mq, mq.subscribe("t", group="g"):
+            entered.set()
+            await asyncio.Event().wait()
+
+    peer.usual[RequestCode.PULL_MESSAGE] = lambda _: None
+    entered = asyncio.Event()
+    async with asyncio.timeout(10):
+        task = asyncio.ensure_future(use())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert "g" in [command.ext_fields().get("consumerGroup") for command in peer.requests(UNREGISTER)]
+
+
+async def test_it_lives_in_a_task_group(cluster):
+    async def produce() -> None:
+        async with connect(cluster.namesrv) as mq:
+            await asyncio.gather(*[mq.send_soon("t", b"x") for _ in range(100)])
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(produce())
+
+
+@pytest.mark.covers("S-ROUTE-04", "S-ROUTE-10")
+async def test_a_topic_made_by_sending_lives_where_messages_came(tmp_path):
+    async with Cluster(tmp_path, brokers=2) as cluster, connect(cluster.namesrv) as mq:
+        results = [await mq.send("made", b"x") for _ in range(9)]
+        assert len({result.queue for result in results}) == 8
+        async with connect(cluster.namesrv) as other:
+            assert len(await other.queues("made")) == 8
+
+
+@pytest.mark.covers("S-ROUTE-04", "S-ROUTE-10")
+async def test_a_topic_made_by_one_send_lives_on_one_broker(tmp_path):
+    async with Cluster(tmp_path, brokers=2) as cluster, connect(cluster.namesrv) as mq:
+        result = await mq.send("made", b"x")
+        async with connect(cluster.namesrv) as other:
+            assert {queue.broker_name for queue in await other.queues("made")} == {result.queue.broker_name}
