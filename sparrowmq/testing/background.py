@@ -1,0 +1,101 @@
+"""A cluster for code that is not asynchronous: it runs in a thread of its own, with a loop of its own.
+
+    with BackgroundCluster(tmp_path) as cluster:
+        subprocess.run(["my-program", "--name-server", cluster.namesrv], check=True)
+        cluster.run(ask_the_broker_something())
+
+A broker that fails meanwhile tells its reason to whoever asks the cluster something next, and to the end of the `with`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from sparrowmq.testing.cluster import Cluster
+
+T = TypeVar("T")
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+
+
+class BackgroundCluster:
+    """A context manager around a `Cluster` in a thread.
+
+    Args:
+        path: the folder of the brokers' stores.
+        settings: what `Cluster` takes.
+    """
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self._path = path
+        self._settings = settings
+        self._thread = ThreadPoolExecutor(1, "sparrowmq-cluster")
+        self._started: Future[tuple[Cluster, asyncio.AbstractEventLoop]] = Future()
+        self._ended: Future[None] = Future()
+        self._leave = asyncio.Event()
+
+    @property
+    def namesrv(self) -> str:
+        """The name server's address. Raises: RuntimeError outside of `with`."""
+        return self.cluster.namesrv
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster itself; its coroutines run in the other thread, by `run`."""
+        return self._running()[0]
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
+        """The result of a coroutine in the cluster's loop. Raises: TimeoutError, after cancelling it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._running()[1])
+        try:
+            return future.result(timeout_s)
+        finally:
+            future.cancel()
+
+    def __enter__(self) -> Self:
+        self._ended = self._thread.submit(self._live)
+        either: list[Future[Any]] = [self._started, self._ended]
+        wait(either, START_TIMEOUT_S, FIRST_COMPLETED)
+        self._running()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._ended.done():
+            self._running()[1].call_soon_threadsafe(self._leave.set)
+        try:
+            self._ended.result(STOP_TIMEOUT_S)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def _running(self) -> tuple[Cluster, asyncio.AbstractEventLoop]:
+        if self._ended.done():
+            self._ended.result()
+        if not self._started.done() or self._ended.done():
+            raise RuntimeError("the cluster is not running; use it inside `with BackgroundCluster(...)`")
+        return self._started.result()
+
+    def _live(self) -> None:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._until_told())
+
+    async def _until_told(self) -> None:
+        async with Cluster(self._path, **self._settings) as cluster:
+            self._started.set_result((cluster, asyncio.get_running_loop()))
+            await self._leave.wait()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The fastest event loop that is installed."""
+    try:
+        import uvloop
+    except ImportError:  # There is none for Windows.
+        return None
+    return uvloop.new_event_loop

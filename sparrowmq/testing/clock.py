@@ -1,0 +1,99 @@
+"""A clock whose time passes only when a test says so (the idea of trio's MockClock)."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# After each timer the loop gets this many turns, so that what the timer set going can set its own timers.
+TURNS_AFTER_TIMER = 20
+
+
+class ManualTimer:
+    """A callback that waits for its time."""
+
+    __slots__ = ("args", "callback", "cancelled", "due")
+
+    def __init__(self, due: float, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+        self.due = due
+        self.callback = callback
+        self.args = args
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualClock:
+    """A `Clock` that stands still between calls of `advance`.
+
+    Args:
+        now_ms: the time of day at the beginning, in ms; 2026-01-01 by default.
+    """
+
+    def __init__(self, now_ms: int = 1_767_225_600_000) -> None:
+        self._start_ms = now_ms
+        self._elapsed_s = 0.0
+        self._timers: list[tuple[float, int, ManualTimer]] = []
+        self._sequence = itertools.count()
+
+    def now_ms(self) -> int:
+        return self._start_ms + round(self._elapsed_s * 1000)
+
+    def monotonic(self) -> float:
+        return self._elapsed_s
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> ManualTimer:
+        timer = ManualTimer(self._elapsed_s + max(delay_s, 0.0), callback, args)
+        heapq.heappush(self._timers, (timer.due, next(self._sequence), timer))
+        return timer
+
+    async def sleep(self, delay_s: float) -> None:
+        due = asyncio.Event()
+        timer = self.call_later(delay_s, due.set)
+        try:
+            await due.wait()
+        finally:
+            timer.cancel()
+
+    async def wait_for(self, awaitable: Awaitable[T], timeout_s: float) -> T:
+        task = asyncio.ensure_future(awaitable)
+        timed_out = False
+
+        def give_up() -> None:
+            nonlocal timed_out
+            timed_out = task.cancel()
+
+        timer = self.call_later(timeout_s, give_up)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if timed_out:
+                raise TimeoutError from None
+            task.cancel()
+            raise
+        finally:
+            timer.cancel()
+
+    async def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
+        """Let time pass, running what falls due in its order, and give the loop turns in between."""
+        until = self._elapsed_s + seconds + 60 * minutes + 3600 * hours
+        await _turns()
+        while self._timers and self._timers[0][0] <= until:
+            due, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                self._elapsed_s = max(self._elapsed_s, due)
+                timer.callback(*timer.args)
+                await _turns()
+        self._elapsed_s = until
+        await _turns()
+
+
+async def _turns() -> None:
+    for _ in range(TURNS_AFTER_TIMER):
+        await asyncio.sleep(0)

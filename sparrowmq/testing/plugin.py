@@ -1,0 +1,86 @@
+"""The pytest plugin: a real broker for tests, started once, in this process.
+
+    async def test_billing(rocketmq, rocketmq_topic):      # or rocketmq_sync, without async
+        await rocketmq.send(rocketmq_topic, b"1", tag="paid")
+
+    pytest                                       a cluster of our own, in a temporary folder
+    pytest --rocketmq-addr 10.0.0.1:9876         the same tests against a running cluster, Apache's too
+
+`rocketmq` is a fixture of pytest-asyncio where that is installed, and else one that anyio's plugin drives.
+pytest imports this module in every project that has the package installed: it must load nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+try:
+    from pytest_asyncio import fixture as async_fixture
+except ImportError:
+    async_fixture = pytest.fixture  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from sparrowmq.client.client import Client
+    from sparrowmq.client.sync import SyncClient
+
+_numbers = itertools.count(1)
+
+
+class RocketmqServer(NamedTuple):
+    """The cluster that tests talk to: the name server's address, host:port."""
+
+    namesrv: str
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sparrowmq", "message queue (sparrowmq)")
+    group.addoption(
+        "--rocketmq-addr",
+        metavar="HOST:PORT",
+        help="name server of a running cluster; without it the fixtures start one of their own",
+    )
+
+
+@pytest.fixture(scope="session")
+def rocketmq_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RocketmqServer]:
+    """A name server and a broker; `.namesrv` is the address."""
+    address = request.config.getoption("--rocketmq-addr")
+    if address:
+        yield RocketmqServer(address)
+        return
+    from sparrowmq.testing.background import BackgroundCluster
+
+    with BackgroundCluster(tmp_path_factory.mktemp("rocketmq")) as cluster:
+        yield RocketmqServer(cluster.namesrv)
+
+
+@pytest.fixture
+def rocketmq_topic(request: pytest.FixtureRequest) -> str:
+    """The name of a topic that no other test uses; the first message makes it."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name)[:80]
+    return f"{readable}-{next(_numbers)}"
+
+
+@async_fixture
+async def rocketmq(rocketmq_server: RocketmqServer) -> AsyncIterator[Client]:
+    """A client of the cluster, closed after the test."""
+    from sparrowmq.client.client import connect
+
+    async with connect(rocketmq_server.namesrv) as client:
+        yield client
+
+
+@pytest.fixture
+def rocketmq_sync(rocketmq_server: RocketmqServer) -> Iterator[SyncClient]:
+    """As `rocketmq`, for tests that are not async."""
+    from sparrowmq.client.sync import connect
+
+    with connect(rocketmq_server.namesrv) as client:
+        yield client

@@ -1,0 +1,95 @@
+"""What pytest users get, tried as they would: in a folder of their own, with a pytest of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sparrowmq.testing.background import BackgroundCluster
+
+PLUGIN = ("-p", "no:sparrowmq", "-p", "sparrowmq.testing.plugin", "-p", "no:cacheprovider")
+
+ASYNC = """
+async def test_a_message_comes_back(rocketmq, rocketmq_topic):
+    sent = await rocketmq.send(rocketmq_topic, b"hello")
+    async with rocketmq.subscribe(rocketmq_topic, group="readers", start="earliest") as consumer:
+        async for message in consumer:
+            assert (message.body, message.msg_id) == (b"hello", sent.msg_id)
+            message.ack()
+            break
+"""
+BLOCKING = """
+def test_a_message_comes_back(rocketmq_sync, rocketmq_topic):
+    rocketmq_sync.send(rocketmq_topic, b"hello")
+    with rocketmq_sync.subscribe(rocketmq_topic, group="readers", start="earliest") as consumer:
+        message = next(iter(consumer))
+        assert message.body == b"hello"
+        message.ack()
+"""
+SERVER = """
+servers = set()
+
+def test_one(rocketmq_server):
+    servers.add(rocketmq_server.namesrv)
+
+def test_two(rocketmq_server):
+    servers.add(rocketmq_server.namesrv)
+    assert len(servers) == 1
+    print("NAMESRV", *servers)
+"""
+TOPICS = """
+import pytest
+from sparrowmq.protocol.names import check_topic
+
+seen = set()
+
+@pytest.mark.parametrize("word", ["plain", "with blanks / and * others", "x" * 200])
+def test_topic(rocketmq_topic, word):
+    assert check_topic(rocketmq_topic) not in seen
+    seen.add(rocketmq_topic)
+"""
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess(*PLUGIN, *arguments, timeout=60)
+
+
+def test_an_async_test_gets_a_client(pytester):
+    run(pytester, ASYNC, "-o", "asyncio_mode=auto").assert_outcomes(passed=1)
+
+
+def test_an_async_test_with_a_mark_needs_no_mode(pytester):
+    marked = "import pytest\npytestmark = pytest.mark.asyncio\n" + ASYNC
+    run(pytester, marked, "-o", "asyncio_mode=strict").assert_outcomes(passed=1)
+
+
+def test_a_blocking_test_gets_a_client(pytester):
+    run(pytester, BLOCKING).assert_outcomes(passed=1)
+
+
+def test_all_tests_of_a_run_share_one_cluster(pytester):
+    run(pytester, SERVER).assert_outcomes(passed=2)
+
+
+def test_the_same_tests_run_against_a_cluster_elsewhere(pytester, tmp_path):
+    with BackgroundCluster(tmp_path) as cluster:
+        result = run(pytester, SERVER, "-s", "--rocketmq-addr", cluster.namesrv)
+        result.stdout.fnmatch_lines([f"*NAMESRV {cluster.namesrv}*"])
+    result.assert_outcomes(passed=2)
+
+
+def test_every_test_has_a_topic_of_its_own(pytester):
+    run(pytester, TOPICS).assert_outcomes(passed=3)
+
+
+def test_importing_the_plugin_loads_nothing_else_of_the_package():
+    program = "import pytest, sys\nimport sparrowmq.testing.plugin\nprint(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ours = {name for name in loaded.stdout.split() if name.startswith("sparrowmq")}
+    assert ours == {"sparrowmq", "sparrowmq.testing", "sparrowmq.testing.plugin"}
+
+
+def test_the_option_is_listed_in_the_help(pytester):
+    result = pytester.runpytest_subprocess(*PLUGIN, "--help", timeout=60)
+    result.stdout.fnmatch_lines(["*--rocketmq-addr*HOST:PORT*"])
