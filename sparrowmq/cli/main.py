@@ -1,0 +1,53 @@
+"""The command `sparrowmq` (short: `smq`): a table of subcommands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+# Subcommand: where it is, and its line in the list. A list that imported them all would take a second.
+COMMANDS: Final = {
+    "namesrv": ("sparrowmq.cli.serve:namesrv", "run a name server"),
+    "broker": ("sparrowmq.cli.serve:broker", "run a broker"),
+    "store": ("sparrowmq.cli.store:store", "look into a message store, or check it"),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}{_nearest(args[0])}; see `{ctx.command_path} --help`")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sparrowmq", prog_name="sparrowmq")
+def main(**_: Any) -> None:
+    """Message queue compatible with Apache RocketMQ."""
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"; did you mean {found[0]}?" if found else ""

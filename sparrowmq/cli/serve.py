@@ -1,0 +1,206 @@
+"""Running a server in the foreground: `mqnamesrv`, `mqbroker`, also called `sparrowmq namesrv` and `sparrowmq broker`.
+
+settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < --set key=value, -n, --insecure
+stdout     one line when it serves, with the words that people's scripts wait for from Apache's
+stderr     the log, and what is wrong
+exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the settings or the address are wrong
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import click
+
+from sparrowmq import config
+from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.clock import SystemClock
+from sparrowmq.config import Settings
+from sparrowmq.errors import ConfigError, SparrowError
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Settings)
+V = TypeVar("V", bound="Server")
+
+# What `-m` prints.
+IMPORTANT: Final[tuple[str, ...]] = (
+    *("brokerClusterName", "brokerName", "brokerId", "brokerRole"),
+    *("listenPort", "bindAddress", "brokerIP1", "namesrvAddr", "insecure"),
+    *("flushDiskType", "storePathRootDir", "fileReservedTime", "autoCreateTopicEnable", "kvConfigPath"),
+)
+
+
+class Server(Protocol):
+    """What is up once its context is entered."""
+
+    async def serve(self) -> None:
+        """Never returns; raises what made it fail."""
+
+
+def mqnamesrv() -> None:
+    """The script `mqnamesrv`."""
+    namesrv()
+
+
+def mqbroker() -> None:
+    """The script `mqbroker`."""
+    broker()
+
+
+# The commands -------------------------------------------------------------------------------------------------------
+
+_OPTIONS: Final = [
+    FILE_OPTION,
+    click.option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: host:port;host:port."),
+    SET_OPTION,
+    click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control."),
+    click.option("-p", "--print", "show_all", is_flag=True, help="Print all settings and stop."),
+    click.option(
+        "-m", "--print-important", "show", is_flag=True, help="Print the important settings and stop."
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Log more."),
+]
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    def bind(function: Callable[..., None]) -> click.Command:
+        for option in reversed(_OPTIONS):
+            function = option(function)
+        return click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
+
+    return bind
+
+
+@_command("namesrv")
+def namesrv(**given: Any) -> None:
+    """Run a name server: it tells clients which broker has which topic."""
+    from sparrowmq.namesrv.config import NamesrvSettings  # each command loads its own server alone
+    from sparrowmq.namesrv.server import Namesrv
+
+    given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
+    settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
+    _run(
+        Namesrv(settings, SystemClock()),
+        lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
+    )
+
+
+@_command("broker")
+def broker(**given: Any) -> None:
+    """Run a broker: it keeps messages and gives them to consumers."""
+    from sparrowmq.broker.broker import Broker
+    from sparrowmq.broker.config import BrokerSettings
+
+    settings = _settings(BrokerSettings, given, "RMQ_BROKER_", {"NAMESRV_ADDR": "namesrvAddr"})
+    known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
+    _run(
+        Broker(settings, SystemClock()),
+        lambda server: (
+            f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
+        ),
+    )
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+def _settings(
+    cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
+) -> S:
+    """The settings of a command line; ends the program when they are only to be printed, or wrong.
+
+    Args:
+        prefix: of environment variables that are named like keys.
+        variables: other environment variables, each with its key; Java lets a file overrule them.
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if given["verbose"] else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    weak = [
+        (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
+    ]
+    environment = config.from_environment(prefix, os.environ)
+    typed = {"insecure": "true"} if given["insecure"] else {}
+    if given["namesrv"] is not None:
+        typed["namesrvAddr"] = given["namesrv"]
+    try:
+        settings = merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
+    except ConfigError as error:
+        _fail(error)
+    if given["show_all"] or given["show"]:
+        properties = settings.as_properties()
+        shown = sorted(properties) if given["show_all"] else [key for key in IMPORTANT if key in properties]
+        for key in shown:
+            click.echo(f"{key}={properties[key]}")
+        sys.exit(0)
+    return settings
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def _run(server: AbstractAsyncContextManager[V], ready: Callable[[V], str]) -> NoReturn:
+    """Serve until a signal, or until it fails."""
+    os.umask(0o077)  # Messages are nobody else's to read.
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(server, ready))
+    except (SparrowError, OSError, ExceptionGroup) as error:
+        _fail(error)
+    sys.exit(0)
+
+
+async def _serve(server: AbstractAsyncContextManager[V], ready: Callable[[V], str]) -> None:
+    """Signals cancel this task, whatever it is at; leaving the context is the graceful stop."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        async with server as serving:
+            _calm_the_collector()
+            click.echo(ready(serving))
+            sys.stdout.flush()
+            await serving.serve()
+    except asyncio.CancelledError:
+        log.info("stopped")
+
+
+def _calm_the_collector() -> None:
+    """Look for cyclic garbage seldom, and not among what was there at the start.
+
+    A message's objects die by reference counting; to look for cycles among them took a twentieth of a busy
+    broker's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # There is none for Windows.
+        return None
+    return uvloop.new_event_loop
+
+
+def _fail(error: BaseException) -> NoReturn:
+    """End with one sentence for an error that has been foreseen, with the trace for any other."""
+    cause = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if not isinstance(cause, SparrowError | OSError):
+        raise error
+    click.echo(f"{click.get_current_context().info_name}: {cause}", err=True)
+    sys.exit(2 if isinstance(cause, ConfigError) else 1)

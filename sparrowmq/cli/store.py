@@ -1,0 +1,101 @@
+"""`sparrowmq store`: looking at a message store without a broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.errors import BadStore, ConfigError, SparrowError, StoreLocked
+from sparrowmq.store.check import verify
+from sparrowmq.store.inspect import describe
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Disk
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def store() -> None:
+    """Look into a message store, or check it."""
+
+
+@store.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@FILE_OPTION
+@SET_OPTION
+def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
+    """Verify all that is in the store at PATH, which no broker may have open.
+
+    Each violation is one line. The exit status is 0 when there is none and 1 when there is one. If the broker's files
+    are not of Java's sizes, give its settings with -c.
+    """
+    try:
+        settings = settings_of(path, file, changes)
+        violations = list(shown(checked(settings)))
+    except (SparrowError, OSError) as error:
+        _fail("check", error)
+    click.echo(f"{len(violations)} violations" if violations else f"{path} is sound")
+    sys.exit(1 if violations else 0)
+
+
+@store.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--from", "start", metavar="OFFSET", type=click.IntRange(0), help="Where to begin: see the numbers shown."
+)
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="How many records or entries to show.")
+def inspect(path: Path, start: int | None, limit: int | None) -> None:
+    """Show what is in PATH, in words: any file of a store, or its folder.
+
+    Of a log file each record, of a queue or index file each entry, of the store all of it in a dozen lines. The
+    broker may be running.
+    """
+    try:
+        for line in describe(path, start, limit):
+            click.echo(line)
+    except BrokenPipeError:  # whoever read it has seen enough, as `head`
+        raise
+    except (SparrowError, OSError) as error:
+        _fail("inspect", error)
+
+
+def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
+    """The settings of the store at a path, whatever path the broker's file names.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        BadStore: there is no store.
+    """
+    typed = {"storePathRootDir": str(path)}
+    settings = merge(BrokerSettings, sources(file, {}, changes, typed)).store(0)
+    if not Path(settings.layout.commit_log).is_dir():
+        raise BadStore(f"there is no store at {path}: {settings.layout.commit_log} is not there")
+    return settings
+
+
+def checked(settings: StoreSettings) -> Iterator[str]:
+    """The violations of a store that nobody has open. Raises: StoreLocked, a broker has."""
+    disk = Disk()
+    lock = disk.lock(settings.layout.lock)
+    if lock is None:
+        raise StoreLocked(settings.path)
+    try:
+        yield from verify(settings, disk)
+    finally:
+        disk.close(lock)
+
+
+def shown(violations: Iterator[str]) -> Iterator[str]:
+    """Print each as soon as it is found: a large store takes minutes."""
+    for violation in violations:
+        click.echo(violation)
+        yield violation
+
+
+def _fail(verb: str, error: Exception) -> NoReturn:
+    click.echo(f"store {verb}: {error}", err=True)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)

@@ -1,0 +1,154 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.interop.apache import free_ports
+from tests.interop.wire import Wire
+
+CLUSTER, BROKER_CONFIG, CREATE_TOPIC = 106, 26, 17
+
+TOPIC = {
+    "topic": "Orders",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 4,
+    "writeQueueNums": 4,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "order": "false",
+}
+
+
+def brokers_at(namesrv):
+    with Wire(namesrv.port) as wire:
+        return json.loads(wire.ask(CLUSTER).body)["brokerAddrTable"]
+
+
+@pytest.mark.covers("S-ADM-03", "S-PORT-03")
+def test_the_ready_line_is_apaches_and_by_then_the_broker_is_registered(start, namesrv, broker_args):
+    broker = start(*broker_args, "-n", namesrv.address).ready()
+    assert namesrv.line.startswith("The Name Server boot success. serializeType=JSON")
+    said = f"The broker[broker-a, {broker.address}] boot success. serializeType=JSON and name server is "
+    assert broker.line == f"{said}{namesrv.address}\n"
+    assert brokers_at(namesrv)["broker-a"]["brokerAddrs"] == {"0": broker.address}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(start, namesrv, broker_args, tmp_path, number):
+    broker = start(*broker_args, "-n", namesrv.address).ready()
+    assert (tmp_path / "store" / "abort").exists()
+    with Wire(broker.port) as wire:
+        assert wire.ask(CREATE_TOPIC, TOPIC).code == 0
+    status, log = broker.stop(number)
+    assert status == 0 and "Traceback" not in log
+    assert brokers_at(namesrv) == {} and not (tmp_path / "store" / "abort").exists()
+    assert b'"Orders"' in (tmp_path / "store" / "config" / "topics.json").read_bytes()
+    assert namesrv.stop(number)[0] == 0
+
+
+def test_a_signal_while_it_starts_stops_it_too(start, broker_args, until):
+    broker = start(*broker_args)
+    until(lambda: psutil.Process(broker.process.pid).num_threads() > 0)
+    broker.process.send_signal(signal.SIGTERM)
+    assert broker.end()[0] in (0, -signal.SIGTERM)
+
+
+def test_a_broker_that_is_killed_starts_again(start, namesrv, broker_args):
+    broker = start(*broker_args, "-n", namesrv.address).ready()
+    broker.process.kill()
+    broker.end()
+    start(*broker_args, "-n", namesrv.address).ready()
+
+
+def test_without_a_name_server_that_answers_it_starts_and_says_so(start, broker_args):
+    broker = start(*broker_args, "-n", "127.0.0.1:1").ready()
+    status, log = broker.stop()
+    assert status == 0 and log.count("not registered at name server 127.0.0.1:1") == 1
+
+
+def test_a_name_server_that_comes_later_is_found(start, broker_args, tmp_path, until):
+    port = free_ports(1)[0]
+    broker = start(*broker_args, "-n", f"127.0.0.1:{port}").ready()
+    late = start(
+        "namesrv", "--set", f"listenPort={port}", "--set", f"kvConfigPath={tmp_path}/kv.json"
+    ).ready()
+    until(lambda: brokers_at(late).get("broker-a", {}).get("brokerAddrs") == {"0": broker.address})
+
+
+def test_the_settings_of_a_file_hold_and_what_has_no_effect_is_told(start, namesrv, broker_args, tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        "brokerClusterName=East\nsendMessageThreadPoolNums=16\nlistenprot=1\nfileReservedTime=48\n"
+    )
+    broker = start(*broker_args, "-c", str(file), "-n", namesrv.address).ready()
+    assert brokers_at(namesrv)["broker-a"]["cluster"] == "East"
+    with Wire(broker.port) as wire:
+        told = wire.ask(BROKER_CONFIG).body.decode().splitlines()
+    assert {"brokerClusterName=East", "fileReservedTime=48", "sendMessageThreadPoolNums=16"} <= set(told)
+    log = broker.stop()[1]
+    assert f"{file}: sendMessageThreadPoolNums has no effect here: one event loop serves" in log
+    assert f"{file}: the unknown key listenprot is ignored; did you mean listenPort?" in log
+
+
+def printed(start, *args, env=None):
+    process = start(*args, env=env).process
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    return dict(line.split("=", 1) for line in out.splitlines())
+
+
+def test_each_source_of_settings_overrules_those_before_it(start, tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text("listenPort=1\nnamesrvAddr=file:1\nbrokerName=file\n")
+    env = {"NAMESRV_ADDR": "env:1", "RMQ_BROKER_listenPort": "2"}
+    assert printed(start, "broker", "-m", env=env)["namesrvAddr"] == "env:1"
+    shown = printed(start, "broker", "-m", "-c", str(file), env=env)
+    assert (shown["namesrvAddr"], shown["listenPort"], shown["brokerName"]) == ("file:1", "2", "file")
+    shown = printed(start, "broker", "-m", "-c", str(file), "-n", "line:1", "--set", "listenPort=3", env=env)
+    assert (shown["namesrvAddr"], shown["listenPort"]) == ("line:1", "3")
+
+
+def test_all_settings_are_printed_or_only_the_important_ones(start):
+    everything = printed(start, "broker", "-p")
+    important = printed(start, "broker", "-m")
+    assert important.items() <= everything.items() and len(important) < len(everything)
+    assert everything["messageDelayLevel"].startswith("1s 5s") and "messageDelayLevel" not in important
+    assert printed(start, "namesrv", "-p", "-n", "ignored:1")["listenPort"] == "9876"
+
+
+@pytest.mark.parametrize("program", ["mqnamesrv", "mqbroker"])
+def test_the_scripts_have_apaches_names(program):
+    code = f"from sparrowmq.cli.serve import {program}; {program}()"
+    run = subprocess.run(
+        [sys.executable, "-c", code, "-h"], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert "--config FILE" in run.stdout and "--namesrv ADDRESSES" in run.stdout
+
+
+def test_others_cannot_read_the_messages(start, broker_args, tmp_path):
+    start(*broker_args).ready()
+    modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "store").rglob("*")}
+    assert modes == {0}
+
+
+def test_it_starts_quickly_and_stays_small(start, namesrv, broker_args):
+    begin = time.monotonic()
+    broker = start(*broker_args, "-n", namesrv.address).ready()
+    took_s = time.monotonic() - begin
+    resident = [psutil.Process(each.process.pid).memory_info().rss / 1e6 for each in (namesrv, broker)]
+    # Alone it takes 0.2 s; 34 and 54 MB. Here other tests may run beside it.
+    assert took_s < 3 and resident[0] < 50 and resident[1] < 80
+
+
+@pytest.mark.parametrize("server", ["namesrv", "broker"])
+def test_a_server_loads_nothing_that_it_does_not_need(server):
+    module = {"namesrv": "sparrowmq.namesrv.server", "broker": "sparrowmq.broker.broker"}[server]
+    code = f"import sparrowmq.cli.serve, {module}, sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    assert not {"rich", "lark", "numpy", "javaproperties", "yaml", "prometheus_client"} & set(
+        run.stdout.split()
+    )

@@ -1,0 +1,114 @@
+import pytest
+from click.testing import CliRunner
+
+from sparrowmq.cli.store import store
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import StoreSettings
+
+SIZES = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return StoreSettings(
+        tmp_path / "store",
+        commit_log_file_size=1 << 20,
+        consume_queue_file_entries=1000,
+        index_slots=1000,
+        index_entries=4000,
+    )
+
+
+@pytest.fixture
+def path(settings):
+    """A store with some messages."""
+    opened = MessageStore.open(settings)
+    for number in range(50):
+        opened.append(
+            "Orders", number % 4, b"x" * 100, b"KEYS\x01k%d\x02" % number, 1, bytes(8), keys=(f"k{number}",)
+        )
+    opened.dispatch()
+    opened.close()
+    return settings.path
+
+
+def check(path, *args):
+    changes = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
+    return CliRunner().invoke(store, ["check", str(path), *changes, *args])
+
+
+def test_a_sound_store_is_sound(path):
+    result = check(path)
+    assert result.exit_code == 0 and result.output == f"{path} is sound\n"
+
+
+def test_the_sizes_may_stand_in_the_brokers_file(path, tmp_path):
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        "".join(f"{key}={value}\n" for key, value in SIZES.items()) + "storePathRootDir=/elsewhere\n"
+    )
+    result = CliRunner().invoke(store, ["check", str(path), "-c", str(file)])
+    assert result.output == f"{path} is sound\n"
+
+
+def test_damage_is_told_and_the_exit_status_says_so(path):
+    log = next((path / "commitlog").iterdir())
+    content = bytearray(log.read_bytes())
+    content[1000] ^= 0xFF
+    log.write_bytes(content)
+    result = check(path)
+    assert result.exit_code == 1 and "the log is damaged" in result.output and "violations" in result.output
+
+
+def test_a_store_that_a_broker_has_open_is_left_alone(path, settings):
+    opened = MessageStore.open(settings)
+    result = check(path)
+    opened.close()
+    assert result.exit_code == 1 and "is in use by another broker" in result.output
+
+
+def test_a_folder_without_a_store_is_told(tmp_path):
+    result = check(tmp_path)
+    assert result.exit_code == 1 and f"there is no store at {tmp_path}" in result.output
+
+
+def test_a_wrong_setting_is_told(path):
+    result = check(path, "--set", "maxIndexNum=none")
+    assert result.exit_code == 2 and "maxIndexNum = 'none' is wrong" in result.output
+
+
+def inspect(*args):
+    return CliRunner().invoke(store, ["inspect", *map(str, args)])
+
+
+def test_a_store_is_shown_while_a_broker_has_it_open(path, settings):
+    with MessageStore.open(settings):
+        result = inspect(path)
+    assert result.exit_code == 0
+    assert "open in a broker" in result.output and "  Orders: 4 queues, 50 entries\n" in result.output
+
+
+def test_a_part_of_a_log_file_is_shown(path):
+    log = next((path / "commitlog").iterdir())
+    shown = inspect(log, "--limit", 3).output.splitlines()
+    assert [line.endswith("sound") for line in shown] == [False, True, True, True, False]
+    following = shown[-1].split()[3]
+    assert f"Orders/3 #0, {shown[3].split()[3]} bytes" in inspect(log, "--from", following).output
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "words"),
+    [
+        ("nothing", [], "is neither a file nor a folder; name one of a store"),
+        ("", ["--from", "-1"], "-1 is not in the range"),
+        ("commitlog/00000000000000000000", ["--from", "9999999"], "9999999 is not in it"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(path, name, args, words):
+    result = inspect(path / name, *args)
+    assert result.exit_code in (1, 2) and words in result.output and "Traceback" not in result.output
