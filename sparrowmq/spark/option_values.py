@@ -1,0 +1,159 @@
+"""What the options of `format("rocketmq")` accept: text in, value out, or a ValueError with advice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from sparrowmq.protocol.message import MessageQueue
+
+Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
+
+EARLIEST: Final = -2  # in offsets JSON, as Kafka has it
+LATEST: Final = -1
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_OFFSETS_SHAPE: Final = '{"topic":{"broker":{"0":123,"1":-1}}}, where -2 is the earliest and -1 the latest'
+_ASSIGN_SHAPE: Final = '{"topic":{"broker":[0,1]}}'
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value.strip()
+
+
+def flag(value: str) -> bool:
+    return {"true": True, "false": False}[one_of("true", "false")(value)]
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.strip().lower() not in choices:
+            raise ValueError(f"write {' or '.join(choices)}")
+        return value.strip().lower()
+
+    return parse
+
+
+def whole(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", value) or not minimum <= int(value) <= maximum:
+            raise ValueError(
+                f"write a whole number of at least {minimum}" + (f", at most {maximum}" * (maximum < 2**62))
+            )
+        return int(value)
+
+    return parse
+
+
+def names(value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not found:
+        raise ValueError("write names with commas between them")
+    return found
+
+
+def addresses(value: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in re.split(r"[;,]", value) if part.strip())
+    if not found or not all(
+        re.fullmatch(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", part) for part in found
+    ):
+        raise ValueError("write host:port, several with semicolons between them")
+    return found
+
+
+def pattern(value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise ValueError(f"it is not a regular expression: {error}") from None
+
+
+def milliseconds(value: str) -> int:
+    """A duration: "1500", "90s", "15m"."""
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)?\s*", value)
+    if not match:
+        raise ValueError("write a duration, as 1500ms, 90s, 15m or 1h")
+    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+
+
+def instant(value: str) -> int:
+    """A point in time as milliseconds: "1700000000000", or ISO-8601, by default in UTC."""
+    if re.fullmatch(r"\s*\d+\s*", value):
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise ValueError("write milliseconds since 1970, or a time as 2026-01-31T08:00:00Z") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def offsets(*words: str) -> Callable[[str], Place]:
+    def parse(value: str) -> Any:
+        if value.strip().lower() in words:
+            return value.strip().lower()
+        if not value.lstrip().startswith("{"):
+            raise ValueError(f"write {', '.join(words)} or JSON as {_OFFSETS_SHAPE}")
+        return queue_numbers(value, EARLIEST)
+
+    return parse
+
+
+def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
+    """{"topic":{"broker":{"queue id":number}}}"""
+    found = {}
+    for topic, broker, queues in _topics_and_brokers(value, _OFFSETS_SHAPE):
+        if not isinstance(queues, dict):
+            raise ValueError(f"{broker!r} has no queues; write JSON as {_OFFSETS_SHAPE}")
+        for queue_id, number in queues.items():
+            if not queue_id.isdecimal() or type(number) is not int or number < minimum:
+                raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
+            found[MessageQueue(topic, broker, int(queue_id))] = number
+    return found
+
+
+def queue_ids(value: str) -> frozenset[MessageQueue]:
+    """{"topic":{"broker":[queue ids]}}"""
+    found: set[MessageQueue] = set()
+    for topic, broker, ids in _topics_and_brokers(value, _ASSIGN_SHAPE):
+        if not isinstance(ids, list) or not all(type(number) is int and number >= 0 for number in ids):
+            raise ValueError(f"{broker!r} has {ids!r}; write JSON as {_ASSIGN_SHAPE}")
+        found.update(MessageQueue(topic, broker, number) for number in ids)
+    if not found:
+        raise ValueError(f"it names no queue; write JSON as {_ASSIGN_SHAPE}")
+    return frozenset(found)
+
+
+def _topics_and_brokers(value: str, shape: str) -> list[tuple[str, str, object]]:
+    try:
+        parsed = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({error}); write {shape}") from None
+    if not isinstance(parsed, dict) or not all(isinstance(brokers, dict) for brokers in parsed.values()):
+        raise ValueError(f"write JSON as {shape}")
+    return [(topic, broker, inner) for topic, brokers in parsed.items() for broker, inner in brokers.items()]
+
+
+def only(supported: str, *later: str) -> Callable[[str], str]:
+    """A choice of which only one works so far."""
+    choose = one_of(supported, *later)
+
+    def parse(value: str) -> str:
+        if choose(value) != supported:
+            raise ValueError(f"not supported yet; leave it at {supported}")
+        return supported
+
+    return parse
+
+
+def refused(why: str) -> Callable[[str], None]:
+    """An option that other connectors have and this one has not."""
+
+    def parse(value: str) -> None:
+        raise ValueError(why)
+
+    return parse

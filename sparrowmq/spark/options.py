@@ -1,0 +1,212 @@
+"""The options of `format("rocketmq")`: their names, what they accept, and what they become.
+
+One table for each direction, written as a dataclass: a field is an option, its metadata names it as users write it.
+A name may be written in any case, and Kafka's spellings are accepted, so that a notebook moves by changing its format.
+Whatever is not understood is an error that says what to write instead: a silently ignored option loses data.
+
+The same options reach the source and the sink when a SQL table is both read and written; so each direction passes over
+what belongs to the other alone.
+"""
+
+# ruff: noqa: RUF009 - `option` makes a dataclass field
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.spark.option_values import (
+    Place,
+    addresses,
+    flag,
+    instant,
+    milliseconds,
+    names,
+    offsets,
+    one_of,
+    only,
+    pattern,
+    queue_ids,
+    queue_numbers,
+    refused,
+    text,
+    whole,
+)
+
+# What Spark adds to a query's own options, and its catalog to a table's (TableCatalog.RESERVED_PROPERTIES).
+_SPARKS_OWN: Final = frozenset(
+    {"path", "checkpointlocation", "queryname", "header", "mergeschema", "serialization.format"}
+    | {"comment", "collation", "location", "provider", "owner", "external", "is_managed_location"}
+)
+
+
+def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases: tuple[str, ...] = ()) -> Any:
+    """A field of the tables below. `...` as the default makes the option required."""
+    metadata = {"names": (name, *aliases), "parse": parse}
+    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How to reach the brokers; the same in both directions."""
+
+    name_servers: tuple[str, ...] = option(
+        "nameServer",
+        addresses,
+        ...,
+        ("namesrvAddr", "kafka.bootstrap.servers", "rocketmq.client.endpoints"),
+    )
+    access_key: str | None = option("accessKey", text, aliases=("rocketmq.client.accessKey",))
+    secret_key: str | None = option("secretKey", text, aliases=("rocketmq.client.secretKey",))
+    security_token: str | None = option("securityToken", text)
+    proxy: str = option("proxy", only("remoting", "grpc"), "remoting")
+    tls: None = option("tls.enable", refused("TLS is not supported yet"))
+    namespace: None = option("namespace", refused("not supported yet; write topics as namespace%topic"))
+    retries: int = option("fetchOffset.numRetries", whole(0), 10, ("retries",))
+    retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole(0), 1000, ("retryIntervalMs",))
+
+    def __post_init__(self) -> None:
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ConfigError("options accessKey and secretKey go together; give both or neither")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(Reach):
+    """What to read, from where to where, and how. None stands for a default that depends on the kind of query."""
+
+    topics: tuple[str, ...] = option("topic", names, (), ("subscribe", "topics"))
+    topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
+    queues: frozenset[MessageQueue] = option("assign", queue_ids, frozenset())
+
+    start: Place | None = option("startingOffsets", offsets("earliest", "latest", "group"))
+    end: Place | None = option("endingOffsets", offsets("latest"))
+    start_time_ms: int | None = option("startingTimestamp", instant)
+    end_time_ms: int | None = option("endingTimestamp", instant)
+    start_times_ms: dict[MessageQueue, int] | None = option("startingOffsetsByTimestamp", queue_numbers)
+    end_times_ms: dict[MessageQueue, int] | None = option("endingOffsetsByTimestamp", queue_numbers)
+    when_no_later: str = option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
+    new_queues: str = option("newQueueOffsets", one_of("earliest", "latest"), "earliest")
+    fail_on_data_loss: bool = option("failOnDataLoss", flag, True)
+
+    max_rows: int | None = option("maxOffsetsPerTrigger", whole(1))
+    max_bytes: int | None = option("maxBytesPerTrigger", whole(1))
+    min_rows: int | None = option("minOffsetsPerTrigger", whole(1))
+    max_delay_ms: int = option("maxTriggerDelay", milliseconds, 15 * 60_000)
+    min_partitions: int = option("minPartitions", whole(1), 1)
+    max_partitions: int = option("maxPartitions", whole(1), 8)
+
+    expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
+    sql: str | None = option("filter.sql", text)
+    group: str | None = option("group", text, None, ("kafka.group.id", "consumerGroup"))
+    group_prefix: str = option("groupIdPrefix", text, "spark-rocketmq-source")
+    commit_offsets: bool = option("commitOffsets", flag, False)
+
+    columns: tuple[str, ...] = option("columns", names, ())
+    include_properties: bool = option("includeProperties", flag, True, ("includeHeaders",))
+    include_internal: bool = option("includeInternal", flag, False)
+    body_type: str = option("bodyType", one_of("binary", "string"), "binary")
+    kafka_compat: bool = option("kafkaCompat", flag, False)
+    decompress: bool = option("decompress", flag, True)
+    transaction: str = option("transaction", only("committed", "uncommitted"), "committed")
+    pushdown: str = option("pushdown", only("false", "true"), "false")
+
+    pull_rows: int = option("pullBatchSize", whole(1, 65_536), 4096)
+    pull_bytes: int = option("pullMaxBytes", whole(1024, 8 << 20), 1 << 20)
+    pulls_in_flight: int = option("pullsInFlight", whole(1, 256), 16)
+    pull_timeout_ms: int = option("pullTimeoutMs", whole(1), 30_000, ("kafkaConsumer.pollTimeoutMs",))
+
+    def __post_init__(self) -> None:
+        Reach.__post_init__(self)
+        chosen = [bool(self.topics), self.topic_pattern is not None, bool(self.queues)]
+        if sum(chosen) != 1:
+            raise ConfigError(
+                "say what to read with exactly one of the options topic, subscribePattern and assign"
+            )
+        if self.expression != "*" and self.sql:
+            raise ConfigError("options subExpression and filter.sql exclude each other")
+        if not self.group and (self.start == "group" or self.commit_offsets):
+            raise ConfigError(
+                "startingOffsets=group and commitOffsets=true need the option group, a consumer group's name"
+            )
+        if self.max_partitions < self.min_partitions:
+            raise ConfigError(
+                f"maxPartitions={self.max_partitions} is below minPartitions={self.min_partitions}"
+            )
+        if self.max_rows and self.max_bytes:
+            raise ConfigError("options maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions(Reach):
+    """Where rows go, and how surely."""
+
+    topic: str | None = option("topic", text)
+    guarantee: str = option(
+        "deliveryGuarantee", only("at_least_once", "idempotent", "exactly_once"), "at_least_once"
+    )
+    group: str = option("producerGroup", text, "spark-rocketmq-sink")
+    batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
+    batch_bytes: int = option("sendBatchBytes", whole(1, 4 << 20), 256 << 10)
+    max_in_flight: int = option("maxInFlight", whole(1, 4096), 64)
+    send_timeout_ms: int = option("sendTimeoutMs", whole(1), 10_000)
+    on_error: str = option("onError", only("fail", "dlq"), "fail")
+
+
+Options = TypeVar("Options", SourceOptions, SinkOptions)
+
+
+def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
+    """The options of one direction.
+
+    Raises:
+        ConfigError: an option is unknown, has a wrong value, is missing, or contradicts another.
+    """
+    known, all_known = _by_name(kind), _by_name(SourceOptions) | _by_name(SinkOptions)
+    found: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for name, value in given.items():
+        entry = known.get(name.lower())
+        if entry is None:
+            if name.lower() not in all_known and name.lower() not in _SPARKS_OWN:
+                raise ConfigError(_unknown(name, known))
+            continue
+        if entry.name in spelled:
+            raise ConfigError(f"options {spelled[entry.name]} and {name} mean the same; write one of them")
+        spelled[entry.name] = name
+        found[entry.name] = _value(entry, name, value)
+    if "name_servers" not in found:
+        raise ConfigError('option nameServer is missing; write .option("nameServer", "host:9876")')
+    return kind(**found)
+
+
+def _by_name(kind: type[Any]) -> dict[str, Field[Any]]:
+    return {name.lower(): entry for entry in fields(kind) for name in entry.metadata["names"]}
+
+
+def _value(entry: Field[Any], name: str, value: str) -> Any:
+    try:
+        return entry.metadata["parse"](value)
+    except ValueError as error:
+        raise ConfigError(f"option {name}={value!r}: {error}") from None
+
+
+def _unknown(name: str, known: Mapping[str, Field[Any]]) -> str:
+    if name.lower().startswith("kafka."):
+        return f"option {name} is Kafka's and has no meaning for RocketMQ; leave it out"
+    spellings = {
+        key: spelling
+        for entry in known.values()
+        for spelling in entry.metadata["names"]
+        for key in [spelling.lower()]
+    }
+    close = get_close_matches(name.lower(), spellings, n=1, cutoff=0.6)
+    hint = (
+        f"did you mean {spellings[close[0]]}?"
+        if close
+        else f"known are {', '.join(sorted(spellings.values(), key=str.lower))}"
+    )
+    return f"unknown option {name}; {hint}"

@@ -1,0 +1,251 @@
+"""Turns what the options say about topics, offsets and times into queues and offsets, by asking the brokers.
+
+Where an option speaks of some queues only, the others would be read from a place that nobody chose; so JSON must name
+every queue, as Kafka's source wants it too. A time wins over times by queue, those over offsets, those over the
+default.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.columns import RecordColumns
+from sparrowmq.protocol.headers import PullMessage, QueryConsumerOffset, SearchOffset, UpdateConsumerOffset
+from sparrowmq.protocol.message import MessageQueue, PullFlag
+from sparrowmq.protocol.names import group_of, is_system_topic
+from sparrowmq.spark.option_values import EARLIEST, LATEST
+from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.ranges import Bounds, Offsets, Range, first_at, lose, settle
+from sparrowmq.spark.wire import Cluster, offset_of
+
+log = logging.getLogger(__name__)
+
+AllBounds = Mapping[MessageQueue, Bounds]
+
+_SAMPLE_ROWS: Final = 32
+_TYPICAL_ROW_BYTES: Final = 1024
+
+
+class QueuesMissing(NetworkError):
+    """Queues that a query reads have no route now: their broker is away, or their topic was deleted.
+
+    Attributes:
+        bounds: of the queues that are there.
+    """
+
+    def __init__(self, first: MessageQueue, bounds: AllBounds) -> None:
+        super().__init__(f"{first} and perhaps others are not known to the name server any more")
+        self.bounds = bounds
+
+
+class Plan:
+    """What one query reads. Every question to brokers is tried again as often as the options say."""
+
+    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+
+    def bounds(self, expected: Collection[MessageQueue] = ()) -> dict[MessageQueue, Bounds]:
+        """The queues that the options choose, as they are now, and what they hold.
+
+        Raises:
+            NoRoute: a topic does not exist.
+            ConfigError: an assigned queue does not exist.
+            QueuesMissing: not all of the `expected` are there, after all retries.
+            NetworkError: no name server, or not every broker, answered.
+        """
+        return self._cluster.retrying(lambda: self._bounds(expected))
+
+    def starts(self, bounds: AllBounds, otherwise: str) -> Offsets:
+        """Where to begin; `otherwise` is "earliest" or "latest".
+
+        Raises:
+            ConfigError: the options leave out a queue, name one that does not exist, or a time that no message reached.
+            RowsLost: an offset is gone, and the options want to know.
+        """
+        times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
+        if times is not None:
+            return {queue: self._start_at(queue, times[queue], bounds[queue]) for queue in bounds}
+        place = self._options.start or otherwise
+        if place == "group":
+            return self._settled(self._committed(bounds), bounds)
+        return self._settled(_places(place, bounds, "startingOffsets"), bounds)
+
+    def ends(self, bounds: AllBounds) -> Offsets:
+        """Where to stop. Raises: as `starts`."""
+        times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
+        if times is not None:
+            return {queue: self._first_at(queue, times[queue], bounds[queue]) for queue in bounds}
+        return self._settled(_places(self._options.end or "latest", bounds, "endingOffsets"), bounds)
+
+    def new_start(self, bounds: Bounds) -> int:
+        """Where to begin with a queue that appeared while the query ran."""
+        return bounds.end if self._options.new_queues == "latest" else bounds.start
+
+    def row_bytes(self, ranges: Collection[Range]) -> int:
+        """About how many bytes a message has, from a few at the start of each range."""
+        samples = [self._sample(each) for each in ranges]
+        sizes = [size for sample in samples for size in sample.column("storeSize").to_pylist()]
+        return sum(sizes) // len(sizes) if sizes else _TYPICAL_ROW_BYTES
+
+    def publish(self, group: str, offsets: Offsets) -> None:
+        """Tell the brokers how far the query is, under the name of a consumer group.
+
+        A refusal is only said in the log: the query does not need it, and a 5.x broker refuses groups that it does not
+        know before their first pull. Raises: NetworkError.
+        """
+        # Apache's broker 4.9 makes a group's table of a topic at its first commit, and of several first commits at
+        # once it keeps the last one's table. So the first goes alone, and the others when it is answered.
+        first = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
+        for some in (first, offsets.keys() - set(first)):
+            self._publish(group, {queue: offsets[queue] for queue in some})
+
+    def _publish(self, group: str, offsets: Offsets) -> None:
+        found = self._cluster.retrying(
+            lambda: self._cluster.ask(
+                {
+                    queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
+                    for queue, offset in offsets.items()
+                }
+            )
+        )
+        for queue, reply in found.items():
+            if isinstance(reply, RemoteError):
+                log.warning("the offset of %s was not kept for group %s: %s", queue, group, reply)
+
+    def _bounds(self, expected: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        try:
+            bounds = self._cluster.bounds(self._queues())
+        except NoRoute:
+            if not expected:
+                raise
+            bounds = {}
+        if missing := set(expected) - bounds.keys():
+            raise QueuesMissing(min(missing), bounds)
+        return bounds
+
+    def _queues(self) -> list[MessageQueue]:
+        if not self._options.queues:
+            return [queue for topic in self._topics() for queue in self._cluster.route(topic).readable]
+        known = {
+            queue
+            for topic in {queue.topic for queue in self._options.queues}
+            for queue in self._cluster.route(topic).readable
+        }
+        if absent := self._options.queues - known:
+            raise ConfigError(f"option assign names {min(absent)}, which does not exist or cannot be read")
+        return sorted(self._options.queues)
+
+    def _topics(self) -> list[str]:
+        pattern = self._options.topic_pattern
+        if pattern is None:
+            return list(self._options.topics)
+        matching = [topic for topic in self._cluster.topics() if pattern.fullmatch(topic)]
+        return [topic for topic in matching if not is_system_topic(topic) and group_of(topic) is None]
+
+    def _times(
+        self, for_all: int | None, by_queue: Mapping[MessageQueue, int] | None, bounds: AllBounds
+    ) -> dict[MessageQueue, int] | None:
+        if for_all is not None:
+            return dict.fromkeys(bounds, for_all)
+        return None if by_queue is None else _complete(by_queue, bounds, "...OffsetsByTimestamp")
+
+    def _start_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
+        offset = self._first_at(queue, wanted_ms, bounds)
+        if offset == bounds.end and self._options.when_no_later == "error":
+            raise ConfigError(
+                f"{queue} has no message of {wanted_ms} or later to start at; "
+                "set startingOffsetsByTimestampStrategy=latest to start at its end then"
+            )
+        return offset
+
+    def _first_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
+        asked = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=wanted_ms)
+        found = self._cluster.retrying(lambda: self._cluster.ask({queue: (queue, asked)}))
+        return first_at(
+            lambda offset: self._store_time_ms(queue, offset), wanted_ms, offset_of(found[queue]), bounds
+        )
+
+    def _store_time_ms(self, queue: MessageQueue, offset: int) -> int:
+        sample = self._sample(Range(queue, offset, offset + 1))
+        if not len(sample):
+            lose(f"offset {offset} of {queue} is gone", fail=self._options.fail_on_data_loss)
+            return 0
+        return int(sample.store_times_ms[0])
+
+    def _sample(self, range: Range) -> RecordColumns:
+        """A few messages from the start of a range; none if they cannot be had."""
+        request = PullMessage(
+            consumer_group=self._options.group or self._options.group_prefix,
+            topic=range.queue.topic,
+            queue_id=range.queue.queue_id,
+            queue_offset=range.start,
+            max_msg_nums=min(len(range), _SAMPLE_ROWS),
+            sys_flag=PullFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+        )
+        try:
+            _, body = self._cluster.retrying(lambda: self._cluster.link(range.queue).call(request))
+        except RemoteError as error:
+            if error.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
+                return RecordColumns(b"")
+            raise
+        return RecordColumns(body)
+
+    def _committed(self, bounds: AllBounds) -> Offsets:
+        """Where the consumer group is; a queue that it never read is taken as a new one."""
+        group = self._options.group or ""
+        found = self._cluster.retrying(
+            lambda: self._cluster.ask(
+                {
+                    queue: (
+                        queue,
+                        QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False),
+                    )
+                    for queue in bounds
+                }
+            )
+        )
+        starts = {}
+        for queue, reply in found.items():
+            if isinstance(reply, RemoteError) and reply.code == ResponseCode.QUERY_NOT_FOUND:
+                starts[queue] = self.new_start(bounds[queue])
+            else:
+                starts[queue] = offset_of(reply)
+        return starts
+
+    def _settled(self, offsets: Offsets, bounds: AllBounds) -> Offsets:
+        fail = self._options.fail_on_data_loss
+        return {queue: settle(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
+
+
+def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> Offsets:
+    if isinstance(place, str):
+        place = dict.fromkeys(bounds, EARLIEST if place == "earliest" else LATEST)
+    special = {EARLIEST: lambda held: held.start, LATEST: lambda held: held.end}
+    return {
+        queue: special[offset](bounds[queue]) if offset in special else offset
+        for queue, offset in _complete(place, bounds, option).items()
+    }
+
+
+def _complete(
+    by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str
+) -> dict[MessageQueue, int]:
+    """The same, when it names exactly the queues there are."""
+    if absent := bounds.keys() - by_queue.keys():
+        raise ConfigError(
+            f"option {option} names no offset for {min(absent)}; name every queue (-2 earliest, -1 latest)"
+        )
+    if unknown := by_queue.keys() - bounds.keys():
+        raise ConfigError(
+            f"option {option} names {min(unknown)}, which does not exist or is not read by this query"
+        )
+    return dict(by_queue)

@@ -1,0 +1,210 @@
+"""Which rows belong to which batch and which task: pure planning, with offsets in and offsets out.
+
+An offset is always the NEXT one to read, a range is half open. Offsets travel through Spark's checkpoint as JSON and
+are compared there as text, so the same offsets must always give the same text:
+
+    {"v":1,"topics":{"Orders":{"broker-a":{"0":123,"1":77}}}}
+
+Spark replays a batch with the offsets of the first attempt; everything here is deterministic, so the replay has the
+same tasks in the same order. Whether missing data ends the query is decided in one place, `lose`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NoReturn, TypeAlias
+
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.protocol.message import MessageQueue
+
+Offsets: TypeAlias = dict[MessageQueue, int]
+
+VERSION: Final = 1
+# A task costs Spark about 30 ms; that is what some 25,000 rows take to read.
+ROWS_WORTH_A_TASK: Final = 25_000
+
+_log = logging.getLogger(__name__)
+
+
+class RowsLost(SparrowError):
+    """Rows that the query should read are not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a queue holds: `[start, end)`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Range:
+    """The rows `[start, end)` of one queue."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.start}..{self.end}"
+
+
+def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
+    """The checkpoint's form, in one order whatever the mapping's."""
+    topics: dict[str, dict[str, dict[str, int]]] = {}
+    for queue, offset in sorted(offsets.items()):
+        topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+    return {"v": VERSION, "topics": topics}
+
+
+def from_json(checkpoint: Mapping[str, object]) -> Offsets:
+    """Offsets from a checkpoint.
+
+    Raises:
+        ConfigError: a later release wrote it, or it is not ours.
+    """
+    version, topics = checkpoint.get("v"), checkpoint.get("topics")
+    if isinstance(version, int) and version > VERSION:
+        raise ConfigError(
+            f"the checkpoint was written by a later release (v{version}); update sparrowmq to read it"
+        )
+    if version != VERSION or not isinstance(topics, dict):
+        raise ConfigError(
+            f"the checkpoint is not one of this source: {str(dict(checkpoint))[:200]}; use a new location"
+        )
+    return {
+        MessageQueue(topic, broker, int(queue_id)): offset
+        for topic, brokers in topics.items()
+        for broker, queues in brokers.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def lose(what: str, *, fail: bool) -> None:
+    """Missing data was found: end the query, or say it in the log and go on.
+
+    Raises:
+        RowsLost: `fail` (the option failOnDataLoss).
+    """
+    if fail:
+        _fail(what)
+    _log.warning("data lost: %s", what)
+
+
+def _fail(what: str) -> NoReturn:
+    raise RowsLost(
+        f"{what}. The rows may have been removed by retention, or the topic or broker was made anew. To go on without "
+        "them set failOnDataLoss=false; to keep rows longer raise fileReservedTime on the broker"
+    )
+
+
+def settle(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> int:
+    """`offset`, or the nearest that the queue still holds when that one is lost.
+
+    Raises:
+        RowsLost: it is outside of `bounds` and `fail` is set.
+    """
+    if offset < bounds.start:
+        lose(f"offsets {offset} to {bounds.start - 1} of {queue} are gone", fail=fail)
+        return bounds.start
+    if offset > bounds.end:
+        lose(f"{queue} ends at offset {bounds.end}, but was read or asked for up to {offset}", fail=fail)
+        return bounds.end
+    return offset
+
+
+def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[Range]:
+    """The rows from `start` to `end`; queues that only one of them knows have none."""
+    ranges = (Range(queue, offset, end.get(queue, offset)) for queue, offset in sorted(start.items()))
+    return [each for each in ranges if each.start < each.end]
+
+
+def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:
+    """The end of a batch of about `max_rows`, split over the queues by what each has waiting.
+
+    As in Kafka's source no queue with rows starves: each gets at least one, so a batch can exceed a limit that is
+    smaller than the number of queues.
+    """
+    waiting = {each.queue: len(each) for each in between(start, end)}
+    total = sum(waiting.values())
+    if total <= max_rows:
+        return dict(end)
+    shares = {queue: max(1, max_rows * rows // total) for queue, rows in waiting.items()}
+    return {
+        queue: start[queue] + shares[queue] if queue in shares else offset for queue, offset in end.items()
+    }
+
+
+def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_delay_ms: int) -> bool:
+    """Whether `rows` waiting make a batch, or have waited long enough."""
+    return min_rows is None or rows >= min_rows or waited_ms >= max_delay_ms
+
+
+def share(ranges: Iterable[Range], min_partitions: int, max_partitions: int) -> list[tuple[Range, ...]]:
+    """The tasks of a batch: few enough to be worth their cost, of similar size.
+
+    Queues are put together in up to `max_partitions` tasks; ranges are cut only to reach `min_partitions`. Within a
+    task a queue's rows keep their order.
+    """
+    pieces = [each for each in ranges if len(each)]
+    rows = sum(map(len, pieces))
+    wanted = min(max(min_partitions, math.ceil(rows / ROWS_WORTH_A_TASK)), max_partitions)
+    return _pack(_cut(pieces, min(min_partitions, rows)), wanted)
+
+
+def _cut(ranges: Sequence[Range], count: int) -> list[Range]:
+    """Cut the largest until there are `count`."""
+    cuts = [(-len(each), each, 1) for each in ranges]
+    heapq.heapify(cuts)
+    for _ in range(count - len(ranges)):
+        _, each, parts = cuts[0]
+        heapq.heapreplace(cuts, (-math.ceil(len(each) / (parts + 1)), each, parts + 1))
+    return [
+        piece for _, each, parts in sorted(cuts, key=lambda cut: cut[1]) for piece in _slices(each, parts)
+    ]
+
+
+def _slices(whole: Range, parts: int) -> list[Range]:
+    borders = [whole.start + len(whole) * part // parts for part in range(parts + 1)]
+    return [Range(whole.queue, *pair) for pair in pairwise(borders)]
+
+
+def _pack(pieces: Sequence[Range], count: int) -> list[tuple[Range, ...]]:
+    """Put the largest piece first, always into the emptiest bin."""
+    bins: list[list[Range]] = [[] for _ in range(min(count, len(pieces)))]
+    filled = [(0, number) for number in range(len(bins))]
+    for piece in sorted(pieces, key=lambda piece: (-len(piece), piece)):
+        rows, number = heapq.heappop(filled)
+        bins[number].append(piece)
+        heapq.heappush(filled, (rows + len(piece), number))
+    return [tuple(sorted(each)) for each in bins]
+
+
+def first_at(time_of: Callable[[int], int], wanted_ms: int, hint: int, bounds: Bounds) -> int:
+    """The first offset whose message was stored at `wanted_ms` or later; `bounds.end` when there is none.
+
+    `hint` is what the broker answered: a Java 4.9 broker gives the nearest message, on either side, and any of those
+    that share the millisecond. So step away from it, ever further, until the answer is enclosed. `time_of` asks for
+    one message.
+    """
+    low = high = min(max(hint, bounds.start), bounds.end)
+    step = 1
+    while low > bounds.start and time_of(low - 1) >= wanted_ms:
+        high = low - 1
+        low = max(bounds.start, high - step)
+        step *= 2
+    while high < bounds.end and time_of(high) < wanted_ms:
+        low = high + 1
+        high = min(bounds.end, low + step)
+        step *= 2
+    return low + bisect_left(range(low, high), wanted_ms, key=time_of)

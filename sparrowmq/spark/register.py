@@ -1,0 +1,34 @@
+"""A Spark session that can read and write topics.
+
+Spark finds the source by itself, by the module `pyspark_rocketmq`, on every machine where sparrowmq is installed. On a
+cluster whose machines lack it, send a packed environment along (`--archives environment.tar.gz#environment`,
+`PYSPARK_PYTHON=./environment/bin/python`): the code alone would not do, as it needs msgspec and pyarrow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from sparrowmq.spark.java import spark_environment
+from sparrowmq.spark.source import RocketMQSource
+
+
+def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session on this machine, with a Java that Spark can use; `settings` are Spark's, by their full names.
+
+    Raises:
+        ConfigError: there is no Java, and none can be made do.
+    """
+    os.environ.update(spark_environment())
+    builder = SparkSession.builder.master(master)
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def register(spark: SparkSession) -> None:
+    """Make the source known to a session that does not find it by itself, as when it runs from an unpacked checkout."""
+    spark.dataSource.register(RocketMQSource)

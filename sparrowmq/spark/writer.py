@@ -1,0 +1,252 @@
+"""The sink: rows to messages.
+
+    body         binary or string   required            (Kafka's name: value)
+    topic        string             required, unless the option topic names one for all rows
+    tags         string
+    keys         string or array<string>                (Kafka's name: key)
+    properties   map<string,string>
+    shardingKey  string             rows with the same key go to the same queue, in order
+    queueId, brokerName  int, string    both or neither: the queue, in order
+    delayLevel   int                1 is the first of the broker's messageDelayLevel
+    flag         int
+
+Any other column of the source's table may be there and is not used, so that a topic can be copied; what RocketMQ itself
+wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them; when Spark
+repeats a task its rows are sent again: at least once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from sparrowmq.client.queue_choice import by_key
+from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.protocol import properties
+from sparrowmq.protocol.batch import BatchPart
+from sparrowmq.protocol.message import KEY_SEPARATOR, RESERVED, MessageQueue, Property
+from sparrowmq.protocol.message_id import UniqueIds
+from sparrowmq.spark import schema as table
+from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.wire import Cluster, cluster
+
+log = logging.getLogger(__name__)
+
+_TEXT: Final = ("string",)
+_NUMBER: Final = ("int", "bigint", "smallint", "tinyint")
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "body": ("binary", "string"),
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": (*_TEXT, "array<string>", "binary"),
+    "properties": ("map<string,string>",),
+    "shardingKey": _TEXT,
+    "queueId": _NUMBER,
+    "brokerName": _TEXT,
+    "delayLevel": _NUMBER,
+    "flag": _NUMBER,
+}
+_KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
+_BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
+_UNUSED: Final = {name.lower() for name in table.COLUMNS} | {name.lower() for name in table.KAFKA_COLUMNS}
+
+
+def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
+    """Refuse columns, as names and Spark types, that cannot be sent.
+
+    Raises:
+        ConfigError: one is missing, unknown, of a wrong type, or twice there.
+    """
+    found: set[str] = set()
+    for name, kind in columns:
+        column = _BY_LOWER.get(name.lower())
+        if column is None:
+            if name.lower() not in _UNUSED:
+                close = get_close_matches(name.lower(), _BY_LOWER, n=1)
+                hint = f"did you mean {_BY_LOWER[close[0]]}?" if close else f"there are {', '.join(COLUMNS)}"
+                raise ConfigError(f"the sink has no use for column {name}; {hint}")
+        elif column in found:
+            raise ConfigError(f"column {column} is there twice; drop one")
+        elif kind not in COLUMNS[column]:
+            raise ConfigError(f"column {name} is {kind}; cast it to {' or '.join(COLUMNS[column])}")
+        else:
+            found.add(column)
+    if "body" not in found:
+        raise ConfigError("a column body (binary or string) is needed: what the messages say")
+    if "topic" not in found and options.topic is None:
+        raise ConfigError('say where the rows go: .option("topic", ...), or a column topic')
+    if ("queueId" in found) != ("brokerName" in found):
+        raise ConfigError("columns queueId and brokerName name a queue together; give both or neither")
+
+
+@dataclass(frozen=True)
+class Stored(WriterCommitMessage):
+    """What a task reports: how many messages brokers confirmed."""
+
+    count: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Appends a table to topics. Spark copies it to its workers, so it holds no connection."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+        return send_all(iterator, cluster(self._options), self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        log.info("stored %d messages", count_stored(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        log.warning("the write failed; %d or more of its messages are stored", count_stored(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Appends each micro-batch to topics."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
+        return send_all(iterator, cluster(self._options), self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        log.info("batch %d: stored %d messages", batchId, count_stored(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        log.warning("batch %d failed; %d or more of its messages are stored", batchId, count_stored(messages))
+
+
+def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:
+    """Failed tasks give None; even tasks that reported can be missing from an abort."""
+    return sum(message.count for message in messages if isinstance(message, Stored))
+
+
+def send_all(batches: Iterable[pa.RecordBatch], cluster: Cluster, options: SinkOptions) -> Stored:
+    """Send every row and return when all are stored.
+
+    Raises:
+        SendFailed, NoRoute: as `Sender`.
+        InvalidMessage: a row cannot be a message.
+    """
+    try:
+        sender = Sender(cluster, options)
+        rows = Rows(sender, UniqueIds(cluster.local_ip(), os.getpid(), random.getrandbits(32)), options)
+        for batch in batches:
+            rows.send(batch)
+        sender.finish()
+        return Stored(sender.stored)
+    finally:
+        cluster.release()
+
+
+class Row(NamedTuple):
+    """What the sink uses of a row, in the order of `COLUMNS`."""
+
+    body: bytes | str | None
+    topic: str | None
+    tags: str | None
+    keys: str | bytes | list[str] | None
+    properties: list[tuple[str, str]] | None
+    sharding_key: str | None
+    queue_id: int | None
+    broker_name: str | None
+    delay_level: int | None
+    flag: int | None
+
+
+class Rows:
+    """Makes messages of rows and hands them to a sender."""
+
+    def __init__(self, sender: Sender, ids: UniqueIds, options: SinkOptions) -> None:
+        self._sender = sender
+        self._ids = ids
+        self._topic = options.topic
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Raises: as `send_all`."""
+        now_ms = time.time_ns() // 1_000_000
+        for row in map(Row._make, zip(*_lists(batch), strict=False)):
+            topic = self._topic or row.topic
+            if row.body is None or not topic:
+                raise InvalidMessage(
+                    f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
+                )
+            body = row.body if isinstance(row.body, bytes) else row.body.encode()
+            part = BatchPart(body, _properties(row, self._ids.next(now_ms)), row.flag or 0)
+            if row.delay_level:
+                self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
+            elif queue := self._queue(topic, row):
+                self._sender.put_in_order(queue, part)
+            else:
+                self._sender.put(topic, part)
+
+    def _queue(self, topic: str, row: Row) -> MessageQueue | None:
+        """The queue that a row must go to."""
+        if row.queue_id is not None:
+            queue = MessageQueue(topic, row.broker_name or "", row.queue_id)
+            if queue not in self._sender.queues(topic):
+                advice = "drop the columns queueId and brokerName to let the sink choose"
+                raise InvalidMessage(
+                    f"a row names {queue}, which does not exist or takes no messages; {advice}"
+                )
+            return queue
+        return by_key(row.sharding_key, self._sender.queues(topic)) if row.sharding_key else None
+
+
+def _properties(row: Row, unique_key: str) -> bytes:
+    found = {name: value for name, value in row.properties if name not in RESERVED} if row.properties else {}
+    if row.keys:
+        found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
+    if row.tags:
+        found[Property.TAGS] = row.tags
+    if row.sharding_key:
+        found[Property.SHARDING_KEY] = row.sharding_key
+    if row.delay_level:
+        found[Property.DELAY] = str(row.delay_level)
+    found[Property.UNIQ_KEY] = unique_key
+    text = properties.render(found)
+    if (
+        text.count(properties.NAME_END) != len(found)
+        or text.count(properties.VALUE_END) != len(found)
+        or "" in found
+    ):
+        properties.check(found)  # says what is wrong
+    return text.encode()
+
+
+def _lists(batch: pa.RecordBatch) -> list[Iterable[Any]]:
+    """The sink's columns as Python values, in the order of `COLUMNS`; nulls for those that are not there."""
+    given = {
+        _BY_LOWER[name.lower()]: values.to_pylist()
+        for name, values in zip(batch.schema.names, batch.columns, strict=True)
+        if name.lower() in _BY_LOWER
+    }
+    return [given.get(name, repeat(None)) for name in COLUMNS]
+
+
+def _joined(keys: bytes | list[str]) -> str:
+    """Several keys as one string; Kafka's key is bytes."""
+    try:
+        return keys.decode() if isinstance(keys, bytes) else KEY_SEPARATOR.join(filter(None, keys))
+    except UnicodeDecodeError:
+        advice = "encode it, as with hex()"
+        raise InvalidMessage(
+            f"the key {keys!r} is not UTF-8 text, as RocketMQ's keys are; {advice}"
+        ) from None

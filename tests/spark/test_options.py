@@ -1,0 +1,148 @@
+"""sparrowmq.spark.options: what users write, and what they are told when it is wrong."""
+
+import re
+
+import pytest
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+
+BASE = {"nameServer": "127.0.0.1:9876", "topic": "Orders"}
+
+
+def source(**given):
+    return parse(SourceOptions, BASE | {name.replace("__", "."): value for name, value in given.items()})
+
+
+def test_the_least_that_must_be_said():
+    options = source()
+    assert options.name_servers == ("127.0.0.1:9876",)
+    assert options.topics == ("Orders",)
+    assert (options.start, options.end) == (None, None)
+    assert options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"NAMESERVER": "a:1;b:2", "Subscribe": "x, y,x"},
+        {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "x,y"},
+        {"rocketmq.client.endpoints": "a:1;b:2;", "topic": "x,y"},
+    ],
+)
+def test_names_are_read_in_any_case_and_spelling(given):
+    options = parse(SourceOptions, given)
+    assert options.name_servers == ("a:1", "b:2")
+    assert options.topics == ("x", "y")
+
+
+Q = MessageQueue("T", "broker-a", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("startingOffsets", "Earliest", "start", "earliest"),
+        ("startingOffsets", '{"T":{"broker-a":{"3":-2}}}', "start", {Q: -2}),
+        ("endingOffsets", '{"T":{"broker-a":{"3":17}}}', "end", {Q: 17}),
+        ("startingTimestamp", "1700000000123", "start_time_ms", 1700000000123),
+        ("startingTimestamp", "2023-11-14T22:13:20.123Z", "start_time_ms", 1700000000123),
+        ("startingTimestamp", "2023-11-14 22:13:20.123", "start_time_ms", 1700000000123),
+        ("endingTimestamp", "2023-11-14T23:13:20.123+01:00", "end_time_ms", 1700000000123),
+        ("startingOffsetsByTimestamp", '{"T":{"broker-a":{"3":5}}}', "start_times_ms", {Q: 5}),
+        ("maxTriggerDelay", "15m", "max_delay_ms", 900_000),
+        ("maxTriggerDelay", "250", "max_delay_ms", 250),
+        ("failondataloss", "FALSE", "fail_on_data_loss", False),
+        ("tags", "a || b", "expression", "a || b"),
+        ("kafka.group.id", "G", "group", "G"),
+        ("columns", "body, keys", "columns", ("body", "keys")),
+        ("includeHeaders", "false", "include_properties", False),
+    ],
+)
+def test_values_become_what_planning_needs(name, value, field, expected):
+    assert getattr(source(**{name.replace(".", "__"): value}), field) == expected
+
+
+def test_what_to_read_is_said_one_way_only():
+    assign = {"nameServer": "a:1", "assign": '{"T":{"broker-a":[3]}}'}
+    assert parse(SourceOptions, assign).queues == {Q}
+    by_pattern = parse(SourceOptions, {"nameServer": "a:1", "subscribePattern": "orders-.*"})
+    assert by_pattern.topic_pattern == re.compile("orders-.*")
+    for given in ({"nameServer": "a:1"}, BASE | assign, BASE | {"subscribePattern": "x"}):
+        with pytest.raises(
+            ConfigError, match="exactly one of the options topic, subscribePattern and assign"
+        ):
+            parse(SourceOptions, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"nameServr": "a:1"}, "unknown option nameServr; did you mean nameServer?"),
+        ({"maxOffsetPerTriger": "5"}, "did you mean maxOffsetsPerTrigger?"),
+        ({"qqq": "5"}, "unknown option qqq; known are .*accessKey.*topic"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "Kafka's and has no meaning"),
+        ({"subscribe": "U"}, "options topic and subscribe mean the same"),
+        ({"nameServer": "localhost"}, r"option nameServer='localhost': write host:port"),
+        ({"nameServer": ""}, "write host:port"),
+        ({"topic": " , "}, "write names with commas"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss='maybe': write true or false"),
+        ({"maxOffsetsPerTrigger": "0"}, "write a whole number of at least 1"),
+        ({"maxOffsetsPerTrigger": "1e6"}, "write a whole number"),
+        ({"pullBatchSize": "100000"}, "at most 65536"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"maxTriggerDelay": "soon"}, "write a duration"),
+        ({"startingOffsets": "begin"}, "write earliest, latest, group or JSON"),
+        ({"endingOffsets": "earliest"}, "write latest or JSON"),
+        ({"startingOffsets": '{"T":{"0":23}}'}, "'0' has no queues; write JSON as"),
+        ({"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "queue '0' has -3"),
+        ({"startingOffsets": '{"T":{"b":{"0":true}}}'}, "queue '0' has True"),
+        ({"startingOffsets": '{"T":'}, "it is not JSON"),
+        ({"startingOffsets": '{"T":5}'}, "write JSON as"),
+        ({"startingOffsets": "group"}, "need the option group"),
+        ({"commitOffsets": "true"}, "need the option group"),
+        ({"subExpression": "a", "filter.sql": "x > 1"}, "exclude each other"),
+        ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "exclude each other"),
+        ({"minPartitions": "9"}, "maxPartitions=8 is below minPartitions=9"),
+        ({"accessKey": "me"}, "accessKey and secretKey go together"),
+        ({"proxy": "grpc"}, "not supported yet"),
+        ({"proxy": "carrier pigeon"}, "write remoting or grpc"),
+        ({"tls.enable": "true"}, "TLS is not supported yet"),
+        ({"pushdown": "true"}, "not supported yet"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_write(given, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        parse(SourceOptions, BASE | given)
+
+
+def test_the_name_server_must_be_given():
+    with pytest.raises(ConfigError, match=r"option nameServer is missing"):
+        parse(SourceOptions, {"topic": "T"})
+
+
+def test_the_other_directions_options_and_sparks_own_are_passed_over():
+    shared = BASE | {
+        "maxOffsetsPerTrigger": "5",
+        "sendBatchRows": "7",
+        "checkpointLocation": "x",
+        "path": "y",
+    }
+    assert parse(SinkOptions, shared).batch_rows == 7
+    assert parse(SourceOptions, shared).max_rows == 5
+
+
+@pytest.mark.parametrize("value", ["idempotent", "exactly_once"])
+def test_stronger_guarantees_are_refused_until_they_are_kept(value):
+    with pytest.raises(ConfigError, match="not supported yet; leave it at at_least_once"):
+        parse(SinkOptions, BASE | {"deliveryGuarantee": value})
+    assert parse(SinkOptions, BASE | {"deliveryGuarantee": "AT_LEAST_ONCE"}).guarantee == "at_least_once"
+
+
+def test_every_option_of_both_tables_has_names_of_its_own():
+    for kind in (SourceOptions, SinkOptions):
+        spelled = [
+            name.lower() for field in kind.__dataclass_fields__.values() for name in field.metadata["names"]
+        ]
+        assert len(spelled) == len(set(spelled))

@@ -1,0 +1,263 @@
+"""The data source inside Spark: what only Spark itself can show. Planning and reading are tested in the other files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from sparrowmq.errors import NoRoute
+from sparrowmq.protocol.batch import BatchPart
+from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
+from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.wire import Cluster
+from sparrowmq.testing.background import BackgroundCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+DEADLINE_S = 30
+_names = count()
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with BackgroundCluster(tmp_path_factory.mktemp("broker")) as cluster:
+        yield cluster.namesrv
+
+
+class Topic:
+    """A topic of one test."""
+
+    def __init__(self, spark: SparkSession, namesrv: str) -> None:
+        self.name = f"topic-{next(_names)}"
+        self.spark = spark
+        self.options = {"nameServer": namesrv, "topic": self.name}
+
+    def send(self, first: int, count: int, **properties: str) -> None:
+        """Messages whose bodies are numbers; returns when they can be read."""
+        options = parse(SinkOptions, self.options)
+        with Cluster(options) as cluster:
+            sender = Sender(cluster, options)
+            text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+            for number in range(first, first + count):
+                sender.put(self.name, BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + text))
+            sender.finish()
+        self.wait_for(first + count)
+
+    def wait_for(self, rows: int) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while sum(self.ends().values()) < rows:
+            assert time.monotonic() < deadline, self.ends()
+            time.sleep(0.01)
+
+    def ends(self) -> dict[str, int]:
+        with Cluster(parse(SourceOptions, self.options)) as cluster:
+            try:
+                bounds = cluster.bounds(cluster.route(self.name).readable)
+            except NoRoute:  # the broker has not told the name server of its new topic yet
+                return {}
+        return {str(queue.queue_id): held.end for queue, held in bounds.items()}
+
+    def read(self, **options: str) -> DataFrame:
+        return self.spark.read.format("rocketmq").options(**(self.options | options)).load()
+
+    def stream(self, **options: str) -> DataFrame:
+        given = self.options | {"startingOffsets": "earliest"} | options
+        return self.spark.readStream.format("rocketmq").options(**given).load()
+
+
+@pytest.fixture
+def topic(spark: SparkSession, namesrv: str) -> Topic:
+    return Topic(spark, namesrv)
+
+
+def numbers(table: DataFrame) -> list[int]:
+    return sorted(int(row[0]) for row in table.select(f.col("body").cast("string")).collect())
+
+
+def everything(batches: dict[int, list[int]]) -> list[int]:
+    return sorted(chain.from_iterable(batches.values()))
+
+
+def run(stream: DataFrame, checkpoint: Path, batches: dict[int, list[int]]) -> None:
+    """Read all there is now; what each batch had is added to `batches`."""
+
+    def keep(rows: DataFrame, batch: int) -> None:
+        batches.setdefault(batch, []).extend(numbers(rows))
+
+    writing = stream.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    writing.trigger(availableNow=True).start().awaitTermination(DEADLINE_S * 2)
+
+
+def test_a_table_has_every_column_and_row(topic):
+    topic.send(0, 300, TAGS="paid", KEYS="a b", region="eu")
+    everything = topic.read(includeInternal="true")
+    rows = everything.collect()
+    assert everything.columns == list(COLUMNS)
+    assert len(topic.read().columns) == len(COLUMNS) - len(INTERNAL)
+    assert sorted(int(row.body) for row in rows) == list(range(300))
+    assert {row.topic for row in rows} == {topic.name}
+    assert {(row.tags, row["keys"], row.properties["region"]) for row in rows} == {("paid", "a b", "eu")}
+    assert {row.msgId for row in rows} == {f"id-{number}" for number in range(300)}
+    assert all(row.bornTimestamp <= row.storeTimestamp and row.storeSize > 91 for row in rows)
+    assert "__CRC32#" in rows[0].properties
+    assert "__CRC32#" not in topic.read().first().properties
+
+
+def test_a_query_reads_the_offsets_and_the_columns_asked_for(topic):
+    topic.send(0, 100)
+    ends = topic.ends()
+    start = json.dumps({topic.name: {"broker-0": dict.fromkeys(ends, -2)}})
+    end = json.dumps({topic.name: {"broker-0": {queue: min(10, held) for queue, held in ends.items()}}})
+    table = topic.read(
+        startingOffsets=start, endingOffsets=end, columns="queueOffset,body", minPartitions="3"
+    )
+    assert table.columns == ["queueOffset", "body"]
+    assert table.count() == sum(min(10, held) for held in ends.values())
+    assert table.agg(f.max("queueOffset")).first()[0] < 10
+
+
+def test_a_query_reads_the_time_asked_for(topic):
+    topic.send(0, 50)
+    middle = topic.read().agg(f.max("storeTimestamp")).first()[0].timestamp() * 1000 + 1
+    deadline = time.monotonic() + DEADLINE_S
+    while time.time() * 1000 <= middle + 1:
+        assert time.monotonic() < deadline
+    topic.send(50, 50)
+    given = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert numbers(topic.read(startingTimestamp=str(round(middle)), **given)) == list(range(50, 100))
+    assert numbers(topic.read(endingTimestamp=str(round(middle)))) == list(range(50))
+
+
+def test_tags_filter_and_a_users_schema_prunes(topic, spark):
+    topic.send(0, 20, TAGS="paid")
+    topic.send(20, 20, TAGS="open")
+    assert numbers(topic.read(tags="paid || absent")) == list(range(20))
+    reader = spark.read.format("rocketmq").options(**topic.options).schema("body string, tags string")
+    assert {(row.body, row.tags) for row in reader.load().collect() if row.body == "30"} == {("30", "open")}
+
+
+def test_a_stream_is_limited_goes_on_after_a_restart_and_repeats_an_unfinished_batch(topic, tmp_path):
+    topic.send(0, 100)
+    batches: dict[int, list[int]] = {}
+    limited = topic.stream(maxOffsetsPerTrigger="40", failOnDataLoss="true")
+    run(limited, tmp_path / "checkpoint", batches)
+    assert everything(batches) == list(range(100))
+    assert len(batches) == 3 and max(map(len, batches.values())) <= 40 + 4
+    last = max(batches)
+    # The driver dies after the batch was done and before it says so: Spark does the batch again.
+    (tmp_path / "checkpoint" / "commits" / str(last)).unlink()
+    (tmp_path / "checkpoint" / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    topic.send(100, 30)
+    again: dict[int, list[int]] = {}
+    run(limited, tmp_path / "checkpoint", again)
+    assert again.pop(last) == batches[last]
+    assert everything(again) == list(range(100, 130))
+
+
+def test_lost_data_ends_a_stream_or_is_passed_over(spark, peer, tmp_path):
+    peer.store("T", 0, [b"%d" % number for number in range(50)])
+    options = {"nameServer": peer.address, "topic": "T", "retries": "1", "retryIntervalMs": "1"}
+    given = options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
+    strict = spark.readStream.format("rocketmq").options(**given).load()
+    batches: dict[int, list[int]] = {}
+    run(strict, tmp_path / "checkpoint", batches)
+    peer.store("T", 0, [b"%d" % number for number in range(50, 100)])
+    peer.delete("T", 0, 70)
+    with pytest.raises(PySparkException, match=r"offsets 50 to 69 of .* are gone"):
+        run(strict, tmp_path / "checkpoint", {})
+    tolerant = spark.readStream.format("rocketmq").options(**given, failOnDataLoss="false").load()
+    found: dict[int, list[int]] = {}
+    run(tolerant, tmp_path / "checkpoint", found)
+    assert everything(found) == list(range(70, 100))
+
+
+def test_a_table_is_appended_to_a_topic(topic, spark):
+    rows = spark.range(1000).select(
+        f.col("id").cast("string").alias("body"),
+        f.concat(f.lit("key-"), "id").alias("keys"),
+        f.when(f.col("id") % 2 == 0, "even").alias("tags"),
+        f.create_map(f.lit("source"), f.lit("spark")).alias("properties"),
+    )
+    rows.write.format("rocketmq").options(**topic.options).mode("append").save()
+    topic.wait_for(1000)
+    stored = {int(row.body): row for row in topic.read().collect()}
+    assert stored.keys() == set(range(1000))
+    assert (stored[4].tags, stored[5].tags, stored[5]["keys"]) == ("even", None, "key-5")
+    assert stored[5].properties["source"] == "spark"
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
+        rows.write.format("rocketmq").options(**topic.options).mode("overwrite").save()
+
+
+def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
+    topic.send(0, 200)
+    copy = Topic(spark, namesrv)
+    writing = (
+        topic.stream()
+        .select("body", "keys", "properties")
+        .writeStream.format("rocketmq")
+        .options(**copy.options)
+    )
+    query = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE_S * 2)
+    copy.wait_for(200)
+    assert numbers(copy.read()) == list(range(200))
+    source = json.loads(query.lastProgress.json)["sources"][0]
+    assert source["numInputRows"] == 200
+    assert sum(source["latestOffset"]["topics"][topic.name]["broker-0"].values()) == 200
+
+
+def test_a_topic_is_a_table_in_sql(topic, spark):
+    topic.send(0, 10)
+    options = ", ".join(f"{name} '{value}'" for name, value in (topic.options | {"columns": "body"}).items())
+    given = ", ".join(f"'{name}' = '{value}'" for name, value in topic.options.items())
+    spark.sql(f"CREATE TABLE orders USING rocketmq OPTIONS ({options})")
+    spark.sql(f"CREATE TEMPORARY VIEW orders_view USING rocketmq OPTIONS ({options})")
+    try:
+        assert spark.sql("SELECT count(*) FROM orders").first()[0] == 10
+        spark.sql("INSERT INTO orders VALUES (CAST('10' AS BINARY))")
+        spark.sql(f"INSERT INTO orders WITH ({given}) SELECT CAST('11' AS BINARY) AS body")
+        spark.sql("INSERT INTO orders_view SELECT CAST('12' AS BINARY) AS body")
+        topic.wait_for(13)
+        assert numbers(spark.table("orders")) == numbers(spark.table("orders_view")) == list(range(13))
+    finally:
+        spark.sql("DROP TABLE orders")
+        spark.catalog.dropTempView("orders_view")
+
+
+def test_a_topic_can_look_like_kafkas(topic):
+    topic.send(0, 5, KEYS="k")
+    table = topic.read(kafkaCompat="true")
+    assert table.columns == list(KAFKA_COLUMNS)
+    row = table.where("value = '3'").first()
+    assert (bytes(row.key), row.topic, row.timestampType) == (b"k", topic.name, 1)
+    assert {(header.key, bytes(header.value)) for header in row.headers} >= {("KEYS", b"k")}
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({"maxOffsetPerTrigger": "5"}, "did you mean maxOffsetsPerTrigger"),
+        ({"failOnDataLoss": "maybe"}, "write true or false"),
+        ({"topic": "absent"}, "no route for topic"),
+        ({"deliveryGuarantee": "exactly_once", "columns": "bdoy"}, "there is no column bdoy"),
+    ],
+)
+def test_a_wrong_option_is_told_in_sparks_own_error(topic, given, advice):
+    topic.send(0, 1)
+    with pytest.raises(PySparkException, match=advice):
+        topic.read(**given).count()
