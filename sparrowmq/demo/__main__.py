@@ -1,0 +1,130 @@
+"""`python -m sparrowmq.demo`: the last line of stdout is the report as JSON.
+
+exit    0 everything is proved; 1 something failed or is wrong; 2 the command line is wrong; 130 stopped by Ctrl-C
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sparrowmq.demo.folders import Folders
+from sparrowmq.errors import ConfigError, SparrowError
+
+INTERRUPTED = 130
+
+SUMMARY = """
+{sent:,} flights sent, {stored:,} stored, {table_rows:,} in the table: \
+{lost} lost, {doubled} doubled, {out_of_order} out of order
+{statistics:,} hours of statistics in their table, {results:,} of them consumed as messages
+"""
+RATES = "  {name:10}  {messages:>8,} messages in {seconds:6.2f} s  {messages_per_s:>7,}/s  {megabytes_per_s:6.2f} MB/s"
+TO_TRY = """
+The cluster is up until Ctrl-C. In another terminal:
+  export NAMESRV_ADDR={namesrv}
+  {python} examples/consume.py delays 20
+  {python} examples/spark_table.py flights
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status."""
+    options = parser().parse_args(arguments)
+    folders = None
+    try:
+        folders = Folders(options.out)
+        return play(folders, options.limit, options.keep)
+    except KeyboardInterrupt:
+        if folders is not None:
+            folders.remove()
+        print("demo: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except ConfigError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(
+        "python -m sparrowmq.demo",
+        description="Replays 336,776 flights through a broker and Spark into tables, and proves that none was lost.",
+    )
+    found.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the tables; a new temporary one by default"
+    )
+    found.add_argument(
+        "--keep", action="store_true", help="leave the cluster running afterwards, until Ctrl-C"
+    )
+    found.add_argument("--limit", type=positive, metavar="N", help=argparse.SUPPRESS)
+    return found
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def play(folders: Folders, limit: int | None, keep: bool) -> int:
+    """One run; the exit status."""
+    # These load the packages of Spark and Arrow, which takes a second: Ctrl-C may come already.
+    from py4j.protocol import Py4JError
+
+    from sparrowmq.demo.cluster import DemoCluster
+    from sparrowmq.demo.show import Show
+
+    failures: list[BaseException] = []
+    try:
+        with DemoCluster(folders.store) as cluster:
+            print(f"name server {cluster.namesrv}, broker {cluster.broker}, files in {folders.out}")
+            report = asyncio.run(Show(cluster, folders, limit).run())
+            tell(report)
+            if keep:
+                print(TO_TRY.format(namesrv=cluster.namesrv, python=sys.executable))
+            print(json.dumps(report), flush=True)
+            if keep:
+                wait_for_ctrl_c()
+        folders.keep_tables()
+        return 1 if report["faults"] else 0
+    except* (SparrowError, Py4JError, OSError) as group:
+        failures.extend(leaves(group))
+    print(f"demo: {failures[0]}\ndemo: files, and Spark's log, are left in {folders.out}", file=sys.stderr)
+    return 1
+
+
+def wait_for_ctrl_c() -> None:
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def tell(report: dict[str, Any]) -> None:
+    """The report for people."""
+    print(SUMMARY.format(**report))
+    for name, stage in report["stages"].items():
+        print(RATES.format(name=name, **stage))
+    print(f"\nflights     {report['flights_table']}\nstatistics  {report['statistics_table']}")
+    print(
+        f"{report['seconds']:.1f} s; "
+        + ("; ".join(report["faults"]) or "everything that came out is what went in")
+    )
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors in a group of groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""The demo from its first message to its proof: starts every part, watches them, and ends them in any case.
+
+cluster ─┬─ consumer of results ──────────────────────────────────┐
+         ├─ read the data set ── replay ──────────────┐           │
+         └─ start Spark ──────── both queries ────────┴─ tables ──┴── proof
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from sparrowmq.client.client import Client, connect
+from sparrowmq.demo import proof
+from sparrowmq.demo.cluster import DemoCluster
+from sparrowmq.demo.flights import FlightBook
+from sparrowmq.demo.folders import Folders
+from sparrowmq.demo.replay import Replay
+from sparrowmq.demo.results import Results
+from sparrowmq.demo.screen import Screen
+from sparrowmq.demo.session import SparkProcess
+from sparrowmq.demo.stages import Stages
+from sparrowmq.demo.tables import Places, make_tables
+from sparrowmq.errors import SparrowError
+
+FLIGHTS, DELAYS = "flights", "delays"
+QUEUES = 4
+REFRESH_S = 0.2
+RESULTS_TIMEOUT_S = 30.0
+
+Call = Callable[..., Awaitable[Any]]
+
+
+class Show:
+    """One run.
+
+    Args:
+        limit: only the first so many flights.
+    """
+
+    def __init__(self, cluster: DemoCluster, folders: Folders, limit: int | None = None) -> None:
+        self._started = time.monotonic()
+        self._cluster = cluster
+        self._folders = folders
+        self._limit = limit
+        self._stages = Stages()
+        self._results = Results(self._stages.results)
+        self.screen = Screen(self._stages, self._results)
+
+    async def run(self) -> dict[str, Any]:
+        """The report, with what is wrong in `faults`. Raises: an ExceptionGroup of what failed."""
+        for topic in (FLIGHTS, DELAYS):
+            self._cluster.create_topic(topic, QUEUES)
+        with self.screen:
+            async with asyncio.TaskGroup() as tasks:
+                refreshing = tasks.create_task(self._refresh())
+                source = await self._everything()
+                refreshing.cancel()
+        evidence = proof.Evidence(
+            sent=self._stages.replay.done,
+            stored=self._cluster.stored(FLIGHTS, QUEUES),
+            flights_table=self._folders.flights_table,
+            statistics_table=self._folders.statistics_table,
+            results=self._results.rows,
+        )
+        return self._report(proof.prove(evidence, source))
+
+    async def _everything(self) -> Any:
+        """All that goes on at the same time; gives what the tables must hold."""
+        spark = SparkProcess(self._folders.work)
+        with thread_of(spark) as in_thread:
+            async with connect(self._cluster.namesrv) as mq, asyncio.TaskGroup() as tasks:
+                consuming = tasks.create_task(self._results.consume(mq, DELAYS))
+                starting = tasks.create_task(_task(in_thread(spark.start)))
+                replay = tasks.create_task(self._replay(mq))
+                session = await starting
+                await in_thread(make_tables, session, self._places(), self._stages)
+                await replay
+                await self._wait_for_results()
+                consuming.cancel()
+            stopping = in_thread(spark.stop, session)
+            source = await asyncio.to_thread(proof.departures, self._limit)
+            await stopping
+        return source
+
+    async def _replay(self, mq: Client) -> None:
+        stages = self._stages
+        flights = await asyncio.to_thread(FlightBook, self._limit)
+        for stage in (stages.replay, stages.table, stages.statistics):
+            stage.total = len(flights)
+        await Replay(mq, FLIGHTS, stages.replay).run(flights)
+        stages.table.size_bytes = stages.statistics.size_bytes = stages.replay.size_bytes
+
+    async def _wait_for_results(self) -> None:
+        stage = self._stages.results
+        stage.total = self._cluster.stored(DELAYS, QUEUES)
+        deadline = time.monotonic() + RESULTS_TIMEOUT_S
+        while stage.done < stage.total:
+            if time.monotonic() > deadline:
+                raise SparrowError(f"only {stage.done} of {stage.total} results were consumed in time")
+            await asyncio.sleep(REFRESH_S / 4)
+
+    async def _refresh(self) -> None:
+        while True:
+            self.screen.refresh()
+            await asyncio.sleep(REFRESH_S)
+
+    def _places(self) -> Places:
+        folders = self._folders
+        tables = (folders.flights_table, folders.statistics_table)
+        return Places(self._cluster.namesrv, FLIGHTS, DELAYS, *tables, folders.work)
+
+    def _report(self, verdict: proof.Verdict) -> dict[str, Any]:
+        return {
+            **verdict.figures,
+            "flights_table": str(self._folders.flights_table),
+            "statistics_table": str(self._folders.statistics_table),
+            "seconds": round(time.monotonic() - self._started, 3),
+            "stages": {name: stage.report() for name, stage in self._stages.all().items()},
+            "faults": verdict.faults,
+        }
+
+
+@contextmanager
+def thread_of(spark: SparkProcess) -> Iterator[Call]:
+    """A thread for Spark's blocking calls. Whatever it is at, in the end Spark is gone, and the thread too."""
+    with ThreadPoolExecutor(1, "spark") as thread:
+        try:
+            yield lambda call, *args: asyncio.get_running_loop().run_in_executor(thread, call, *args)
+        finally:
+            spark.kill()
+
+
+async def _task(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -1,0 +1,140 @@
+"""The demo as people run it: a process of its own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from sparrowmq.client import sync
+from sparrowmq.demo.__main__ import main
+
+COUNT = 5000
+STOPPED_WITHIN_S = 3.0
+
+# A busy machine needs a minute for what takes 15 s otherwise.
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
+
+
+@contextmanager
+def start(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo in a session of its own, as a terminal would run it; its temporary files are below `folder`."""
+    # Tests that run in the background of a script inherit that SIGINT is ignored, and so would the demo.
+    command = [sys.executable, "-m", "sparrowmq.demo", *arguments]
+    environment = dict(os.environ, TMPDIR=str(folder))
+    pipe = subprocess.PIPE
+    ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        started = subprocess.Popen(
+            command, text=True, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, ours)
+    with started as demo:
+        try:
+            yield demo
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(demo.pid, signal.SIGKILL)
+
+
+def test_what_comes_out_is_what_went_in_and_the_cluster_can_be_kept(tmp_path):
+    with start(tmp_path, "--limit", str(COUNT), "--out", str(tmp_path / "out"), "--keep") as demo:
+        assert demo.stdout is not None
+        *lines, report = until_the_report(demo.stdout)
+        check(json.loads(report))
+        [address] = re.findall(r"export NAMESRV_ADDR=(\S+)", "".join(lines))
+        with (
+            sync.connect(address) as mq,
+            mq.subscribe("flights", group="late", start="earliest") as flights,
+        ):
+            assert next(iter(flights)).json().keys() >= {"sequence", "origin", "dest"}
+        os.killpg(demo.pid, signal.SIGINT)
+        assert demo.communicate(timeout=60) == ("", "")
+    assert demo.returncode == 0
+    kept = ["flights_table", "statistics_table", "store"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == kept
+
+
+def until_the_report(stdout) -> list[str]:
+    lines = []
+    for line in stdout:
+        lines.append(line)
+        if line.startswith("{"):
+            return lines
+    pytest.fail("".join(lines))
+
+
+def check(report) -> None:
+    assert [report[name] for name in ("sent", "stored", "table_rows")] == [COUNT] * 3
+    assert [report[name] for name in ("lost", "doubled", "out_of_order")] == [0] * 3
+    assert report["results"] == report["statistics"] > 100
+    assert report["faults"] == []
+    assert set(report["stages"]) == {"replay", "table", "statistics", "results"}
+    assert all(stage["messages_per_s"] > 0 for stage in report["stages"].values())
+    assert pq.read_table(report["flights_table"]).num_rows == COUNT
+    assert pq.read_table(report["statistics_table"]).num_rows == report["statistics"]
+
+
+def test_a_folder_with_tables_is_refused_at_once(tmp_path, capsys):
+    (tmp_path / "flights_table").mkdir()
+    assert main(["--out", str(tmp_path)]) == 2
+    assert "choose another folder with --out" in capsys.readouterr().err
+
+
+def test_a_wrong_command_line_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--limit", "0"])
+    assert ended.value.code == 2
+    assert "--limit" in capsys.readouterr().err
+
+
+def some_flights_are_sent(demo: subprocess.Popen[str]) -> None:
+    wait_for(demo, r"replay [1-9]\d* of 336776")
+
+
+def the_table_grows(demo: subprocess.Popen[str]) -> None:
+    wait_for(demo, r"table [1-9]\d* of 336776")
+
+
+def wait_for(demo: subprocess.Popen[str], pattern: str) -> None:
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if re.search(pattern, line):
+            return
+    pytest.fail(f"the demo ended without a line like {pattern}")
+
+
+@pytest.mark.parametrize("moment", [some_flights_are_sent, the_table_grows])
+def test_ctrl_c_ends_everything_soon_and_quietly(tmp_path, moment):
+    with start(tmp_path) as demo:
+        moment(demo)
+        others = psutil.Process(demo.pid).children(recursive=True)
+        assert any("java" in other.name() for other in others)
+        begun = time.monotonic()
+        os.killpg(demo.pid, signal.SIGINT)
+        _, err = demo.communicate(timeout=60)
+        took_s = time.monotonic() - begun
+    assert (demo.returncode, err) == (130, "demo: stopped\n")
+    assert took_s < STOPPED_WITHIN_S
+    assert alive_after(others, 5) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those that still do something; an orphan that nobody has collected yet does not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        alive = [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        psutil.wait_procs(alive, timeout=0.1)
