@@ -1,0 +1,1 @@
+"""Tests that run the real thing beside ours: Apache RocketMQ servers, its Java clients, its admin tool."""

@@ -1,0 +1,258 @@
+"""Foreign clients as puppets: programs of C++ and Java that send and consume as the test tells them.
+
+    with JavaClient("4.9.8", namesrv) as client:
+        client.send("T", "hello", tags="TagA")
+        with client.consume("G", "T") as consumer:
+            consumer.wait_for(1)
+
+A puppet reads commands from its standard input, one a line, and writes lines of JSON: answers, and deliveries, which
+name their consumer. A Java puppet is one process for all; the C++ client gets a process for each producer and each
+consumer, since it keeps one set of threads a process and now and then takes it down.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from tests.interop.apache import JavaProgram
+from tests.interop.child import Child, scratch
+from tests.interop.kits import PeerMissing
+
+HERE: Final = Path(__file__).parent
+ANSWER_LIMIT_S: Final = 60.0
+DELIVERY_LIMIT_S: Final = 45.0  # the C++ client looks for new queues every 10 s, for routes every 30 s
+_POLL_S: Final = 0.02
+# How often the Java client looks for new queues: 20 s unless it is told.
+_REBALANCE: Final = "-Drocketmq.client.rebalance.waitInterval=1000"
+_NAMES: Final = (f"consumer-{number}" for number in count(1))
+
+Event = dict[str, Any]
+
+
+class Puppet(Child):
+    """A child that obeys, and whose words are kept."""
+
+    STDIN = subprocess.PIPE
+
+    def call(self, *words: str, **fields: object) -> Event:
+        """Give a command and return its answer. A refusal of the client stands under "error"."""
+        before = len(self.answers())
+        words = (*words, *(f"{name}={value}" for name, value in fields.items()))
+        self._tell("\t".join(words) + "\n")
+        self.wait_until(lambda: len(self.answers()) > before, ANSWER_LIMIT_S, f"no answer to {words}")
+        return self.answers()[before]
+
+    def answers(self) -> list[Event]:
+        return [event for event in self._events() if "consumer" not in event]
+
+    def deliveries(self, consumer: str) -> list[Event]:
+        return [event for event in self._events() if event.get("consumer") == consumer]
+
+    def wait_until(self, holds: Callable[[], bool], limit_s: float, complaint: str) -> None:
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            ended = self.process.poll() if self.process else None
+            assert ended is None, f"the client ended with {ended}: {complaint}\n{self.said()[-3000:]}"
+            assert time.monotonic() < deadline, f"{complaint} within {limit_s} s\n{self.said()[-3000:]}"
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """End of input is what lets a client say goodbye; SIGTERM is for one that does not listen."""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            self._input().close()
+            self._running().wait(10)
+        super().stop()
+
+    def _wait_ready(self) -> None:
+        """It is when it answers its first command."""
+
+    def _tell(self, line: str) -> None:
+        try:
+            self._input().write(line.encode())
+            self._input().flush()
+        except BrokenPipeError:
+            raise ChildProcessError(f"the client has ended:\n{self.said()}") from None
+
+    def _input(self) -> IO[bytes]:
+        stdin = self._running().stdin
+        assert stdin is not None
+        return stdin
+
+    def _events(self) -> Iterator[Event]:
+        for line in self.said().splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("}\n"):
+                yield json.loads(line)
+
+
+class Consumer:
+    """A push consumer inside a puppet."""
+
+    def __init__(self, puppet: Puppet, name: str) -> None:
+        self._puppet = puppet
+        self._name = name
+        self._kept: list[Event] | None = None
+
+    def received(self) -> list[Event]:
+        """Every delivery so far, in its order; also when the consumer is gone."""
+        return self._puppet.deliveries(self._name) if self._kept is None else self._kept
+
+    def stop(self) -> None:
+        self._puppet.call("stop", consumer=self._name)
+        self._kept = self.received()
+
+    def bodies(self) -> list[str]:
+        return [event["body"] for event in self.received()]
+
+    def wait_for(self, count: int, limit_s: float = DELIVERY_LIMIT_S) -> list[Event]:
+        """Return all deliveries once there are `count`."""
+        self.wait_until(lambda: len(self.received()) >= count, f"not {count} deliveries", limit_s)
+        return self.received()
+
+    def wait_for_bodies(self, bodies: Iterable[str], limit_s: float = DELIVERY_LIMIT_S) -> list[Event]:
+        """Return all deliveries once each of `bodies` was delivered."""
+        wanted = set(bodies)
+        self.wait_until(lambda: wanted <= set(self.bodies()), f"not all of {sorted(wanted)}", limit_s)
+        return self.received()
+
+    def wait_until(
+        self, holds: Callable[[], bool], complaint: str, limit_s: float = DELIVERY_LIMIT_S
+    ) -> None:
+        self._puppet.wait_until(holds, limit_s, complaint)
+
+
+class Client:
+    """One kind of client; what it offers to every test."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._stack.close()
+
+    def send(self, topic: str, body: str, how: str = "sync", **fields: object) -> Event:
+        """Send and return what the producer was told.
+
+        Args:
+            how: sync, async (Java), oneway, ordered with `shard`, batch with a body of parts with | between.
+            fields: tags, keys, colour (a property), delay (a level), times (the body is repeated so often).
+        """
+        answer = self._producer().call(how, topic=topic, body=body, **fields)
+        assert "error" not in answer, answer["error"]
+        assert answer["status"] == "OK", answer
+        return answer
+
+    @contextmanager
+    def consume(
+        self, group: str, topic: str, expression: str = "*", mode: str = "concurrent", **fields: object
+    ) -> Iterator[Consumer]:
+        """A push consumer until the block is left.
+
+        Args:
+            mode: concurrent, orderly or broadcasting.
+            fields: fail, so many deliveries of each message fail; retries, its limit (the C++ client leaves that to
+                the group).
+        """
+        name = next(_NAMES)
+        with self._puppet_of_consumer() as puppet:
+            what = {"group": group, "topic": topic, "expression": expression, "mode": mode}
+            answer = puppet.call("consume", consumer=name, **what, **fields)
+            assert "error" not in answer, answer["error"]
+            consumer = Consumer(puppet, name)
+            yield consumer
+            consumer.stop()
+
+    def _producer(self) -> Puppet:
+        raise NotImplementedError
+
+    @contextmanager
+    def _puppet_of_consumer(self) -> Iterator[Puppet]:
+        raise NotImplementedError
+        yield
+
+
+class CppClient(Client):
+    """PyPI's `rocketmq` 0.4.4: librocketmq, the C++ client of Apache RocketMQ."""
+
+    name = "cpp-0.4.4"
+
+    def __init__(self, namesrv: str) -> None:
+        super().__init__()
+        require_cpp()
+        self._namesrv = namesrv
+        self._sender: Puppet | None = None
+
+    def _producer(self) -> Puppet:
+        if self._sender is None:
+            self._sender = self._stack.enter_context(_CppPuppet(self._namesrv))
+            self._sender.call("produce", group="interop-cpp")
+        return self._sender
+
+    def pull(self, group: str, topic: str, expression: str = "*") -> list[str]:
+        """The bodies that a pull consumer finds in all queues."""
+        with self._puppet_of_consumer() as puppet:
+            puppet.call("fetch", group=group)
+            bodies: list[str] = puppet.call("pull", topic=topic, expression=expression)["bodies"]
+            return bodies
+
+    @contextmanager
+    def _puppet_of_consumer(self) -> Iterator[Puppet]:
+        with _CppPuppet(self._namesrv) as puppet:
+            yield puppet
+
+
+class JavaClient(Client):
+    """Apache's Java client."""
+
+    def __init__(self, version: str, namesrv: str, jvm: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.name = f"java-{version}"
+        self._puppet = self._stack.enter_context(
+            _JavaPuppet(version, HERE / "java" / "Puppet.java", namesrv, jvm=[_REBALANCE, *jvm])
+        )
+        self._puppet.call("produce", group="interop-java")
+
+    def call(self, verb: str, **fields: object) -> Event:
+        """A command beyond what all clients know."""
+        answer = self._puppet.call(verb, **fields)
+        assert "error" not in answer, answer["error"]
+        return answer
+
+    def _producer(self) -> Puppet:
+        return self._puppet
+
+    @contextmanager
+    def _puppet_of_consumer(self) -> Iterator[Puppet]:
+        yield self._puppet
+
+
+class _JavaPuppet(Puppet, JavaProgram):
+    pass
+
+
+class _CppPuppet(Puppet):
+    def __init__(self, namesrv: str) -> None:
+        home = scratch("cpp")  # it writes its log under HOME
+        super().__init__(home, [sys.executable, str(HERE / "cpp_puppet.py"), namesrv], HOME=home.name)
+
+
+def require_cpp() -> None:
+    """Raises: PeerMissing, when the wheel is not there or its library does not load; asked in another process."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import rocketmq.client"], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise PeerMissing(f"PyPI's rocketmq 0.4.4 does not load (Linux x86-64 only): {reason}")

@@ -1,0 +1,158 @@
+"""The C++ client of PyPI's `rocketmq` as a program that does what its standard input says; see clients.py.
+
+It stands alone, because the C++ client now and then ends its process: no test has it in its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from typing import Any, Final
+
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+from rocketmq.ffi import MessageModel, _CConsumeStatus, dll
+
+OK: Final = _CConsumeStatus.CONSUME_SUCCESS.value
+LATER: Final = _CConsumeStatus.RECONSUME_LATER.value
+
+
+def main(namesrv: str) -> None:
+    """One command a line, words with tabs between: the verb, then name=value."""
+    verbs = {"produce": Sender, "consume": Receiver, "fetch": Fetcher}
+    puppet: Any = None
+    for line in sys.stdin:
+        verb, *words = line.rstrip("\n").split("\t")
+        fields = dict(word.split("=", 1) for word in words)
+        if verb in verbs:
+            puppet = verbs[verb](namesrv, **fields)
+            say(started=True)
+        else:
+            say(**getattr(puppet, verb)(**fields))
+
+
+class Sender:
+    """A producer; each method is a way to send."""
+
+    def __init__(self, namesrv: str, group: str) -> None:
+        self.client = Producer(group)
+        self.client.set_namesrv_addr(namesrv)
+        self.client.start()
+
+    def sync(self, **fields: str) -> dict[str, Any]:
+        return outcome(self.client.send_sync(message(**fields)))
+
+    def oneway(self, **fields: str) -> dict[str, Any]:
+        self.client.send_oneway(message(**fields))
+        return {"status": "OK"}
+
+    def ordered(self, shard: str, **fields: str) -> dict[str, Any]:
+        return outcome(self.client.send_orderly(message(**fields), int(shard)))
+
+    def batch(self, body: str, **fields: str) -> dict[str, Any]:
+        messages = [message(body=each, **fields) for each in body.split("|")]
+        return outcome(self.client.send_batch(messages))
+
+
+class Receiver:
+    """A push consumer that tells each delivery, and refuses the first `fail` ones of each message."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        consumer: str,
+        group: str,
+        topic: str,
+        expression: str,
+        mode: str,
+        fail: str = "0",
+        retries: str = "",
+    ) -> None:
+        model = MessageModel.BROADCASTING if mode == "broadcasting" else MessageModel.CLUSTERING
+        self.client = PushConsumer(group, orderly=mode == "orderly", message_model=model)
+        self.client.set_namesrv_addr(namesrv)
+        self.client.set_message_batch_max_size(
+            1
+        )  # or one failure is the failure of all that were given together
+        self._name = consumer
+        self._fail = int(fail)
+        self._deliveries: Counter[str] = Counter()
+        # Not `client.subscribe`: what it makes of a failing callback is a success for the C++ side.
+        dll.Subscribe(self.client._handle, topic.encode(), expression.encode())
+        self.client._register_callback(self._receive)
+        self.client.start()
+
+    def stop(self, **_: str) -> dict[str, Any]:
+        self.client.shutdown()
+        return {"stopped": True}
+
+    def _receive(self, _consumer: int, handle: int) -> int:
+        received = RecvMessage(handle)
+        body = text(received.body)
+        self._deliveries[body] += 1
+        say(
+            consumer=self._name,
+            topic=received.topic,
+            body=body,
+            tags=text(received.tags),
+            keys=text(received.keys),
+            colour=text(received["colour"]),
+            queue=received.queue_id,
+            offset=received.queue_offset,
+            retries=received.reconsume_times,
+            born=received.born_timestamp,
+            stored=received.store_timestamp,
+            size=received.store_size,
+            id=received.id,
+        )
+        return int(LATER if self._deliveries[body] <= self._fail else OK)
+
+
+class Fetcher:
+    """A pull consumer, which reads each queue to its end."""
+
+    def __init__(self, namesrv: str, group: str) -> None:
+        self.client = PullConsumer(group)
+        self.client.set_namesrv_addr(namesrv)
+        self.client.start()
+
+    def pull(self, topic: str, expression: str) -> dict[str, Any]:
+        return {"bodies": [text(received.body) for received in self.client.pull(topic, expression)]}
+
+
+def message(
+    topic: str,
+    body: str,
+    tags: str = "",
+    keys: str = "",
+    colour: str = "",
+    delay: str = "0",
+    times: str = "1",
+) -> Message:
+    made = Message(topic)
+    made.set_body(body * int(times))
+    made.set_tags(tags)
+    made.set_keys(keys)
+    if colour:
+        made.set_property("colour", colour)
+    if delay != "0":
+        made.set_delay_time_level(int(delay))
+    return made
+
+
+def outcome(result: Any) -> dict[str, Any]:
+    return {"status": result.status.name, "id": result.msg_id, "offset": result.offset}
+
+
+def text(value: bytes | None) -> str:
+    return (value or b"").decode()
+
+
+def say(**facts: Any) -> None:
+    """One event, a line of JSON, written at once: it may be the last one."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,82 @@
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Scanner;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * Apache's admin tool for many commands in a row: a JVM for each would cost a second. One command a line, its words
+ * with tabs between; the answer is a line of JSON with what it wrote. A command that ends the process ends this one.
+ *
+ * The extra command `online NAMESRV TOPIC` starts a producer and a consumer for the others to look at; it answers when
+ * everything was consumed and the broker was told so.
+ */
+public class Admin {
+    public static void main(String[] args) throws Exception {
+        PrintStream answers = System.out;
+        Scanner commands = new Scanner(System.in, StandardCharsets.UTF_8);
+        while (commands.hasNextLine()) {
+            String[] words = commands.nextLine().split("\t", -1);
+            if (words[0].equals("online")) {
+                online(words[1], words[2]);
+                answers.println("{\"online\":true}");
+                continue;
+            }
+            ByteArrayOutputStream out = new ByteArrayOutputStream();
+            ByteArrayOutputStream err = new ByteArrayOutputStream();
+            PrintStream usualErr = System.err;
+            System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+            System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+            Tool.run(words);
+            System.setErr(usualErr);
+            answers.println("{\"out\":" + quoted(out) + ",\"err\":" + quoted(err) + "}");
+        }
+        System.exit(0);
+    }
+
+    static class Tool extends MQAdminStartup {
+        static void run(String[] words) {
+            subCommandList.clear(); // commands keep what they opened; main0 makes new ones
+            main0(words, null);
+        }
+    }
+
+    static void online(String namesrv, String topic) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("admin-producer");
+        producer.setNamesrvAddr(namesrv);
+        producer.setClientIP("127.0.0.1");
+        producer.setInstanceName("admin-online");
+        producer.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("admin-consumer");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName("admin-online");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "TagA || TagB");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.start();
+        producer.send(new Message(topic, "TagA", "online", "online".getBytes()), (queues, m, i) -> queues.get(1), null);
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+            while (consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_MEMORY) < producer.maxOffset(queue)) {
+                Thread.sleep(20);
+            }
+        }
+        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+    }
+
+    static String quoted(ByteArrayOutputStream bytes) {
+        StringBuilder text = new StringBuilder("\"");
+        for (char c : bytes.toString(StandardCharsets.UTF_8).toCharArray()) {
+            text.append(c < 32 || c == '"' || c == '\\' || c > 126 ? String.format("\\u%04x", (int) c) : String.valueOf(c));
+        }
+        return text.append('"').toString();
+    }
+}

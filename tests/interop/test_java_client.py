@@ -1,0 +1,73 @@
+"""What only the Java client does: asynchronous sends, lite pull, searches, binary headers, other compressions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.clients import JavaClient
+from tests.interop.conftest import BINARY_HEADERS
+
+pytestmark = [pytest.mark.interop, pytest.mark.java]
+
+
+@pytest.mark.covers("S-PROD-05")
+def test_an_asynchronous_send_calls_back_with_where_the_message_is(target, java, topic):
+    answer = java.send(topic, "async", how="async")
+    assert answer["offset"] == 0 and target.end_of(topic, answer["queue"]) == 1
+
+
+@pytest.mark.covers("S-CONS-01", "S-CONS-05", "S-CONS-15")
+def test_a_lite_pull_consumer_polls_what_matches_and_commits_it(target, java, topic, group):
+    if java.name == "java-5.4.0" and not target.is_ours:
+        pytest.skip("Apache's 4.9.7 cannot: it does not know LITE_PULL_MESSAGE (361)")
+    for number in range(6):
+        java.send(topic, f"{number}", how="ordered", shard=number % 2, tags=f"Tag{'ABC'[number % 3]}")
+    polled = java.call("pull", group=group, topic=topic, expression="TagA || TagB", count=4)
+    assert sorted(polled["bodies"]) == ["0", "1", "3", "4"]
+    assert [target.committed(group, topic, queue) for queue in range(2)] == [
+        3,
+        2,
+    ]  # what came last did not match
+    java.send(topic, "6", tags="TagB")
+    assert java.call("pull", group=group, topic=topic, expression="TagA || TagB", count=1)["bodies"] == ["6"]
+
+
+@pytest.mark.covers("S-STORE-05", "S-STORE-06")
+def test_messages_are_found_by_id_key_and_time(java, topic):
+    sent = java.send(topic, "first", keys="key-1 key-2", how="ordered", shard=0)
+    java.send(topic, "second", keys="key-2", how="ordered", shard=1)
+    java.send(topic, "third", keys="key-3", how="ordered", shard=1)
+    found = java.call("look", topic=topic, id=sent["offset_id"], keys="key-2")
+    assert found["viewed"] == "first"
+    assert sorted(found["found"]) == ["first", "second"]
+    assert found["bounds"] == ["0..1 from 0", "0..2 from 0"]
+    by_unique_id = java.call("look", topic=topic, id=sent["id"], keys="key-3")
+    assert (by_unique_id["viewed"], by_unique_id["found"]) == ("first", ["third"])
+
+
+@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
+def test_a_client_with_binary_headers_sends_consumes_and_retries(target, topic, group, version):
+    target.create_group(group, retries=16)
+    with JavaClient(version, target.namesrv, jvm=[BINARY_HEADERS]) as client:
+        assert client.call("serialization")["type"] == "ROCKETMQ"
+        client.send(topic, "binary 消息", tags="TagA", keys="key-1", colour="blue")
+        client.send(topic, "one|two", how="batch", tags="TagB")
+        with client.consume(group, topic, "TagA || TagB", fail=1) as consumer:
+            received = consumer.wait_for(6)
+    assert sorted(event["body"] for event in received) == sorted(["binary 消息", "one", "two"] * 2)
+    assert sorted(event["retries"] for event in received) == [0, 0, 0, 1, 1, 1]
+    assert [event["colour"] for event in received if event["tags"] == "TagA"] == ["blue", "blue"]
+
+
+@pytest.mark.slow
+@pytest.mark.covers("S-PROD-10")
+@pytest.mark.parametrize("compression", ["LZ4", "ZSTD"])
+def test_other_compressions_pass_through(target, topic, group, compression):
+    with JavaClient(
+        "5.4.0", target.namesrv, jvm=[f"-Drocketmq.message.compressType={compression}"]
+    ) as client:
+        client.send(topic, "squeeze ", times=2500)
+        with client.consume(group, topic) as consumer:
+            (received,) = consumer.wait_for(1)
+    assert received["body"] == "squeeze " * 2500
+    assert received["size"] < 2000

@@ -1,0 +1,217 @@
+"""Apache's admin tool, 4.9.7, says the same about our broker and name server as about Apache's own.
+
+One script of commands is played against both, each in its own JVM (java/Admin.java); then each command's words are
+compared. What differs by nature is masked: addresses, ids, times, versions, sizes (our records end in a checksum)
+and the wording of errors, of which the exception and its code count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pytest
+
+from tests.interop.apache import SMALL_HEAP, JavaProcess, mqadmin
+from tests.interop.clients import HERE, Puppet
+from tests.interop.kits import server_jars
+from tests.interop.servers import APACHE, OURS, running
+
+pytestmark = [pytest.mark.interop, pytest.mark.java]
+
+VERSION: Final = "4.9.7"
+BOOT_LIMIT_S: Final = 30
+SCRIPT: Final = [
+    line
+    for line in """
+clusterList
+clusterList -m
+brokerStatus -b {broker}
+brokerStatus -c DefaultCluster
+updateTopic -b {broker} -t AdminTopic -r 2 -w 2
+updateTopic -c DefaultCluster -t Ordered -r 4 -w 4 -o true
+updateTopic -c DefaultCluster -t Doomed
+updateTopic -c Nowhere -t Lost
+updateTopic -b {broker} -t Bad$Name
+updateTopicPerm -b {broker} -t Doomed -p 4
+topicList -c
+topicRoute -t AdminTopic
+topicRoute -t AdminTopic -l
+topicRoute -t Absent
+topicStatus -t Ordered
+topicStatus -t Absent
+topicClusterList -t AdminTopic
+updateSubGroup -c DefaultCluster -g admin-consumer -r 3
+updateSubGroup -b {broker} -g admin-other
+getConsumerConfig -g admin-consumer
+sendMessage -t AdminTopic -p hello -k key-1 -c TagA -b broker-a -i 0
+sendMessage -t AdminTopic -p hello-2 -b broker-a -i 1
+sendMessage -t AdminTopic -p hello-3 -k key-1 -c TagC -b broker-a -i 1
+queryMsgByOffset -t AdminTopic -b broker-a -i 0 -o 0
+queryMsgByOffset -t AdminTopic -b broker-a -i 0 -o 99
+queryMsgById -i {offset_id}
+queryMsgById -i {offset_id_of_nothing}
+queryMsgByKey -t AdminTopic -k key-1
+queryMsgByKey -t AdminTopic -k nothing
+queryMsgByUniqueKey -t AdminTopic -i {unique_id}
+consumeMessage -t AdminTopic -b broker-a -i 1 -o 1 -c 1
+consumeMessage -t AdminTopic -b broker-a -i 0
+consumeMessage -t AdminTopic -c 10
+printMsg -t AdminTopic
+printMsgByQueue -t AdminTopic -a broker-a -i 0 -p true
+online
+topicStatus -t AdminTopic
+consumerConnection -g admin-consumer
+consumerConnection -g nobody
+producerConnection -g admin-producer -t AdminTopic
+producerConnection -g nobody -t AdminTopic
+consumerProgress
+consumerProgress -g admin-consumer
+consumerProgress -g admin-consumer -s true
+consumerProgress -g nobody
+consumerStatus -g admin-consumer
+cloneGroupOffset -s admin-consumer -d admin-clone -t AdminTopic
+resetOffsetByTime -g admin-consumer -t AdminTopic -s 0
+resetOffsetByTime -g admin-consumer -t AdminTopic -s now
+resetOffsetByTime -g admin-clone -t AdminTopic -s 0
+resetOffsetByTime -g admin-clone -t Absent -s 0
+skipAccumulatedMessage -g admin-clone -t AdminTopic
+statsAll -a
+allocateMQ -t AdminTopic -i a,b
+wipeWritePerm -b broker-a
+addWritePerm -b broker-a
+updateKvConfig -s NS -k name -v value
+deleteKvConfig -s NS -k name
+updateOrderConf -m put -t Ordered -v broker-a:4
+updateOrderConf -m get -t Ordered
+updateOrderConf -m delete -t Ordered
+deleteSubGroup -b {broker} -g admin-other
+deleteSubGroup -c DefaultCluster -g admin-consumer
+deleteTopic -c DefaultCluster -t Doomed
+deleteTopic -c DefaultCluster -t Absent
+topicRoute -t Doomed
+topicList
+""".splitlines()
+    if line
+]
+
+# Java prints these in the order of a hash map, which is nobody's promise.
+UNORDERED: Final = (
+    "topicList",
+    "skipAccumulatedMessage",
+    "resetOffsetByTime",
+    "consumeMessage -t AdminTopic -c",
+)
+# Told by a later release as well, or by no other; the path of the store is nobody's business.
+FIGURES_OF_ONE_SIDE: Final = re.compile(r"(getTransferredTps|commitLogDiskRatio_)")
+MASKS: Final = (
+    (r"127\.0\.0\.1:\d+", "ADDRESS"),
+    (r"\bFD?[0-9A-F]{55,56}\b", "UNIQUE-ID"),
+    (r"\b[0-9A-F]{32}\b", "ID"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "TIME"),
+    (r"\b1[78]\d{11}\b", "MILLIS"),
+    (r"V4_9_\d +", "VERSION "),
+    (r"__CRC32#=\d+, ", ""),
+    (r"(storeSize=|ommitLogOffset=|CommitLog Offset: +)\d+", r"\1SIZE"),
+    (r"(VERSION.*?) [\d.]+ +0\.\d{4}$", r"\1 HOURS AND SPACE"),
+    (r"( DESC:).*", r"\1"),
+)
+
+
+class Admin(Puppet, JavaProcess):
+    """The admin tool, kept running; an answer has what it wrote to `out` and `err`."""
+
+    def __init__(self) -> None:
+        JavaProcess.__init__(self, server_jars(VERSION), SMALL_HEAP, [str(HERE / "java" / "Admin.java")])
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> dict[str, dict[str, str]]:
+    """What each command of the script said, masked, by the name of the side."""
+    folder = tmp_path_factory.mktemp("mqadmin")
+    with ThreadPoolExecutor() as both:
+        ours, apache = both.map(lambda name: play(name, folder), (OURS, APACHE))
+    return {OURS: ours, APACHE: apache}
+
+
+@pytest.mark.covers("S-ADM-01", "S-ADM-02", "S-ROUTE-07", "S-STORE-06")
+@pytest.mark.parametrize("command", SCRIPT)
+def test_mqadmin_says_of_us_what_it_says_of_apache(told, command):
+    assert told[OURS][command] == told[APACHE][command]
+
+
+@pytest.mark.covers("S-ADM-01", "S-ADM-02")
+def test_the_script_did_what_it_says(told):
+    """Two empty answers would be equal as well."""
+    said = told[OURS]
+    assert "create topic to ADDRESS success." in said["updateTopic -b {broker} -t AdminTopic -r 2 -w 2"]
+    assert "SEND_OK" in said["sendMessage -t AdminTopic -p hello-2 -b broker-a -i 1"]
+    assert "OffsetID:            ID" in said["queryMsgById -i {offset_id}"]
+    assert said["queryMsgByKey -t AdminTopic -k key-1"].count("UNIQUE-ID") == 2
+    assert "BODY: hello-3" in said["consumeMessage -t AdminTopic -b broker-a -i 1 -o 1 -c 1"]
+    assert "TagA || TagB" in said["consumerConnection -g admin-consumer"]
+    assert "rollback consumer offset" in said["resetOffsetByTime -g admin-clone -t AdminTopic -s 0"]
+    assert "AdminTopic" in said["topicList"] and "Doomed" not in said["topicList"]
+
+
+def test_mqadmin_in_a_process_of_its_own_exits_as_against_apache(target):
+    found = mqadmin(VERSION, "topicRoute", "-t", "TBW102", "-n", target.namesrv)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert target.broker in found.stdout
+    failed = mqadmin(VERSION, "topicRoute", "-t", "Absent", "-n", target.namesrv)
+    assert (failed.returncode, failed.stdout) == (0, "")
+    assert "TopicRouteSubCommand command failed" in failed.stderr and "CODE: 17" in failed.stderr
+
+
+def play(name, folder):
+    """Play the script against one side; what a command needs of an earlier one's answer it finds in `known`."""
+    said = {}
+    with running(name, folder) as target, Admin() as admin:
+        known = {"broker": target.broker, "offset_id_of_nothing": offset_id(target.broker, 99_999_999)}
+        # Apache's broker cannot tell its status in the first second or two.
+        status = ("brokerStatus", "-b", target.broker, "-n", target.namesrv)
+        deadline = time.monotonic() + BOOT_LIMIT_S
+        while "brokerVersion" not in admin.call(*status).get("out", "") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for command in SCRIPT:
+            words = [word.format_map(known) for word in command.split()]
+            place = [target.namesrv, "AdminTopic"] if words == ["online"] else ["-n", target.namesrv]
+            answer = admin.call(*words, *place)
+            known |= found_ids(answer.get("out", ""))
+            said[command] = masked(command, answer)
+    return said
+
+
+def offset_id(address, offset):
+    """The id of a message at a place in a broker's log."""
+    host, _, port = address.rpartition(":")
+    return f"{bytes(map(int, host.split('.'))).hex()}{int(port):08x}{offset:016x}".upper()
+
+
+def found_ids(text):
+    patterns = {"offset_id": r"OffsetID: +(\w+)", "unique_id": r"SEND_OK +(\w+)"}
+    return {name: match[1] for name, pattern in patterns.items() if (match := re.search(pattern, text))}
+
+
+def masked(command, answer):
+    """An answer without what differs between any two clusters."""
+    if "out" not in answer:
+        return json.dumps(answer)
+    lines = [*answer["out"].splitlines(), *errors(answer["err"])]
+    if command.startswith("brokerStatus"):
+        names = [re.sub(r"^\S+:\d+ +", "", line).partition(":")[0].strip() for line in lines]
+        lines = sorted(name for name in names if not FIGURES_OF_ONE_SIDE.match(name))
+    # The consumer learns of its retry topic now or 20 s later, and makes a deleted one again by its heartbeat.
+    if command.startswith(("consumerProgress", "topicList")):
+        lines = [line for line in lines if "%RETRY%" not in line]
+    for pattern, mask in MASKS:
+        lines = [re.sub(pattern, mask, line) for line in lines]
+    return "\n".join(sorted(lines) if command.startswith(UNORDERED) else lines)
+
+
+def errors(text):
+    """Of a stack trace: what failed, and why."""
+    return [line for line in text.splitlines() if re.match(r"org\.apache|java\.|Caused by", line)]

@@ -1,0 +1,424 @@
+"""Our client against Apache's servers, and ours: whatever it can do, it does with all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime, timedelta
+from itertools import count
+
+import pytest
+
+import sparrowmq
+from sparrowmq import Message, MessageQueue, ReceivedMessage
+from sparrowmq.client.producer import SendStatus
+from sparrowmq.protocol.names import dlq_topic
+from tests.interop.apache import mqadmin
+from tests.interop.servers import OURS, Target, running
+
+pytestmark = [pytest.mark.interop]
+numbers = count(1)
+
+QUEUES = 2
+LIMIT_S = 30.0
+
+
+JAVA_SERVERS = [
+    pytest.param("apache-4.9.7", marks=pytest.mark.java),
+    pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.slow]),
+]
+
+
+@pytest.fixture(scope="module", params=[OURS, *JAVA_SERVERS])
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with running(request.param, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+async def mq(target: Target) -> AsyncIterator[sparrowmq.Client]:
+    async with sparrowmq.connect(target.namesrv) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(target: Target) -> str:
+    name = f"client-{next(numbers)}"
+    target.create_topic(name, queues=QUEUES)
+    return name
+
+
+async def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Return once the condition holds."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+async def read(mq: sparrowmq.Client, topic: str, wanted: int) -> list[ReceivedMessage]:
+    """The first messages of a topic, from its beginning."""
+    found: list[ReceivedMessage] = []
+    async with mq.pull_consumer(group=f"reader-{next(numbers)}") as reader:
+        reader.assign(await reader.queues(topic))
+        await reader.seek_to_beginning()
+        deadline = time.monotonic() + LIMIT_S
+        while len(found) < wanted:
+            assert time.monotonic() < deadline, f"{len(found)} of {wanted} messages"
+            found += await reader.poll(timeout_s=1)
+    return found
+
+
+# Sending ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S-PROD-03", "S-PROD-17", "S-PROD-20")
+async def test_a_message_arrives_as_it_was_sent(mq, topic):
+    result = await mq.send(topic, b"hello", tag="paid", keys=["k1", "k2"], properties={"a": "1"}, vip=True)
+    assert result.status is SendStatus.OK and result.queue.topic == topic and result.offset == 0
+    (message,) = await read(mq, topic, 1)
+    assert (message.body, message.tag, message.keys) == (b"hello", "paid", ["k1", "k2"])
+    assert message.properties["a"] == "1" and message.properties["vip"] == "true"
+    assert (message.msg_id, message.offset_msg_id) == (result.msg_id, result.offset_msg_id)
+    assert (message.queue, message.offset) == (result.queue, result.offset)
+
+
+@pytest.mark.covers("S-PROD-05", "S-PROD-14")
+async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queues(mq, topic):
+    results = await asyncio.gather(*[mq.send_soon(topic, b"%d" % number) for number in range(500)])
+    spread = Counter(result.queue.queue_id for result in results)
+    assert abs(spread[0] - spread[1]) < 50  # a busy broker has some sent again, to the next queue
+    assert len({result.msg_id for result in results}) == 500
+    assert {message.body for message in await read(mq, topic, 500)} == {
+        b"%d" % number for number in range(500)
+    }
+
+
+@pytest.mark.covers("S-PROD-07")
+async def test_a_one_way_message_is_stored(mq, topic):
+    msg_id = mq.send_nowait(topic, b"one way")
+    (message,) = await read(mq, topic, 1)
+    assert (message.body, message.msg_id) == (b"one way", msg_id)
+
+
+@pytest.mark.covers("S-PROD-18")
+async def test_a_batch_is_stored_together_and_each_message_has_its_own_id(mq, topic):
+    results = await mq.send_many(
+        [Message(topic, b"%d" % number, tag="t", keys=[f"k{number}"]) for number in range(10)]
+    )
+    assert {result.queue for result in results} == {results[0].queue}
+    assert [result.offset for result in results] == list(range(10))
+    messages = await read(mq, topic, 10)
+    assert [message.msg_id for message in messages] == [result.msg_id for result in results]
+    assert [message.offset_msg_id for message in messages] == [result.offset_msg_id for result in results]
+    assert [message.keys for message in messages] == [[f"k{number}"] for number in range(10)]
+
+
+@pytest.mark.covers("S-PROD-10", "S-PROD-11")
+async def test_a_large_body_travels_compressed(mq, topic):
+    body = b"all work and no play " * 5000
+    await mq.send(topic, body)
+    (message,) = await read(mq, topic, 1)
+    assert len(message.stored.body) < 5000 and message.body == body
+
+
+@pytest.mark.covers("S-PROD-16")
+async def test_messages_of_one_key_stay_in_one_queue_in_order(mq, topic):
+    futures = [mq.send_soon(topic, b"%d" % number, fifo=f"user-{number % 5}") for number in range(50)]
+    await asyncio.gather(*futures)
+    by_user: defaultdict[int, list[tuple[MessageQueue, int]]] = defaultdict(list)
+    for message in await read(mq, topic, 50):
+        by_user[int(message.body) % 5].append((message.queue, int(message.body)))
+    for user, seen in by_user.items():
+        assert len({queue for queue, _ in seen}) == 1
+        assert [number for _, number in seen] == list(range(user, 50, 5))
+
+
+@pytest.mark.covers("S-ROUTE-02", "S-ROUTE-03", "S-PROD-08", "S-PROD-09")
+async def test_a_topic_is_made_by_the_first_send(mq):
+    topic = f"made-{next(numbers)}"
+    results = [await mq.send(topic, b"1") for _ in range(4)]
+    assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
+    assert len(await read(mq, topic, 4)) == 4
+
+
+@pytest.mark.covers("S-DELAY-01")
+async def test_a_delayed_message_comes_after_its_delay(mq, topic):
+    arrived: list[tuple[float, ReceivedMessage]] = []
+    async with mq.subscribe(topic, lambda msg: arrived.append((time.time(), msg)), group=f"g-{topic}"):
+        sent = time.time()
+        await mq.send(topic, b"later", delay_level=2)
+        await until(lambda: arrived)
+    assert 1.5 < arrived[0][0] - sent < 5.0 and arrived[0][1].topic == topic
+
+
+# Consuming ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S-CONS-01", "S-CONS-03", "S-CONS-15")
+async def test_a_group_gets_the_tags_it_asked_for(mq, topic):
+    # "Aa" and "BB" have the same hash, so the broker alone would let both through.
+    for tag in ("Aa", "BB", "C", "D", "Aa"):
+        await mq.send(topic, tag.encode(), tag=tag)
+    tags: list[str | None] = []
+    async with mq.subscribe(topic, group=f"g-{topic}", tag="Aa || C", start="earliest") as consumer:
+        async for message in consumer:
+            async with message.process():
+                tags.append(message.tag)
+            if len(tags) == 3:
+                break
+    assert sorted(map(str, tags)) == ["Aa", "Aa", "C"]
+
+
+@pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True)  # ours has no such filter yet
+@pytest.mark.covers("S-CONS-16")
+async def test_a_group_gets_what_its_sql_filter_lets_through(mq, topic):
+    group = f"g-{topic}"
+    bodies: list[bytes] = []
+    async with mq.subscribe(
+        topic, lambda msg: bodies.append(msg.body), group=group, where="amount > 5", start="earliest"
+    ):
+        for amount in range(10):
+            await mq.send(topic, b"%d" % amount, amount=amount)
+        await until(lambda: len(bodies) == 4)
+    assert sorted(bodies) == [b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.covers("S-CONS-04", "S-CONS-18", "S-CONS-19", "S-RETRY-03", "S-RETRY-05")
+async def test_a_failed_message_comes_again(mq, topic):
+    deliveries: list[tuple[int, str, str]] = []
+
+    async def fail_once(message: ReceivedMessage) -> None:
+        deliveries.append((message.reconsume_times, message.msg_id, message.topic))
+        if message.reconsume_times == 0:
+            raise ValueError("not yet")
+
+    async with mq.subscribe(topic, fail_once, group=f"g-{topic}"):
+        sent = await mq.send(topic, b"try", tag="t")
+        await until(lambda: len(deliveries) == 2)
+    assert deliveries == [(0, sent.msg_id, topic), (1, sent.msg_id, topic)]
+
+
+@pytest.mark.covers("S-CONS-20", "S-RETRY-06")
+async def test_a_message_that_fails_every_time_ends_in_the_dead_letters(mq, topic):
+    deliveries: list[int] = []
+
+    async def fail(message: ReceivedMessage) -> None:
+        deliveries.append(message.reconsume_times)
+        message.retry(delay_level=1)
+
+    async with mq.subscribe(topic, fail, group=f"g-{topic}", max_reconsume_times=2):
+        await mq.send(topic, b"never")
+        await until(lambda: len(deliveries) == 3)
+        (dead,) = await _dead_letters(mq, f"g-{topic}")
+    assert deliveries == [0, 1, 2] and dead.body == b"never" and dead.reconsume_times == 3
+
+
+async def _dead_letters(mq: sparrowmq.Client, group: str) -> list[ReceivedMessage]:
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return await read(mq, dlq_topic(group), 1)
+        except sparrowmq.NoRoute:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.covers("S-CONS-04", "S-CONS-17")
+async def test_an_ordered_group_keeps_the_order_through_failures(mq, topic):
+    seen: defaultdict[int, list[int]] = defaultdict(list)
+    failed: set[int] = set()
+
+    async def handle(message: ReceivedMessage) -> None:
+        number = int(message.body)
+        if number % 7 == 3 and number not in failed:
+            failed.add(number)
+            raise ValueError("once")
+        seen[message.queue.queue_id].append(number)
+
+    await asyncio.gather(*[mq.send_soon(topic, b"%d" % number, fifo=str(number % 2)) for number in range(20)])
+    async with mq.subscribe(topic, handle, group=f"g-{topic}", ordered=True, start="earliest"):
+        await until(lambda: sum(map(len, seen.values())) == 20)
+    assert failed == {3, 10, 17}
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+@pytest.mark.covers("S-CONS-20", "S-RETRY-06")
+async def test_an_ordered_group_with_a_limit_sets_the_failing_message_aside(mq, topic):
+    attempts: list[int] = []
+    bodies: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            attempts.append(message.reconsume_times)
+            raise ValueError("always")
+        bodies.append(message.body)
+
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with mq.subscribe(topic, handle, group=f"g-{topic}", ordered=True, max_reconsume_times=1):
+        await mq.send(topic, b"bad", queue=queue)
+        await mq.send(topic, b"good", queue=queue)
+        await until(lambda: bodies)
+        (dead,) = await _dead_letters(mq, f"g-{topic}")
+    assert bodies == [b"good"] and attempts[:2] == [0, 1] and dead.body == b"bad"
+
+
+@pytest.mark.covers("S-CONS-03", "S-CONS-05")
+async def test_each_member_of_a_broadcast_group_gets_everything_and_goes_on_where_it_was(
+    target, topic, tmp_path
+):
+    got: dict[str, list[bytes]] = {"one": [], "two": []}
+
+    async def listen(name: str, wanted: int) -> None:
+        async with sparrowmq.connect(target.namesrv, instance=name) as mq, mq.subscribe(
+            topic, lambda msg: got[name].append(msg.body), group=f"g-{topic}", broadcast=True,
+            start="earliest", offset_folder=tmp_path,
+        ):  # fmt: skip
+            await until(lambda: len(got[name]) == wanted)
+
+    async with sparrowmq.connect(target.namesrv) as mq:
+        await mq.send(topic, b"1")
+        await asyncio.gather(listen("one", 1), listen("two", 1))
+        await mq.send(topic, b"2")
+        await asyncio.gather(listen("one", 2), listen("two", 2))
+    assert got == {"one": [b"1", b"2"], "two": [b"1", b"2"]}
+    assert len(list(tmp_path.glob(f"*/g-{topic}/offsets.json"))) == 2
+
+
+@pytest.mark.covers("S-CONS-06", "S-CONS-08", "S-START-11")
+async def test_members_share_the_queues_and_take_over_without_a_double(target, topic):
+    got: Counter[bytes] = Counter()
+    group = f"g-{topic}"
+
+    def own(consumer: sparrowmq.Consumer) -> int:
+        return sum(queue.topic == topic for queue in consumer.queues)
+
+    async with (
+        sparrowmq.connect(target.namesrv) as one,
+        sparrowmq.connect(target.namesrv) as two,
+        one.subscribe(topic, lambda msg: got.update([msg.body]), group=group) as first,
+    ):
+        async with two.subscribe(topic, lambda msg: got.update([msg.body]), group=group) as second:
+            await until(lambda: (own(first), own(second)) == (1, 1))
+            await asyncio.gather(*[one.send_soon(topic, b"a%d" % number) for number in range(100)])
+            await until(lambda: len(got) == 100)
+        await until(lambda: own(first) == QUEUES)
+        await asyncio.gather(*[one.send_soon(topic, b"b%d" % number) for number in range(100)])
+        await until(lambda: len(got) == 200)
+    assert set(got.values()) == {1}
+    assert sum(target.committed(group, topic, queue_id) or 0 for queue_id in range(QUEUES)) == 200
+    assert target.members(group) == []
+
+
+@pytest.mark.covers("S-CONS-02")
+async def test_a_group_goes_on_where_it_stood(mq, topic):
+    async def consume(wanted: int) -> list[bytes]:
+        found: list[bytes] = []
+        async with mq.subscribe(topic, group=f"g-{topic}", start="earliest") as consumer:
+            async for message in consumer:
+                async with message.process():
+                    found.append(message.body)
+                if len(found) == wanted:
+                    return found
+        return found
+
+    await mq.send(topic, b"1")
+    assert await consume(1) == [b"1"]
+    await mq.send(topic, b"2")
+    assert await consume(1) == [b"2"]
+
+
+@pytest.mark.covers("S-CONS-09", "S-CONS-11")
+async def test_a_batch_handler_gets_several_messages_and_all_come_again_when_it_fails(mq, topic):
+    sizes: list[int] = []
+    bodies: list[bytes] = []
+
+    async def handle(messages: list[ReceivedMessage]) -> None:
+        if any(message.reconsume_times == 0 for message in messages):
+            sizes.append(len(messages))
+            raise ValueError("all of them")
+        bodies.extend(message.body for message in messages)
+
+    await mq.send_many([Message(topic, b"%d" % number) for number in range(8)])
+    async with mq.subscribe(topic, handle, group=f"g-{topic}", batch=8, start="earliest"):
+        await until(lambda: len(bodies) == 8)
+    assert sizes == [8] and sorted(bodies) == [b"%d" % number for number in range(8)]
+
+
+@pytest.mark.covers("S-CONS-01")
+async def test_a_reader_seeks_commits_pauses_and_goes_on(mq, topic):
+    queue = MessageQueue(topic, "broker-a", 0)
+    for number in range(5):
+        await mq.send(topic, b"%d" % number, queue=queue)
+    group = f"g-{topic}"
+    async with mq.pull_consumer(group=group, start="earliest") as reader:
+        reader.assign([queue])
+        assert [message.body for message in await reader.poll()] == [b"0", b"1", b"2", b"3", b"4"]
+        reader.seek(queue, 3)
+        assert [message.body for message in await reader.poll(max_count=1)] == [b"3"]
+        assert await reader.positions() == {queue: 4}
+        await reader.commit()
+        assert await reader.committed(queue) == 4
+        reader.pause()
+        assert await reader.poll(timeout_s=0.1) == []
+        reader.resume()
+        assert [message.body for message in await reader.poll()] == [b"4"]
+        await reader.seek_to_time(datetime.now() - timedelta(hours=1))
+        assert await reader.position(queue) == 0
+        await reader.seek_to_end()
+        assert await reader.position(queue) == 5
+    async with mq.pull_consumer(group=group) as reader:
+        reader.assign([queue])
+        assert [message.body for message in await reader.poll()] == [b"4"]
+
+
+async def test_a_waiting_reader_gets_a_message_at_once(mq, topic):
+    async with mq.pull_consumer(group=f"g-{topic}") as reader:
+        reader.assign(await reader.queues(topic))
+        assert await reader.poll(timeout_s=0.2) == []
+        polling = asyncio.ensure_future(reader.poll(timeout_s=10))
+        await asyncio.sleep(0)
+        begin = time.monotonic()
+        await mq.send(topic, b"now")
+        assert [message.body for message in await polling] == [b"now"]
+        assert time.monotonic() - begin < 2
+
+
+def test_the_blocking_client_sends_and_consumes(target, topic):
+    with sparrowmq.sync.connect(target.namesrv) as mq:
+        sent = mq.send(topic, b"hello", tag="t")
+        assert mq.send_soon(topic, b"hello").result(10).queue.topic == topic
+        with mq.subscribe(topic, group=f"g-{topic}", start="earliest") as consumer:
+            messages = []
+            for message in consumer:
+                with message.process():
+                    messages.append(message)
+                if len(messages) == 2:
+                    break
+        assert sent.msg_id in {message.msg_id for message in messages}
+
+
+# What operators see and do ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True)
+async def test_apaches_admin_tool_sees_our_consumer_and_moves_it(target, mq, topic):
+    version, group, bodies = target.name.removeprefix("apache-"), f"g-{topic}", Counter[bytes]()
+
+    async def admin(*command: str) -> str:
+        done = await asyncio.to_thread(mqadmin, version, *command, "-n", target.namesrv)
+        return done.stdout + done.stderr
+
+    async with mq.subscribe(topic, lambda msg: bodies.update([msg.body]), group=group, start="earliest"):
+        for number in range(4):
+            await mq.send(topic, b"%d" % number)
+        await until(lambda: bodies.total() == 4)
+        running = await admin("consumerStatus", "-g", group, "-i", mq.client_id)
+        assert "CONSUME_PASSIVELY" in running and topic in running
+        moved = await admin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
+        assert f"[{topic}]" in moved or topic in moved
+        await until(lambda: bodies.total() == 8, limit_s=60)
+    assert set(bodies.values()) == {2}

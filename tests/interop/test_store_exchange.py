@@ -1,0 +1,236 @@
+"""A store changes hands: ours reads what Apache wrote, and Apache goes on with what ours wrote."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.store.check import verify
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import StoreSettings
+from tests.interop.apache import ApacheBroker, ApacheNamesrv
+from tests.interop.wire import Wire
+
+pytestmark = [pytest.mark.interop, pytest.mark.java]
+
+# Small files, so that a few hundred messages fill several of each kind.
+CONF: Mapping[str, object] = {
+    "mapedFileSizeCommitLog": 65536,
+    "mapedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 1000,
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxMessageSize": 32768,
+}
+QUEUES = 2
+HOST = hosts.pack("127.0.0.1:10911")
+SEND, PULL, QUERY, CREATE_TOPIC = 10, 11, 12, 17
+
+
+def settings(store: Path) -> StoreSettings:
+    return StoreSettings(
+        store,
+        commit_log_file_size=65536,
+        consume_queue_file_entries=100,
+        index_slots=500,
+        index_entries=1000,
+        store_host=HOST,
+    )
+
+
+def body(number: int) -> bytes:
+    return f"message {number} ".encode() * (1 + number % 40)
+
+
+def properties(number: int) -> str:
+    return f"KEYS\x01key-{number} all\x02UNIQ_KEY\x01U{number:031d}\x02TAGS\x01{'ab'[number % 2]}\x02"
+
+
+def send_to_apache(port: int, numbers: range) -> None:
+    with Wire(port) as wire:
+        assert wire.ask(CREATE_TOPIC, _topic()).code == 0
+        for number in numbers:
+            reply = wire.ask(SEND, _message(number), body(number))
+            assert reply.code == 0, reply.remark
+
+
+def append_to_ours(store: MessageStore, numbers: range) -> None:
+    for number in numbers:
+        code, unique_key = "ab"[number % 2], f"U{number:031d}"
+        store.append(
+            "Exchange",
+            number % QUEUES,
+            body(number),
+            properties(number).encode(),
+            1,
+            HOST,
+            tags_code=ord(code),
+            keys=(f"key-{number}", "all"),
+            unique_key=unique_key,
+        )
+
+
+def ours(store: MessageStore) -> dict[int, list[StoredMessage]]:
+    """All messages of the topic as our store reads them, by queue."""
+    found: dict[int, list[StoredMessage]] = {}
+    for queue_id in range(QUEUES):
+        queue, messages = store.queue("Exchange", queue_id), []
+        assert queue is not None
+        offset = queue.min_offset
+        while offset < queue.max_offset:
+            read = store.read("Exchange", queue_id, offset, 32)
+            messages += [record.decode(each) for view in read.views for each in record.walk(view)]
+            offset = read.next_offset
+        found[queue_id] = messages
+    return found
+
+
+def apaches(port: int) -> dict[int, list[StoredMessage]]:
+    """The same as Apache serves them."""
+    found: dict[int, list[StoredMessage]] = {}
+    with Wire(port) as wire:
+        for queue_id in range(QUEUES):
+            messages: list[StoredMessage] = []
+            while (reply := wire.ask(PULL, _pull(queue_id, len(messages)))).code == 0:
+                messages += [record.decode(each) for each in record.walk(reply.body)]
+            assert reply.code == 19, reply.remark  # nothing new
+            found[queue_id] = messages
+    return found
+
+
+def expected(numbers: range) -> dict[int, list[bytes]]:
+    return {
+        queue_id: [body(number) for number in numbers if number % QUEUES == queue_id]
+        for queue_id in range(QUEUES)
+    }
+
+
+def bodies(messages: dict[int, list[StoredMessage]]) -> dict[int, list[bytes]]:
+    return {queue_id: [message.body for message in found] for queue_id, found in messages.items()}
+
+
+@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)])
+def test_a_store_goes_from_apache_to_ours_and_back_and_back_again(version, tmp_path):
+    folder = tmp_path / "store"
+    with ApacheNamesrv(version) as namesrv:
+        with ApacheBroker(version, namesrv.address, folder, CONF) as broker:
+            send_to_apache(broker.port, range(300))
+            theirs = apaches(broker.port)
+        assert list(verify(settings(folder))) == []
+        with MessageStore.open(settings(folder)) as store:
+            assert ours(store) == theirs
+            assert bodies(theirs) == expected(range(300))
+            assert [
+                record.decode(each).body for each in store.query("Exchange", "key-77", 9, 0, 1 << 62)
+            ] == [body(77)]
+            assert len(store.query("Exchange", "all", 64, 0, 1 << 62)) == 64
+            append_to_ours(store, range(300, 600))
+        assert list(verify(settings(folder))) == []
+        with ApacheBroker(version, namesrv.address, folder, CONF) as broker:
+            assert bodies(apaches(broker.port)) == expected(range(600))
+            with Wire(broker.port) as wire:
+                for number in (77, 577):
+                    reply = wire.ask(QUERY, _query(f"key-{number}"))
+                    assert [record.decode(each).body for each in record.walk(reply.body)] == [body(number)]
+            send_to_apache(broker.port, range(600, 700))
+        with MessageStore.open(settings(folder)) as store:
+            assert bodies(ours(store)) == expected(range(700))
+        assert list(verify(settings(folder))) == []
+
+
+def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path):
+    folder = tmp_path / "store"
+    with ApacheNamesrv("4.9.7") as namesrv:
+        with ApacheBroker("4.9.7", namesrv.address, folder, CONF) as broker:
+            send_to_apache(broker.port, range(300))
+            broker.kill()
+        assert (folder / "abort").exists()
+        store = MessageStore.open(settings(folder))
+        assert bodies(ours(store)) == expected(range(300))
+        append_to_ours(store, range(300, 500))
+        store.dispatch()
+        leave = tmp_path / "left"
+        shutil.copytree(folder, leave)  # as a kill leaves it: not closed, with its abort file
+        store.close()
+        with ApacheBroker("4.9.7", namesrv.address, leave, CONF) as broker:
+            assert bodies(apaches(broker.port)) == expected(range(500))
+    for path in (folder, leave):
+        with MessageStore.open(settings(path)) as store:
+            assert bodies(ours(store)) == expected(range(500))
+        assert list(verify(settings(path))) == []
+
+
+@pytest.mark.covers("S-STORE-01", "S-STORE-03", "S-STORE-04", "S-STORE-05")
+def test_queues_and_index_that_ours_makes_from_apaches_log_are_apaches_byte_for_byte(tmp_path):
+    folder = tmp_path / "store"
+    with ApacheNamesrv("4.9.7") as namesrv, ApacheBroker("4.9.7", namesrv.address, folder, CONF) as broker:
+        send_to_apache(broker.port, range(400))
+    again = tmp_path / "again"
+    shutil.copytree(folder / "commitlog", again / "commitlog")
+    MessageStore.open(settings(again)).close()
+    queues = sorted(
+        path.relative_to(folder) for path in (folder / "consumequeue" / "Exchange").rglob("?" * 20)
+    )
+    assert len(queues) == 2 * QUEUES
+    for path in queues:
+        assert (again / path).read_bytes() == (folder / path).read_bytes(), path
+    theirs, made = sorted((folder / "index").iterdir()), sorted((again / "index").iterdir())
+    assert len(theirs) == len(made) == 2  # 400 messages with three keys each
+    for path, copy in zip(theirs, made, strict=True):
+        assert copy.read_bytes() == path.read_bytes(), path.name
+
+
+def _topic() -> dict[str, object]:
+    return {
+        "topic": "Exchange",
+        "defaultTopic": "TBW102",
+        "readQueueNums": QUEUES,
+        "writeQueueNums": QUEUES,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
+
+
+def _message(number: int) -> dict[str, object]:
+    return {
+        "producerGroup": "P",
+        "topic": "Exchange",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": QUEUES,
+        "queueId": number % QUEUES,
+        "sysFlag": 0,
+        "bornTimestamp": 1,
+        "flag": 0,
+        "properties": properties(number),
+        "reconsumeTimes": 0,
+        "unitMode": "false",
+        "batch": "false",
+    }
+
+
+def _pull(queue_id: int, offset: int) -> dict[str, object]:
+    return {
+        "consumerGroup": "C",
+        "topic": "Exchange",
+        "queueId": queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+
+
+def _query(key: str) -> dict[str, object]:
+    return {"topic": "Exchange", "key": key, "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 1 << 62}
