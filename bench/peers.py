@@ -1,0 +1,168 @@
+"""The brokers that benchmarks compare, each a real process of its own: ours, and Apache's in Java.
+
+    with serving("ours", "SYNC_FLUSH") as broker:
+        run_load("send", broker.port, pid=broker.pid)
+
+All get the same settings; Apache's get the heap of 2 GB that its documents give a small machine. Stores lie in the
+temporary folder, which should be on the disk whose speed matters.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
+from tests.interop.child import START_LIMIT_S, Child, scratch
+from tests.interop.kits import PeerMissing
+from tests.interop.wire import Wire
+
+OURS: Final = "ours"
+REFERENCE: Final = "apache-4.9.7"
+PEERS: Final = (OURS, REFERENCE, "apache-5.4.0")
+
+TOPIC: Final = "bench"
+QUEUES: Final = 4
+_HEAP: Final = ("-Xms2g", "-Xmx2g")
+_UPDATE_AND_CREATE_TOPIC: Final = 17
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A broker that serves, with its topic made. `listening_s` is how long its port took to answer."""
+
+    name: str
+    port: int
+    pid: int
+    listening_s: float
+    namesrv: str
+
+
+@contextmanager
+def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
+    """One broker and its name server, on an empty store. Raises: PeerMissing."""
+    with ExitStack() as stack:
+        store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "store"
+        settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
+        if name == OURS:
+            address = f"127.0.0.1:{stack.enter_context(_OurNamesrv()).port}"
+            broker: Child = _OurBroker(address, store, settings)
+        else:
+            version = name.removeprefix("apache-")
+            address = stack.enter_context(ApacheNamesrv(version)).address
+            broker = _TimedApache(version, address, store, settings, jvm=_HEAP)
+        begin = time.monotonic()
+        stack.enter_context(broker)
+        assert isinstance(broker, _OurBroker | _TimedApache)
+        create_topic(broker.port, TOPIC)
+        yield Peer(name, broker.port, broker.pid, broker.listening_at - begin, address)
+
+
+@contextmanager
+def serving_all(names: Sequence[str], flush: str = "ASYNC_FLUSH") -> Iterator[list[Peer]]:
+    """Several brokers at once, so that rounds can alternate between them; what cannot run is named and left out."""
+    with ExitStack() as stack:
+        peers = []
+        for name in names:
+            try:
+                peers.append(stack.enter_context(serving(name, flush)))
+            except PeerMissing as missing:
+                print(f"{name} is left out: {missing}", file=sys.stderr)
+        yield peers
+
+
+def create_topic(port: int, name: str) -> None:
+    """Make a topic of QUEUES queues, or find it there."""
+    topic = {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": QUEUES,
+        "writeQueueNums": QUEUES,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
+    with Wire(port) as wire:
+        reply = wire.ask(_UPDATE_AND_CREATE_TOPIC, topic)
+    if reply.code:
+        raise RuntimeError(f"the broker at {port} makes no topic {name}: {reply.code} {reply.remark}")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a process holds, in MiB: `resident` counts mapped files too, `anonymous` is what it keeps for itself."""
+
+    resident: float
+    anonymous: float
+
+
+def memory(pid: int) -> Memory:
+    """Read /proc/<pid>/smaps_rollup."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    kib = {name: int(size) for name, size in re.findall(r"^(Rss|Anonymous):\s+(\d+) kB", text, re.MULTILINE)}
+    return Memory(kib["Rss"] / 1024, kib["Anonymous"] / 1024)
+
+
+class _OurNamesrv(Child):
+    def __init__(self) -> None:
+        home = scratch("bench-namesrv")
+        self.port = free_ports(1)[0]
+        super().__init__(home, _ours("mqnamesrv", home.name, {"listenPort": self.port}))
+
+    def _wait_ready(self) -> None:
+        self.wait_for("boot success")
+
+
+class _OurBroker(Child):
+    def __init__(self, namesrv: str, store: Path, settings: dict[str, object]) -> None:
+        home = scratch("bench-broker")
+        self.port = free_ports(4)[2]
+        self.listening_at = 0.0
+        usual = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": self.port,
+            "namesrvAddr": namesrv,
+            "storePathRootDir": store,
+        }
+        super().__init__(home, _ours("mqbroker", home.name, usual | settings))
+
+    def _wait_ready(self) -> None:
+        self.listening_at = _wait_listening(self.port, self)
+        self.wait_for("boot success")
+
+
+class _TimedApache(ApacheBroker):
+    listening_at = 0.0
+
+    def _wait_ready(self) -> None:
+        self.listening_at = _wait_listening(self.port, self)
+        super()._wait_ready()
+
+
+def _ours(script: str, home: str, settings: dict[str, object]) -> list[str]:
+    conf = Path(home) / f"{script}.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return [str(Path(sys.executable).with_name(script)), "-c", str(conf)]
+
+
+def _wait_listening(port: int, child: Child) -> float:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return time.monotonic()
+        if child.process is None or child.process.poll() is not None:
+            raise ChildProcessError(f"ended before it listened:\n{child.said()}")
+        time.sleep(0.005)
+    raise TimeoutError(f"nothing listens on {port} after {START_LIMIT_S} s:\n{child.said()}")

@@ -1,0 +1,110 @@
+"""Both load generators, against a listener that answers as a broker does and counts what it was asked."""
+
+import json
+import re
+import socket
+import struct
+import threading
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+
+from bench import load
+from bench.load import LoadFailed, build, run_load
+from bench.python_load import python_load
+
+RECORD = struct.pack(">I", 100) + b"r" * 96
+NO_COMPILER = pytest.mark.skipif(build() is None, reason="no C compiler, or not Linux")
+GENERATORS = [pytest.param(run_load, marks=NO_COMPILER, id="c"), pytest.param(python_load, id="python")]
+
+
+class Answers:
+    """A broker of forty lines: stores nothing, holds 320 records a queue, refuses what `code` says."""
+
+    def __init__(self, code=0):
+        self.code = code
+        self.queues: Counter[str] = Counter()
+        self.keys, self.offsets, self.bodies = set(), [], set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+
+    def _serve(self):
+        client, _ = self._listener.accept()
+        # A generator leaves with requests still in flight.
+        with suppress(ConnectionError), client, client.makefile("rwb") as stream:
+            while size := stream.read(4):
+                frame = stream.read(int.from_bytes(size, "big"))
+                header_end = 4 + int.from_bytes(frame[:4], "big")
+                stream.write(self._answer(json.loads(frame[4:header_end]), frame[header_end:]))
+                stream.flush()
+
+    def _answer(self, header, body):
+        fields, reply_body, reply_fields = header["extFields"], b"", {}
+        if header["code"] == 310:
+            self.queues[fields["e"]] += 1
+            self.keys |= set(re.findall("UNIQ_KEY\x01([0-9A-F]{32})\x02", fields["i"]))
+            self.bodies.add(len(body))
+        else:
+            self.offsets.append((int(fields["queueId"]), int(fields["queueOffset"])))
+            reply_body, reply_fields = RECORD * 32, {"maxOffset": "320"}
+        reply = {"code": self.code, "extFields": reply_fields, "flag": 1, "opaque": header["opaque"]}
+        text = json.dumps(reply, separators=(",", ":")).encode()
+        return struct.pack(">II", 4 + len(text) + len(reply_body), len(text)) + text + reply_body
+
+
+@pytest.fixture
+def answers():
+    server = Answers()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_send_goes_round_the_queues_with_a_key_of_its_own_each(generator, answers):
+    figures = generator("send", answers.port, topic="T", queues=3, body=50, window=8, count=300, warmup=30)
+    assert 290 <= figures["messages"] <= 308 and figures["errors"] == 0
+    assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["max_us"] * 1.04
+    total = sum(answers.queues.values())
+    assert total >= 330 and len(answers.keys) == total and answers.bodies == {50}
+    assert set(answers.queues) == {"0", "1", "2"} and max(answers.queues.values()) <= total / 3 + 1
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_pull_walks_every_queue_and_begins_again(generator, answers):
+    figures = generator("pull", answers.port, topic="T", queues=2, window=4, count=2000)
+    assert figures["messages"] >= 2000 and figures["messages"] % 32 == 0
+    asked = Counter(answers.offsets)
+    assert set(asked) == {(queue, offset) for queue in (0, 1) for offset in range(0, 320, 32)}
+    assert min(asked.values()) >= 2
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_refusals_are_counted_and_the_first_is_told(generator):
+    server = Answers(code=14)
+    figures = generator("send", server.port, topic="T", window=2, count=50)
+    server.close()
+    assert figures["messages"] == 0 and figures["errors"] >= 50 and "14" in figures["error"]
+
+
+@NO_COMPILER
+def test_a_broker_that_is_not_there_fails_with_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(LoadFailed, match=f"127.0.0.1:{port}"):
+        run_load("send", port, count=1)
+
+
+@NO_COMPILER
+def test_an_unknown_option_is_named():
+    with pytest.raises(LoadFailed, match="no option --colour"):
+        run_load("send", 1, colour="blue")
+
+
+def test_without_a_compiler_python_does_it(monkeypatch, answers):
+    monkeypatch.setattr(load, "build", lambda: None)
+    assert run_load("send", answers.port, topic="T", window=1, count=5)["generator"] == "python"
