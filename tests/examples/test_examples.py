@@ -1,0 +1,90 @@
+"""Every program in examples/ runs as its first lines say, and does what it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.client import sync
+from sparrowmq.testing.background import BackgroundCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TRIED = {"send", "consume", "ordered", "delayed", "spark_table", "test_orders"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("store")) as cluster:
+        yield cluster
+
+
+def run(cluster, name: str, *arguments: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        env=dict(os.environ, NAMESRV_ADDR=cluster.namesrv),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_every_example_is_tried():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == TRIED
+
+
+def test_send(cluster):
+    out = run(cluster, "send")
+    assert re.search(r"offset 0 as [0-9A-F]{32}\nstored 1000\nstored 2 in a batch", out)
+
+
+def test_consume(cluster):
+    with sync.connect(cluster.namesrv) as mq:
+        for number in range(10):
+            mq.send("inbox", f"body {number}".encode(), tag="t", keys=["k"])
+    lines = run(cluster, "consume", "inbox", "10").splitlines()
+    assert len(lines) == 10
+    assert all(re.fullmatch(r"\d \d+ t \['k'\] body \d", line) for line in lines)
+    assert len({line.split()[-1] for line in lines}) == 10
+
+
+def test_ordered(cluster):
+    assert run(cluster, "ordered") == "20 orders, each in order: created paid packed shipped\n"
+
+
+def test_delayed(cluster):
+    found = re.fullmatch(r"'wake up' came after ([\d.]+) s\n", run(cluster, "delayed"))
+    assert found
+    assert float(found[1]) >= 1.0
+
+
+@pytest.mark.spark
+@pytest.mark.java
+@pytest.mark.timeout(300)
+def test_spark_table(cluster):
+    with sync.connect(cluster.namesrv) as mq:
+        for number in range(6):
+            mq.send("sales", f"body {number}".encode(), tag="even" if number % 2 == 0 else "odd")
+        out = run(cluster, "spark_table", "sales")
+        assert re.search(r"\|\s*even\|\s*3\|", out)
+        with mq.subscribe("sales-by-tag", group="readers", start="earliest") as results:
+            rows = [message.json() for _, message in zip(range(2), results, strict=False)]
+    assert sorted(row["tags"] for row in rows) == ["even", "odd"]
+    assert [row["count"] for row in rows] == [3, 3]
+
+
+def test_the_tests_of_a_user():
+    plugin = ("-p", "no:sparrowmq", "-p", "sparrowmq.testing.plugin", "-p", "no:cacheprovider")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugin, "-c", os.devnull, "test_orders.py"],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "2 passed" in ran.stdout

@@ -1,0 +1,138 @@
+"""Writes the pages of docs/ that can be told from the code: `python -m tools.docs`; `--check` only compares.
+
+    docs/coverage.md   each capability of tools/seeds.toml, and the tests marked with its id
+    docs/requests.md   each request of the protocol: its code, header and reply, who serves it, or why nobody does
+
+Tests are read, not run: marks are found in the syntax tree, so a page does not depend on what a machine can run.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SEEDS = Path(__file__).with_name("seeds.toml")
+NOTE = "<!-- Written by `./run docs`; do not edit. -->"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print("usage: ./run docs [--check]", file=sys.stderr)
+        return 2
+    try:
+        pages = {
+            "docs/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests")),
+            "docs/requests.md": requests(),
+        }
+    except UnknownSeed as error:
+        print(error, file=sys.stderr)
+        return 1
+    stale = [name for name, text in pages.items() if not is_current(ROOT / name, text)]
+    if "--check" in arguments:
+        for name in stale:
+            print(f"{name} is out of date; write it with `./run docs` and commit it", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (ROOT / name).write_text(pages[name], encoding="utf-8")
+        print(f"wrote {name}")
+    return 0
+
+
+class UnknownSeed(Exception):
+    """A test is marked with an id that seeds.toml does not have."""
+
+
+def is_current(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+# --- coverage
+
+
+def read_seeds(path: Path = SEEDS) -> dict[str, dict[str, str]]:
+    """Capabilities by title of their area, then by id."""
+    areas = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {
+        area["title"]: {f"S-{name}-{number}": text for number, text in area.items() if number != "title"}
+        for name, area in areas.items()
+    }
+
+
+def read_marks(folder: Path) -> dict[str, list[str]]:
+    """For each id the tests marked with it, as `path::name`; just `path` when the whole file is marked."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(folder.rglob("test_*.py")):
+        path = file.relative_to(folder.parent).as_posix()
+        for scope, seed in marks(ast.parse(file.read_text(encoding="utf-8"), str(file)), ()):
+            place = "::".join((path, *scope))
+            if place not in found.setdefault(seed, []):
+                found[seed].append(place)
+    return found
+
+
+def marks(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each id below a node with the class and function that carry it."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        scope = (*scope, node.name)
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.covers"):
+        for argument in node.args:
+            yield scope, ast.literal_eval(argument)
+    for child in ast.iter_child_nodes(node):
+        yield from marks(child, scope)
+
+
+def coverage(seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[str]]) -> str:
+    known = {seed for area in seeds.values() for seed in area}
+    if unknown := sorted(tests.keys() - known):
+        places = "; ".join(f"{seed} in {', '.join(tests[seed])}" for seed in unknown)
+        raise UnknownSeed(f"tests name capabilities that tools/seeds.toml does not have: {places}")
+    lines = [
+        "# What is shown to work",
+        f"\n{NOTE}\n",
+        f"{len(tests)} of {len(known)} capabilities have a test that shows them.",
+    ]
+    for title, area in seeds.items():
+        lines += [f"\n## {title}\n", "| id | capability | shown by |", "|---|---|---|"]
+        for seed, text in area.items():
+            shown = (
+                "<br>".join(f"`{place.removeprefix('tests/')}`" for place in tests.get(seed, [])) or "not yet"
+            )
+            lines.append(f"| {seed} | {cell(text)} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+# --- requests
+
+
+def requests() -> str:
+    from sparrowmq.protocol.requests import ROWS, Role
+
+    served = sum(not row.unserved for row in ROWS)
+    lines = [
+        "# Requests",
+        f"\n{NOTE}\n",
+        f"SparrowMQ serves {served} of the {len(ROWS)} requests of the RocketMQ protocol.",
+        "The table is `sparrowmq/protocol/requests.py`; a header's fields are in `sparrowmq/protocol/headers.py`.",
+        "\n| code | name | header | reply | served by | access |",
+        "|---:|---|---|---|---|---|",
+    ]
+    names = {Role.NAMESRV: "name server", Role.BROKER: "broker", Role.CLIENT: "client"}
+    for row in sorted(ROWS, key=lambda row: int(row.code)):
+        header = f"`{row.header.__name__}`" if row.header else ""
+        reply = f"`{row.reply.__name__}`" if row.reply and row.reply.__struct_fields__ else ""
+        by = row.unserved or ", ".join(name for role, name in names.items() if role in row.served_by)
+        access = "" if row.unserved else row.access.value
+        lines.append(f"| {int(row.code)} | {row.code.name} | {header} | {reply} | {cell(by)} | {access} |")
+    return "\n".join(lines) + "\n"
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
