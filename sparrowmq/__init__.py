@@ -17,6 +17,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sparrowmq import compiled
+
 if TYPE_CHECKING:
     from sparrowmq import errors as errors
     from sparrowmq import sync as sync
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from sparrowmq.errors import SparrowError as SparrowError
     from sparrowmq.protocol.message import Message as Message
     from sparrowmq.protocol.message import MessageQueue as MessageQueue
+
+compiled.choose()
 
 _HOMES = {
     "Client": "client.client",

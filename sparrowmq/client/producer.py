@@ -26,7 +26,7 @@ from sparrowmq.protocol import batch as batches
 from sparrowmq.protocol import compression, properties
 from sparrowmq.protocol.batch import BatchPart
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.header import text_of
+from sparrowmq.protocol.fields import text_of
 from sparrowmq.protocol.message import Message, MessageQueue, Property, SysFlag
 from sparrowmq.protocol.names import check_topic, is_closed_to_clients
 

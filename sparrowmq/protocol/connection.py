@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from sparrowmq.protocol import command as commands
+from sparrowmq.protocol import codec
 from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.frame import FrameLimits, FrameReader, Serializer
 from sparrowmq.protocol.header import Request
@@ -45,7 +45,7 @@ class Connection(Generic[W]):
         Raises:
             RemoteProtocolError: the peer does not speak the protocol; close the connection.
         """
-        decode = commands.decode
+        decode = codec.decode
         return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk)]
 
     def request(self, request: Request[Any], body: bytes, waiter: W) -> tuple[int, bytes]:
@@ -89,7 +89,7 @@ class Connection(Generic[W]):
 
     def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
         extra = self._sign(request, body) if self._sign else None
-        return commands.encode_request(
+        return codec.encode_request(
             request, request.code, opaque, len(body), oneway=oneway, extra=extra, serializer=self._serializer
         )
 

@@ -12,9 +12,11 @@ Source: NettyDecoder and RemotingCommand, Java 4.9.8.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
+
+from librt.strings import BytesWriter, read_i32_be, write_i32_be
 
 from sparrowmq.errors import RemoteProtocolError
 
@@ -28,12 +30,11 @@ class Serializer(IntEnum):
 
 Frame = tuple[int, bytes, bytes]  # serialiser, header, body
 
-_PREFIX = struct.Struct(">II")
-_HEADER_LENGTH_BITS = 24
-_HEADER_LENGTH_MASK = (1 << _HEADER_LENGTH_BITS) - 1
+_HEADER_LENGTH_BITS: Final = 24
+_HEADER_LENGTH_MASK: Final = (1 << _HEADER_LENGTH_BITS) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FrameLimits:
     """What a peer may send at most; a larger frame ends the connection.
 
@@ -49,9 +50,11 @@ class FrameLimits:
 
 def join(serializer: int, header: bytes, body_bytes: int) -> bytes:
     """The start of a frame up to its body, of which only the size is needed."""
-    return (
-        _PREFIX.pack(4 + len(header) + body_bytes, serializer << _HEADER_LENGTH_BITS | len(header)) + header
-    )
+    frame = BytesWriter()
+    write_i32_be(frame, 4 + len(header) + body_bytes)
+    write_i32_be(frame, serializer << _HEADER_LENGTH_BITS | len(header))
+    frame.write(header)
+    return frame.getvalue()
 
 
 class FrameReader:
@@ -90,21 +93,23 @@ class FrameReader:
     def _cut(self, chunk: bytes) -> list[Frame]:
         frames: list[Frame] = []
         position, size = 0, len(chunk)
+        most_bytes, most_header_bytes = self._limits.frame_bytes, self._limits.header_bytes
         while size - position >= 8:
-            total, tagged = _PREFIX.unpack_from(chunk, position)
+            total = read_i32_be(chunk, position)
+            tagged = read_i32_be(chunk, position + 4)
             header_bytes = tagged & _HEADER_LENGTH_MASK
-            if (
-                total > self._limits.frame_bytes
-                or header_bytes > total - 4
-                or header_bytes > self._limits.header_bytes
-            ):
+            if not 4 <= total <= most_bytes or header_bytes > total - 4 or header_bytes > most_header_bytes:
                 raise self._refusal(total, header_bytes)
             end = position + 4 + total
             if end > size:
                 break
             body_start = position + 8 + header_bytes
             frames.append(
-                (tagged >> _HEADER_LENGTH_BITS, chunk[position + 8 : body_start], chunk[body_start:end])
+                (
+                    tagged >> _HEADER_LENGTH_BITS & 0xFF,
+                    chunk[position + 8 : body_start],
+                    chunk[body_start:end],
+                )
             )
             position = end
         if position < size:
@@ -116,15 +121,15 @@ class FrameReader:
         if len(rest) < 4:
             self._missing_bytes = 4 - len(rest)
             return
-        total = int.from_bytes(rest[:4], "big")
+        total = read_i32_be(rest, 0)
         if total > self._limits.frame_bytes or total < 4:
             raise self._refusal(total, 0)
         # Short of its first eight bytes, ask for those: the header length is checked before the rest is awaited.
         self._missing_bytes = (4 + total if len(rest) >= 8 else 8) - len(rest)
 
     def _refusal(self, total: int, header_bytes: int) -> RemoteProtocolError:
-        if total > 0x7FFFFFFF:
-            return RemoteProtocolError(f"negative frame length {total - (1 << 32)}")
+        if total < 0:
+            return RemoteProtocolError(f"negative frame length {total}")
         if total > self._limits.frame_bytes:
             return RemoteProtocolError(
                 f"frame of {total} bytes; at most {self._limits.frame_bytes} are allowed"

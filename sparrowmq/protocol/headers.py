@@ -38,13 +38,9 @@ class SendMessageReply(Header):
             return super().ext_json()
         # One per message: five times faster than the general way. Offset ids are hexadecimal, so nothing needs quoting.
         return (
-            b'{"msgId":"%b","queueId":"%d","queueOffset":"%d","MSG_REGION":"DefaultRegion","TRACE_ON":"true"}'
-            % (
-                self.msg_id.encode(),
-                self.queue_id,
-                self.queue_offset,
-            )
-        )
+            f'{{"msgId":"{self.msg_id}","queueId":"{self.queue_id}","queueOffset":"{self.queue_offset}",'
+            '"MSG_REGION":"DefaultRegion","TRACE_ON":"true"}'
+        ).encode()
 
 
 class SendMessage(Request[SendMessageReply]):

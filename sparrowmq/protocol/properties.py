@@ -52,7 +52,7 @@ def value(text: str, name_mark: str) -> str | None:
     if at < 0:
         return None
     start = at + len(name_mark)
-    return text[start : text.index(VALUE_END, start)] or None
+    return text[start : text.find(VALUE_END, start)] or None
 
 
 def render(properties: Mapping[str, str]) -> str:

@@ -30,11 +30,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
-from zlib import crc32
+
+from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 
 from sparrowmq.errors import CorruptRecord, InvalidMessage, MessageTooLarge, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol.crc import crc32
 from sparrowmq.protocol.message import Property, StoredMessage
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -49,6 +51,7 @@ PROPERTY_CRC_SIZE: Final = 20
 
 CRC_MASK: Final = 0x7FFFFFFF  # Java keeps its CRCs positive
 _CRC_NAME: Final = b"__CRC32#\x01"
+_TEN_DIGITS: Final = 10_000_000_000
 _PROPERTY_END: Final = 0x02
 _BODY_SIZE_AT: Final = (
     84,
@@ -82,22 +85,10 @@ class Outline(NamedTuple):
 
 
 def encode(
-    topic: bytes,
-    queue_id: int,
-    flag: int,
-    queue_offset: int,
-    physical_offset: int,
-    sys_flag: int,
-    born_timestamp_ms: int,
-    born_host: bytes,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_offset: int,
-    body: Buffer,
-    properties: bytes,
-    crc: bool = True,
-) -> bytes:
+    topic: bytes, queue_id: int, flag: int, queue_offset: int, physical_offset: int, sys_flag: int,
+    born_timestamp_ms: int, born_host: bytes, store_timestamp_ms: int, store_host: bytes, reconsume_times: int,
+    prepared_offset: int, body: Buffer, properties: bytes, crc: bool = True,
+) -> bytes:  # fmt: skip
     """The record's bytes. The IPv6 bits of `sys_flag` are set to fit the hosts.
 
     Raises:
@@ -114,16 +105,35 @@ def encode(
     long_topic = topic_size > MAX_TOPIC_BYTES_V1
     size = _BODY_SIZE_AT[v6] + 7 + body_size + topic_size + properties_size + long_topic
     try:
-        head = _HEADS[v6].pack(
-            size, MAGIC_V2 if long_topic else MAGIC_V1, crc32(body) & CRC_MASK, queue_id, flag, queue_offset,
-            physical_offset, sys_flag & ~0x30 | v6 << 4, born_timestamp_ms, born_host, store_timestamp_ms,
-            store_host, reconsume_times, prepared_offset, body_size,
-        )  # fmt: skip
-        topic_bytes = topic_size.to_bytes(2 if long_topic else 1, "big")
-        whole = b"".join((head, body, topic_bytes, topic, _SHORT.pack(properties_size), properties))
-    except (struct.error, OverflowError) as error:
+        record = BytesWriter()
+        write_i32_be(record, size)
+        write_i32_be(record, MAGIC_V2 if long_topic else MAGIC_V1)
+        write_i32_be(record, crc32(body) & CRC_MASK)
+        write_i32_be(record, queue_id)
+        write_i32_be(record, flag)
+        write_i64_be(record, queue_offset)
+        write_i64_be(record, physical_offset)
+        write_i32_be(record, sys_flag & ~0x30 | v6 << 4)
+        write_i64_be(record, born_timestamp_ms)
+        record.write(born_host)
+        write_i64_be(record, store_timestamp_ms)
+        record.write(store_host)
+        write_i32_be(record, reconsume_times)
+        write_i64_be(record, prepared_offset)
+        write_i32_be(record, body_size)
+        record.write(body if isinstance(body, bytes) else bytes(body))
+        if long_topic:
+            write_i16_be(record, topic_size)
+        else:
+            record.append(topic_size)
+        record.write(topic)
+        write_i16_be(record, properties_size)
+        record.write(properties)
+    except (OverflowError, ValueError) as error:
         raise _misfit(size, properties_size, error) from error
-    return whole + _property_crc(whole) if crc else whole
+    if crc:
+        record.write(_property_crc(record.getvalue()))
+    return record.getvalue()
 
 
 def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
@@ -284,8 +294,8 @@ def _shape_problem(record: Buffer) -> str | None:
 
 
 def _property_crc(covered: Buffer) -> bytes:
-    digits = b"%010d" % (crc32(covered) & CRC_MASK)
-    return b"__CRC32#\x01%b\x02" % digits[::-1]
+    digits = str(_TEN_DIGITS + (crc32(covered) & CRC_MASK))
+    return b"__CRC32#\x01" + digits[:0:-1].encode() + b"\x02"  # without the 1 in front
 
 
 def _resembles_crc(tail: bytes) -> bool:

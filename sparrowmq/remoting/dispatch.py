@@ -35,7 +35,7 @@ Guard = Callable[[Session, Command, Row], None]
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
-@dataclass(slots=True)
+@dataclass
 class Answer:
     """A reply in full. A list as `body` is sent piece by piece without being joined first."""
 
@@ -45,7 +45,7 @@ class Answer:
     body: Buffer | list[memoryview] = b""
 
 
-@dataclass(slots=True)
+@dataclass
 class After:
     """The reply to give once `watermark` has reached `target`."""
 
@@ -57,11 +57,15 @@ class After:
 Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
 
 
+# What each method marked with `handles` is bound to.
+_KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
+
+
 def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
     """Bind a method `(header, command, session) -> Result` to the requests that it serves."""
 
     def bind(method: F) -> F:
-        method.handles = kinds  # type: ignore[attr-defined]
+        _KINDS[method] = kinds
         return method
 
     return bind
@@ -178,10 +182,9 @@ def failure(error: BaseException, command: Command, session: Session) -> Answer:
 def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], Callable[..., Result]]]:
     routes: dict[int, tuple[type[Request[Any]], Callable[..., Result]]] = {}
     for handler in handlers:
-        for name in dir(handler):
-            method = getattr(handler, name)
-            for kind in getattr(method, "handles", ()):
+        for name, method in vars(type(handler)).items():
+            for kind in _KINDS.get(method, ()) if callable(method) else ():
                 if kind.code in routes:
                     raise ValueError(f"two handlers for {RequestCode(kind.code).name}")
-                routes[kind.code] = (kind, method)
+                routes[kind.code] = (kind, getattr(handler, name))
     return routes

@@ -14,7 +14,7 @@ from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServerLimits:
     """How many peers, and how long a silent one is kept.
 

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
-from sparrowmq.protocol import command as commands
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.codec import encode_reply
+from sparrowmq.protocol.command import ONEWAY_FLAG, REPLY_FLAG, Command
 from sparrowmq.protocol.connection import Connection, Sign
 from sparrowmq.protocol.frame import FrameLimits, Serializer
 from sparrowmq.protocol.header import Header, Request
@@ -37,7 +37,7 @@ EXPIRY_PERIOD_S = 0.1
 REQUEST_PIECES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SessionLimits:
     """What one peer may make us hold.
 
@@ -52,26 +52,37 @@ class SessionLimits:
     unsent_bytes: int = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
 class Response(Generic[R]):
     """An answer. One with an accepted error code has its header too, or it is a RemoteProtocolError."""
 
-    code: int
-    header: R
-    remark: str | None
-    body: bytes
-    version: int
+    __slots__ = ("body", "code", "header", "remark", "version")
+
+    def __init__(self, code: int, header: R, remark: str | None, body: bytes, version: int) -> None:
+        self.code = code
+        self.header = header
+        self.remark = remark
+        self.body = body
+        self.version = version
 
 
-@dataclass(slots=True)
 class _Waiting:
     """A request of ours in flight."""
 
-    request: Request[Any]
-    accept: Collection[int]
-    future: asyncio.Future[Response[Any]]
-    deadline: float
-    timeout_s: float
+    __slots__ = ("accept", "deadline", "future", "request", "timeout_s")
+
+    def __init__(
+        self,
+        request: Request[Any],
+        accept: Collection[int],
+        future: asyncio.Future[Response[Any]],
+        deadline: float,
+        timeout_s: float,
+    ) -> None:
+        self.request = request
+        self.accept = accept
+        self.future = future
+        self.deadline = deadline
+        self.timeout_s = timeout_s
 
 
 class Session(asyncio.Protocol):
@@ -157,16 +168,16 @@ class Session(asyncio.Protocol):
         body: Buffer | list[memoryview] = b"",
     ) -> None:
         """Answer a request of the peer; the bodies' buffers must stay unchanged until they are sent."""
-        if self.closed or request.flag & commands.ONEWAY_FLAG:
+        if self.closed or request.flag & ONEWAY_FLAG:
             return
         if not body:
-            self._out.append(commands.encode_reply(request, code, header, remark))
+            self._out.append(encode_reply(request, code, header, remark))
         elif isinstance(body, list):
             size = sum(map(len, body))
-            self._out.append(commands.encode_reply(request, code, header, remark, size))
+            self._out.append(encode_reply(request, code, header, remark, size))
             self._out.extend(body)
         else:
-            self._out.append(commands.encode_reply(request, code, header, remark, len(body)))
+            self._out.append(encode_reply(request, code, header, remark, len(body)))
             self._out.append(body)
         if not self._flush_due:
             self._flush_due = True
@@ -215,14 +226,19 @@ class Session(asyncio.Protocol):
             log.warning("closing the connection of %s: %s", self.peer, error)
             self.close()
             return
-        self._flush_due = True  # One write for all answers of this chunk, below.
+        self._flush_due = (
+            True  # One write for all answers of this chunk, soon: first the store has its turn to write.
+        )
         dispatch = self._dispatch
         for command in received:
-            if command.flag & commands.REPLY_FLAG:
+            if command.flag & REPLY_FLAG:
                 self._settle(command)
             else:
                 dispatch(self, command)
-        self._flush()
+        if self._out:
+            self._loop.call_soon(self._flush)
+        else:
+            self._flush_due = False
 
     def eof_received(self) -> bool:
         return False

@@ -102,7 +102,7 @@ class _Check:
             elif record is not None:
                 yield from self._record(records.outline(record))
             offset = following
-        log.end = offset
+        log.start_at(offset)
         for missing in self._missing.values():
             yield from missing
 

@@ -61,7 +61,7 @@ class Dispatch:
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
         self.position = Watermark()
         self.dirty: list[ConsumeQueue] = []
-        self.keys: list[Keys] = []
+        self.keys = Keys()
         self._queues = queues
         self._index = index
         self._delay_levels_ms = delay_levels_ms
@@ -96,7 +96,7 @@ class Dispatch:
         """Put the collected keys into the index. Raises: DiskFull."""
         if self._index is not None and self.keys:
             self._index.put(self.keys)
-        self.keys = []
+        self.keys = Keys()
 
     def replay(
         self,
@@ -158,7 +158,7 @@ class Dispatch:
         unique_key = properties.get(Property.UNIQ_KEY)
         is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
         if self._index is not None and (keys or unique_key) and not is_rollback:
-            self.keys.append((found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key))
+            self.keys.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
 
 
 def tags_code(found: Outline, properties: dict[str, str], delay_levels_ms: tuple[int, ...]) -> int:

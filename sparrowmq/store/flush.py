@@ -55,8 +55,8 @@ class Flusher:
         self._thread.start()
 
     def kick(self) -> None:
-        """Have what was appended synced: now, or right after the sync that is under way."""
-        end = self._log.end
+        """Have what was written synced: now, or right after the sync that is under way."""
+        end = self._log.written
         if end > self._ordered and self.flushed.error is None:
             self._orders.put(_Order(end, self._log.row.between(self._ordered, end)))
             self._ordered = end
@@ -69,22 +69,25 @@ class Flusher:
             self._thread = None
 
     def flush(self) -> None:
-        """Sync what was appended, here and now; for callers without a loop.
+        """Write and sync what was appended, here and now; for callers without a loop.
 
         Raises:
+            DiskFull: it could not be written; try again later.
             StoreFailed: this or an earlier sync failed.
         """
-        end = self._log.end
-        if self.flushed.error is None and end > self.flushed.value:
+        if self.flushed.error is None:
             try:
-                for file in self._log.row.between(self.flushed.value, end):
+                end = self._log.write_out()
+                for file in (
+                    self._log.row.between(self.flushed.value, end) if end > self.flushed.value else ()
+                ):
                     file.sync()
+                self._ordered = max(self._ordered, end)
+                self.flushed.advance(end)
             except OSError as error:
                 self.fail(error)
         if self.flushed.error is not None:
             raise self.flushed.error
-        self._ordered = max(self._ordered, end)
-        self.flushed.advance(end)
 
     def fail(self, cause: OSError) -> StoreFailed:
         """Acknowledge nothing any more, and take no more messages."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -37,8 +37,42 @@ NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
 _INT32: Final = 0xFFFFFFFF
 
-# Topic, offset of the record, its store timestamp in ms, its keys, its unique key.
-Keys = tuple[str, int, int, tuple[str, ...], str | None]
+
+class Keys:
+    """Keys on their way into the index, in the order of the log, as columns: no object is made for each.
+
+    Attributes:
+        texts: the keys themselves.
+        topics, offsets, stored_ms: for each key its record's topic, place in the log and store timestamp.
+    """
+
+    __slots__ = ("offsets", "stored_ms", "texts", "topics")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.topics: list[str] = []
+        self.offsets: list[int] = []
+        self.stored_ms: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def add(self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: str | None) -> None:
+        """The keys of one record."""
+        for key in keys if unique is None else (unique, *keys) if keys else (unique,):
+            self.texts.append(key)
+            self.topics.append(topic)
+            self.offsets.append(offset)
+            self.stored_ms.append(stored_ms)
+
+    def part(self, begin: int, count: int) -> Keys:
+        """At most `count` of them, from number `begin` on."""
+        if begin == 0 and count >= len(self):
+            return self
+        part = Keys()
+        for name in self.__slots__:
+            setattr(part, name, getattr(self, name)[begin : begin + count])
+        return part
 
 
 class IndexFile:
@@ -189,27 +223,18 @@ class Index:
         """When that record was stored."""
         return self.files[-1].end_ms if self.files else 0
 
-    def put(self, batch: Sequence[Keys]) -> None:
-        """Add the keys of some records, in the order of the log. Raises: DiskFull."""
-        rows = [
-            (key, topic, offset, ms)
-            for topic, offset, ms, keys, unique in batch
-            for key in _all_keys(keys, unique)
-        ]
+    def put(self, keys: Keys) -> None:
+        """Add keys. Raises: DiskFull."""
         position = 0
-        while position < len(rows):
-            file = self._with_room(rows[position][3])
+        while position < len(keys):
+            file = self._with_room(keys.stored_ms[position])
             self._unsynced.files.add(file.file.path)
-            part = rows[position : position + file.room]
-            texts, topics, offsets, stored_ms = zip(*part, strict=True)
-            if (
-                len(part) >= VECTOR_MIN
-                and (vector := _hash_vector(texts, topics)) is not None
-                and file.file.is_memory
-            ):
-                file.put_vector(vector, offsets, stored_ms)
+            part = keys.part(position, file.room)
+            hashes = _hash_vector(part) if len(part) >= VECTOR_MIN and file.file.is_memory else None
+            if hashes is not None:
+                file.put_vector(hashes, part.offsets, part.stored_ms)
             else:
-                file.put(list(map(key_hash, topics, texts)), offsets, stored_ms)
+                file.put(list(map(key_hash, part.topics, part.texts)), part.offsets, part.stored_ms)
             position += len(part)
 
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
@@ -288,11 +313,8 @@ def key_hash(topic: str, key: str) -> int:
 def keys_of(properties: dict[str, str]) -> list[str]:
     """What a message can be found by: its unique key, and each word of its KEYS."""
     unique_key = properties.get(Property.UNIQ_KEY)
-    return list(_all_keys(tuple(properties.get(Property.KEYS, "").split()), unique_key))
-
-
-def _all_keys(keys: tuple[str, ...], unique_key: str | None) -> Iterable[str]:
-    return keys if unique_key is None else (unique_key, *keys)
+    keys = properties.get(Property.KEYS, "").split()
+    return keys if unique_key is None else [unique_key, *keys]
 
 
 def _name(stored_ms: int) -> str:
@@ -304,22 +326,22 @@ def _topic_hash(topic: str) -> int:
     return java_hash(topic + "#") & _INT32
 
 
-def _hash_vector(keys: Sequence[str], topics: Sequence[str]) -> Any:
+def _hash_vector(keys: Keys) -> Any:
     """`key_hash` of all of them at once; None if a character needs two UTF-16 units, which no real key has.
 
     A string's hash is the sum of its characters, each times a power of 31; so the hash of `topic#key` is that of
     `topic#` times a power of 31, plus the key's.
     """
     numpy = _numpy()
-    joined = "".join(keys)
+    joined = "".join(keys.texts)
     units = joined.encode("utf-16-le", "surrogatepass")
     if len(units) != 2 * len(joined):
         return None
     characters = numpy.frombuffer(units, numpy.uint16).astype(numpy.uint32)
-    lengths = list(map(len, keys))
+    lengths = list(map(len, keys.texts))
     powers = _powers(max(lengths))
     if lengths.count(lengths[0]) == len(lengths):  # unique keys all have 32 characters
-        table = characters.reshape(len(keys), lengths[0])
+        table = characters.reshape(len(lengths), lengths[0])
         own = (table * powers[: lengths[0]][::-1]).sum(axis=1, dtype=numpy.uint32)
     else:
         ends = numpy.cumsum(lengths)
@@ -327,7 +349,7 @@ def _hash_vector(keys: Sequence[str], topics: Sequence[str]) -> Any:
         sums = numpy.zeros(len(joined) + 1, numpy.uint32)
         numpy.cumsum(characters * powers[exponents], out=sums[1:], dtype=numpy.uint32)
         own = sums[ends] - sums[ends - lengths]
-    prefixes = numpy.fromiter(map(_topic_hash, topics), numpy.uint32, len(topics))
+    prefixes = numpy.fromiter(map(_topic_hash, keys.topics), numpy.uint32, len(lengths))
     absolute = numpy.abs((prefixes * powers[lengths] + own).astype(numpy.int32).astype(numpy.int64))
     absolute[absolute > 0x7FFFFFFF] = 0
     return absolute

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 from typing import Any, Final
 
-from sparrowmq.store.vfs import File, Vfs, Writable
+from sparrowmq.store.vfs import File, Vfs
 
 _CHUNK: Final = 1 << 20
 
@@ -19,46 +19,46 @@ _CHUNK: Final = 1 << 20
 class MappedFile:
     """A mapped file that holds `[begin, end)` of a row of files."""
 
-    __slots__ = ("_vfs", "begin", "data", "end", "file", "path", "view")
+    __slots__ = ("_memory", "_vfs", "begin", "end", "file", "path", "view")
 
-    def __init__(self, vfs: Vfs, file: File, begin: int, writable: bool) -> None:
+    def __init__(self, vfs: Vfs, file: File, begin: int) -> None:
         self._vfs = vfs
         self.file = file
         self.path = file.path
         self.begin = begin
         self.end = begin + file.size
-        self.data: Writable
-        self.view: memoryview
-        self.data, self.view = vfs.map(file, writable)
+        self.view = vfs.map(file)
+        self._memory: mmap.mmap | None = None
 
     @classmethod
     def create(cls, vfs: Vfs, path: str, begin: int, size: int) -> MappedFile:
         """A new file with its room on the disk taken. Raises: DiskFull, before anything is mapped."""
-        return cls(vfs, vfs.create(path, size, allocate=True), begin, writable=True)
+        return cls(vfs, vfs.create(path, size, allocate=True), begin)
 
     @classmethod
     def open(cls, vfs: Vfs, path: str, begin: int, writable: bool) -> MappedFile:
-        return cls(vfs, vfs.open(path, writable), begin, writable)
+        return cls(vfs, vfs.open(path, writable), begin)
 
     @property
     def size(self) -> int:
         return self.end - self.begin
 
     def write(self, position: int, content: bytes) -> None:
-        """Store at a position of the file; it is on disk after the next `sync`."""
-        self.data[position : position + len(content)] = content
+        """Write at a position of the file; it is on disk after the next `sync`."""
+        self._vfs.write(self.file, position, content)
 
     @property
     def is_memory(self) -> bool:
         """Whether `numbers` can be had."""
-        return isinstance(self.data, mmap.mmap)
+        return isinstance(self.view.obj, mmap.mmap)
 
     def numbers(self, position: int, count: int) -> Any:
-        """A numpy array over big-endian int32 of the file, to read and to store into."""
+        """A numpy array over big-endian int32 of the file, to read and to store into: for writes in no order."""
         import numpy  # takes 0.1 s, which a store without an index need not wait for
 
-        assert isinstance(self.data, mmap.mmap)
-        return numpy.frombuffer(self.data, ">i4", count, position)
+        if self._memory is None:
+            self._memory = mmap.mmap(self.file.fd, self.file.size)
+        return numpy.frombuffer(self._memory, ">i4", count, position)
 
     def sync(self) -> None:
         self._vfs.sync(self.file)

@@ -9,9 +9,9 @@
 One event loop owns a store, and nothing here awaits but `run`: append, dispatch and read follow each other,
 and need no lock. Threads see only files (flush, checkpoint, the next log file).
 
-An appended message is in the log at once; its queue shows it after the `dispatch` that the loop runs when the
-burst of requests is over. All messages of one burst carry the same store timestamp, which never goes back,
-even if the clock does.
+The messages of one burst of requests are written by the `dispatch` that the loop runs when the burst is over, before
+their answers leave; then their queues show them. They all carry the same store timestamp, which never goes
+back, even if the clock does.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class MessageStore:
         if read_only:
             store = cls(settings, vfs, clock, writable=False)
             store._queues.load(None, writable=False)
-            store._log.end = max((sum(queue.last_entry()) for queue in store._queues), default=0)
+            store._log.start_at(max((sum(queue.last_entry()) for queue in store._queues), default=0))
             store._log.refuse(StoreError("the store was opened for reading only"))
             return store
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
@@ -190,7 +190,7 @@ class MessageStore:
             fresh += (offset, size, tags_code)
             queue.next_offset = queue_offset + 1
         if unique_key is not None or keys:
-            dispatch.keys.append((topic, offset, now_ms, keys, unique_key))
+            dispatch.keys.add(topic, offset, now_ms, keys, unique_key)
         return offset, queue_offset, offset + size, now_ms
 
     def append_batch(self, topic: str, queue_id: int, parts: Sequence[Part]) -> list[Appended]:
@@ -220,7 +220,7 @@ class MessageStore:
                 self._dispatch.dirty.append(queue)
             queue.fresh += (offset, len(record), part.tags_code)
             if part.unique_key is not None or part.keys:
-                self._dispatch.keys.append((topic, offset, now_ms, part.keys, part.unique_key))
+                self._dispatch.keys.add(topic, offset, now_ms, part.keys, part.unique_key)
             appended.append((offset, queue.next_offset, offset + len(record), now_ms))
             queue.next_offset += 1
             offset += len(record)
@@ -276,14 +276,15 @@ class MessageStore:
         return self.flushed if self.settings.flush is Flush.SYNC else _ALWAYS
 
     def dispatch(self) -> None:
-        """Show the queues what was appended, and have it written to disk if an answer waits for that."""
-        if self.settings.flush is Flush.SYNC and self._loop is not None:
-            self._flusher.kick()
+        """Write what was appended, show it to the queues, and have it synced if an answer waits for that."""
         try:
+            end = self._log.write_out()
+            if self.settings.flush is Flush.SYNC and self._loop is not None:
+                self._flusher.kick()
             if self._follows_master:
                 self._dispatch_raw()
             else:
-                self._dispatch.drain(self._log.end)
+                self._dispatch.drain(end)
         except DiskFull as full:
             self._stall(full)
         except OSError as error:
@@ -338,6 +339,8 @@ class MessageStore:
 
     def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins at `offset`; None if none does, so any number may be asked for."""
+        if offset >= self._log.written:
+            self.dispatch()
         if not self._log.begin <= offset < self._log.end:
             return None
         try:
@@ -350,6 +353,8 @@ class MessageStore:
 
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:
         """Up to `max_bytes` of the log itself, from one file, for a slave; None if `offset` is not in the log."""
+        if offset + max_bytes > self._log.written:
+            self.dispatch()
         file = self._log.row.find(offset)
         if file is None or not self._log.begin <= offset < self._log.end:
             return None

@@ -55,12 +55,6 @@ class Unsynced:
         return taken
 
 
-class Writable(Protocol):
-    """Mapped bytes that are stored into by `data[begin:end] = bytes`."""
-
-    def __setitem__(self, place: slice, content: bytes, /) -> None: ...
-
-
 class Vfs(Protocol):
     """What the store asks of a file system. Paths are strings; offsets and sizes are bytes."""
 
@@ -77,8 +71,8 @@ class Vfs(Protocol):
     def close(self, file: File) -> None:
         """Give the descriptor back; closing twice is harmless. What is mapped stays mapped."""
 
-    def map(self, file: File, writable: bool) -> tuple[Writable, memoryview]:
-        """The whole file as memory: to store into, and to read from."""
+    def map(self, file: File) -> memoryview:
+        """The whole file as memory to read from; it shows what is written."""
 
     def read(self, file: File, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the file's end."""
@@ -153,12 +147,10 @@ class Disk:
             os.close(file.fd)
             file.fd = -1
 
-    def map(self, file: File, writable: bool) -> tuple[Writable, memoryview]:
+    def map(self, file: File) -> memoryview:
         if os.fstat(file.fd).st_size < file.size:
             raise BadStore(f"{file.path} was cut to {os.fstat(file.fd).st_size} bytes, it had {file.size}")
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        data = mmap.mmap(file.fd, file.size, access=access)
-        return data, memoryview(data).toreadonly()
+        return memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
 
     def read(self, file: File, offset: int, size: int) -> bytes:
         return os.pread(file.fd, size, offset)

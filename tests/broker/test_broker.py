@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import select
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,11 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
 from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.codec import encode_request
 from sparrowmq.protocol.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.store.settings import Flush
-from sparrowmq.store.vfs import Disk
-from tests.broker.live import live_broker
+from sparrowmq.store.vfs import Disk, File
+from tests.broker.live import live_broker, send_request
 
 
 @pytest.mark.covers("S-ROUTE-07", "S-STORE-07")
@@ -84,3 +87,28 @@ async def test_a_failed_sync_ends_the_broker_and_acknowledges_nothing_more(
                 await live.send(b"not safe")
             assert caught.value.code == 14
             await asyncio.wait_for(live.broker.serve(), 5)
+
+
+@pytest.mark.covers("S-STORE-08")
+async def test_an_answer_leaves_when_its_message_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without waiting for the disk, too: what a killed broker had acknowledged is in the kernel's hands."""
+    async with live_broker(tmp_path, flush=Flush.ASYNC) as live:
+        await live.send()
+        host, _, port = live.broker.address.partition(":")
+        with socket.create_connection((host, int(port))) as peer:
+            answered_before: list[bool] = []
+            write = Disk.write
+
+            def look(disk: Disk, file: File, offset: int, content: bytes) -> None:
+                if "commitlog" in file.path:
+                    answered_before.append(bool(select.select([peer], [], [], 0.05)[0]))
+                write(disk, file, offset, content)
+
+            monkeypatch.setattr(Disk, "write", look)
+            header = send_request()
+            peer.sendall(encode_request(header, header.code, 1, 4) + b"body")
+            peer.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(peer, 1000)
+        assert answered_before == [False]

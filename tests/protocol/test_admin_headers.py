@@ -3,7 +3,8 @@
 import pytest
 
 from sparrowmq.protocol import admin_headers as headers
-from sparrowmq.protocol.header import Header, from_json
+from sparrowmq.protocol.fields import from_json
+from sparrowmq.protocol.header import Header
 from tests.protocol.wire_names import comes_back, fields_of, required_of
 
 JAVA = [

@@ -1,6 +1,6 @@
 """Replies matched to who waits for them, without a socket."""
 
-from sparrowmq.protocol.command import encode_reply
+from sparrowmq.protocol.codec import encode_reply
 from sparrowmq.protocol.connection import Connection
 from sparrowmq.protocol.headers import PullMessage, PullMessageReply
 

@@ -4,7 +4,8 @@ import pytest
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import headers
-from sparrowmq.protocol.header import Header, from_json
+from sparrowmq.protocol.fields import from_json
+from sparrowmq.protocol.header import Header
 from tests.protocol.wire_names import comes_back, fields_of, required_of
 
 SEND = (

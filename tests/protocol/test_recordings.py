@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.protocol import bodies, command, json, signature
+from sparrowmq.protocol import bodies, codec, json, signature
 from sparrowmq.protocol.batch import decode as decode_batch
 from sparrowmq.protocol.batch import encode as encode_batch
 from sparrowmq.protocol.body import Body
 from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.compression import decompress
-from sparrowmq.protocol.header import text_of
+from sparrowmq.protocol.fields import text_of
 from sparrowmq.protocol.headers import SendBatchMessage, SendMessage, SendMessageV2
 from sparrowmq.protocol.message import SysFlag
 from sparrowmq.protocol.namesrv_headers import RegisterBroker
@@ -60,7 +60,7 @@ def recorded() -> Iterator[tuple[str, Frame, Command]]:
             yield (
                 f"{scenario} frame {frame.number}",
                 frame,
-                command.decode(serializer, frame.header, frame.body),
+                codec.decode(serializer, frame.header, frame.body),
             )
 
 

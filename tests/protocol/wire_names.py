@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from sparrowmq.protocol.header import Header, from_fields, from_json
+from sparrowmq.protocol.fields import from_fields, from_json
+from sparrowmq.protocol.header import Header
 
 SAMPLES: dict[object, Any] = {str: "名 x", int: 7, bool: True}
 

@@ -18,7 +18,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Self
 
-from sparrowmq.protocol import batch, command, hosts, record
+from sparrowmq.protocol import batch, codec, hosts, record
+from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.frame import FrameReader
 from sparrowmq.protocol.header import Header
 from sparrowmq.protocol.headers import OffsetReply, PullMessageReply, SendMessageReply
@@ -93,7 +94,7 @@ class Peer:
     def count(self, code):
         return sum(1 for asked, _ in self.asked if asked == code)
 
-    def answer(self, request: command.Command) -> bytes | None:
+    def answer(self, request: Command) -> bytes | None:
         fields = request.ext_fields()
         self.asked.append((request.code, fields))
         told = self.answers[request.code]
@@ -103,9 +104,9 @@ class Peer:
         if isinstance(answer, Silence):
             return None
         if isinstance(answer, Refuse):
-            return command.encode_reply(request, answer.code, answer.header, answer.remark)
+            return codec.encode_reply(request, answer.code, answer.header, answer.remark)
         code, header, body = _SERVE[request.code](self, fields, request.body)
-        head = command.encode_reply(request, code, header, "" if code else None, len(body))
+        head = codec.encode_reply(request, code, header, "" if code else None, len(body))
         return head + bytes(body)
 
     def route(self, fields, _):
@@ -219,7 +220,7 @@ class _Connection(socketserver.BaseRequestHandler):
         try:
             while chunk := self.request.recv(1 << 16):
                 for frame in frames.feed(chunk):
-                    reply = self.server.peer.answer(command.decode(*frame))
+                    reply = self.server.peer.answer(codec.decode(*frame))
                     if reply is not None:
                         self.request.sendall(reply)
         except OSError:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparrowmq.errors import StoreError
 from sparrowmq.protocol.record import Buffer
 from sparrowmq.store.layout import SECTOR
 from sparrowmq.store.vfs import File
@@ -45,17 +46,6 @@ class Mutant:
     late: bool = False
     held: Effect | None = None
     met: set[str] = field(default_factory=set)
-
-
-class RecordedMap:
-    """A mapped file: stores are effects."""
-
-    def __init__(self, vfs: RecordVfs, file: File) -> None:
-        self._vfs = vfs
-        self._file = file
-
-    def __setitem__(self, place: slice, content: bytes) -> None:
-        self._vfs.write(self._file, place.start, content)
 
 
 class RecordVfs:
@@ -123,18 +113,16 @@ class RecordVfs:
     def close(self, file: File) -> None:
         file.fd = -1
 
-    def map(self, file: File, writable: bool) -> tuple[RecordedMap, memoryview]:
-        # The number stays the map's, even after the descriptor was closed.
-        return RecordedMap(self, File(file.path, file.fd, file.size)), memoryview(
-            self.data[file.fd]
-        ).toreadonly()
+    def map(self, file: File) -> memoryview:
+        return memoryview(self.data[file.fd]).toreadonly()
 
     def read(self, file: File, offset: int, size: int) -> bytes:
         return bytes(self.data[file.fd][offset : offset + size])
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
         data = self.data[file.fd]
-        assert offset + len(content) <= len(data), "files are made in their full size"
+        if offset + len(content) > len(data):
+            raise StoreError(f"a write past the end of {file.path}, which was made in its full size")
         data[offset : offset + len(content)] = content
         self.note("write", file.fd, offset, bytes(content))
 

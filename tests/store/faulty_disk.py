@@ -16,7 +16,8 @@ class FaultyDisk(Disk):
 
     Attributes:
         full_for: the parts of paths for which there is no room.
-        write_error, sync_error: what a write, a sync fails with; a sync fails once, as on Linux.
+        write_error, sync_error: what a write to a file without allocated room, a sync fails with; a sync fails once, as
+            on Linux.
         may_sync: while it is not set, a sync that is called does not return.
         synced: the names of the files that were synced, in order.
         sync_began: set by each sync as it begins.
@@ -30,15 +31,19 @@ class FaultyDisk(Disk):
         self.may_sync.set()
         self.sync_began = threading.Event()
         self.synced: list[str] = []
+        self._allocated: set[str] = set()
 
     def create(self, path: str, size: int, allocate: bool) -> File:
         self._demand_room(path)
+        if allocate:
+            self._allocated.add(path)
         return super().create(path, size, allocate)
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
-        self._demand_room(file.path)
-        if self.write_error is not None:
-            raise self.write_error
+        if file.path not in self._allocated:
+            self._demand_room(file.path)
+            if self.write_error is not None:
+                raise self.write_error
         super().write(file, offset, content)
 
     def sync(self, file: File) -> None:

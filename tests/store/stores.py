@@ -53,7 +53,8 @@ class Stores:
         return store
 
     def crash(self, store: MessageStore) -> None:
-        """As a process ends that is killed: nothing more is written, and the kernel closes its files."""
+        """As a process ends that is killed when it has just written to the log: the queues learn nothing more."""
+        store._log.write_out()
         store._log.close()
         store._queues.files.close()
         if store._index is not None:

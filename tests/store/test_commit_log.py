@@ -45,6 +45,7 @@ def append(log, size, body=b""):
         log.make_room(size)
     offset = log.end
     log.append(record(offset, size, body))
+    log.write_out()
     return offset
 
 

@@ -221,6 +221,7 @@ def flusher_of(folder, disk):
     log.start_at(0)
     log.make_room(100)
     log.append(bytes(100))
+    log.write_out()
     disk.synced.clear()
     disk.sync_began.clear()
     return log, Flusher(log)
@@ -244,6 +245,9 @@ async def test_a_second_kick_without_new_bytes_orders_nothing(tmp_path, disk):
     flusher.kick()
     assert flusher._orders.qsize() == 1
     log.append(bytes(1))
+    flusher.kick()
+    assert flusher._orders.qsize() == 1
+    log.write_out()
     flusher.kick()
     assert flusher._orders.qsize() == 2
     log.close()

@@ -32,7 +32,18 @@ def index_in(folder: Path, slots: int = SLOTS, entries: int = ENTRIES, vfs: Vfs 
     return Index(vfs or Disk(), str(folder), slots, entries, Unsynced())
 
 
-def keyed(number: int, key: str, topic: str = "T", step_ms: int = 1000) -> Keys:
+# Topic, offset of the record, its store timestamp in ms, its keys, its unique key.
+Row = tuple[str, int, int, tuple[str, ...], str | None]
+
+
+def add(index: Index, rows: list[Row]) -> None:
+    keys = Keys()
+    for row in rows:
+        keys.add(*row)
+    index.put(keys)
+
+
+def keyed(number: int, key: str, topic: str = "T", step_ms: int = 1000) -> Row:
     """The n-th record lies at 100 n, was stored n seconds after noon, and has one key."""
     return topic, 100 * number, NOON_MS + step_ms * number, (key,), None
 
@@ -54,8 +65,8 @@ def test_a_file_of_java_size_has_420000040_bytes(tmp_path: Path):
 @pytest.mark.covers("S-STORE-04")
 def test_header_slots_and_entries_lie_where_java_puts_them(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(1, "a"), keyed(3, "b")])
-    index.put([keyed(66, "a")])
+    add(index, [keyed(1, "a"), keyed(3, "b")])
+    add(index, [keyed(66, "a")])
     (content,) = contents(tmp_path)
     assert len(content) == 40 + SLOTS * 4 + ENTRIES * 20
     header = struct.unpack(">qqqqii", content[:40])
@@ -71,21 +82,21 @@ def test_header_slots_and_entries_lie_where_java_puts_them(tmp_path: Path):
 @pytest.mark.covers("S-STORE-04")
 def test_a_file_is_named_after_the_time_of_its_first_record(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(0, "a")])
+    add(index, [keyed(0, "a")])
     assert [path.name for path in tmp_path.iterdir()] == ["20260304120000005"]
 
 
 def test_a_full_file_is_followed_by_another_with_a_higher_name(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(number, f"k{number}", step_ms=0) for number in range(20)])  # all in one millisecond
+    add(index, [keyed(number, f"k{number}", step_ms=0) for number in range(20)])  # all in one millisecond
     assert [path.name[-3:] for path in sorted(tmp_path.iterdir())] == ["005", "006", "007"]
     assert [len(index.find("T", f"k{number}", 64, *EVER)) for number in range(20)] == [1] * 20
 
 
 def test_a_new_file_begins_where_the_last_one_ends(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(number, f"k{number}") for number in range(7)])
-    index.put([keyed(9, "next")])
+    add(index, [keyed(number, f"k{number}") for number in range(7)])
+    add(index, [keyed(9, "next")])
     first, second = index.files
     assert (first.end_offset, first.end_ms) == (600, NOON_MS + 6000)
     assert index.end_offset == 900 and index.end_ms == NOON_MS + 9000
@@ -94,7 +105,7 @@ def test_a_new_file_begins_where_the_last_one_ends(tmp_path: Path):
 
 def test_an_index_is_found_again(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(number, f"k{number}") for number in range(10)])
+    add(index, [keyed(number, f"k{number}") for number in range(10)])
     index.close()
     index = index_in(tmp_path)
     assert [index.find("T", f"k{number}", 64, *EVER) for number in range(10)] == [
@@ -114,7 +125,7 @@ def test_a_file_that_a_crash_left_short_goes_if_it_never_served(tmp_path: Path):
 
 
 def test_a_file_of_another_size_is_refused_with_what_to_do(tmp_path: Path):
-    index_in(tmp_path).put([keyed(0, "a")])
+    add(index_in(tmp_path), [keyed(0, "a")])
     with pytest.raises(
         BadStore, match="set maxHashSlotNum and maxIndexNum as they were, or delete the folder"
     ):
@@ -172,7 +183,7 @@ def test_a_message_is_found_by_each_of_its_keys(stores: Stores):
 
 def test_keys_that_share_a_slot_are_told_apart(tmp_path: Path):
     index = index_in(tmp_path, slots=1)
-    index.put([keyed(number, f"k{number % 3}") for number in range(7)])
+    add(index, [keyed(number, f"k{number % 3}") for number in range(7)])
     assert index.find("T", "k0", 64, *EVER) == [600, 300, 0]
     assert index.find("T", "k1", 64, *EVER) == [400, 100]
     assert index.find("T", "none", 64, *EVER) == []
@@ -181,7 +192,7 @@ def test_keys_that_share_a_slot_are_told_apart(tmp_path: Path):
 
 def test_keys_of_one_hash_cannot_be_told_apart(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(0, "Aa"), keyed(1, "BB")])
+    add(index, [keyed(0, "Aa"), keyed(1, "BB")])
     assert key_hash("T", "Aa") == key_hash("T", "BB")
     assert index.find("T", "Aa", 64, *EVER) == [100, 0]
 
@@ -189,7 +200,7 @@ def test_keys_of_one_hash_cannot_be_told_apart(tmp_path: Path):
 def test_the_newest_come_first_and_at_most_as_many_as_asked_for(tmp_path: Path):
     index = index_in(tmp_path, entries=32)
     for begin in range(0, 100, 10):
-        index.put([keyed(number, "same") for number in range(begin, begin + 10)])
+        add(index, [keyed(number, "same") for number in range(begin, begin + 10)])
     assert len(index.files) == 4
     newest = [100 * number for number in range(99, -1, -1)]
     assert index.find("T", "same", 64, *EVER) == newest[:64]
@@ -199,14 +210,14 @@ def test_the_newest_come_first_and_at_most_as_many_as_asked_for(tmp_path: Path):
 
 def test_a_record_with_a_key_twice_is_found_once(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([("T", 100, NOON_MS, ("k", "k"), "k")])
+    add(index, [("T", 100, NOON_MS, ("k", "k"), "k")])
     assert index.find("T", "k", 64, *EVER) == [100]
 
 
 @pytest.mark.covers("S-STORE-06")
 def test_a_search_is_limited_to_a_time(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(number, "same", step_ms=10_000) for number in range(20)])  # three files
+    add(index, [keyed(number, "same", step_ms=10_000) for number in range(20)])  # three files
 
     def found(begin_s: int, end_s: int) -> list[int]:
         offsets = index.find("T", "same", 64, NOON_MS + 1000 * begin_s, NOON_MS + 1000 * end_s)
@@ -222,9 +233,9 @@ def test_a_search_is_limited_to_a_time(tmp_path: Path):
 # Many keys at once
 
 
-def many(count: int) -> list[Keys]:
+def many(count: int) -> list[Row]:
     """Records with keys of every kind, in one slot, in neighbours, and of one hash."""
-    found: list[Keys] = []
+    found: list[Row] = []
     for number in range(count):
         keys = (
             f"k{number % 37}",
@@ -242,11 +253,11 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
     batch = [*many(200), ("T", 30_000, NOON_MS + 200_000, ("DWIECHC", "", "end"), None)]
     one_by_one = index_in(tmp_path / "one", slots, entries=400)
     for keys in batch:
-        one_by_one.put([keys])
+        add(one_by_one, [keys])
     at_once = index_in(tmp_path / "many", slots, entries=400)
-    at_once.put(batch[:3])
-    at_once.put(batch[3:150])
-    at_once.put(batch[150:])
+    add(at_once, batch[:3])
+    add(at_once, batch[3:150])
+    add(at_once, batch[150:])
     assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
 
@@ -254,7 +265,7 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
 def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):
     batch = [keyed(number, f"😀{number}") for number in range(2 * VECTOR_MIN)]
     index = index_in(tmp_path, entries=200)
-    index.put(batch)
+    add(index, batch)
     assert index.find("T", "😀7", 64, *EVER) == [700]
 
 
@@ -266,13 +277,13 @@ def test_an_index_goes_back_to_what_a_checkpoint_saw(
     tmp_path: Path, next_entry: int, end_offset: int, kept: int
 ):
     index = index_in(tmp_path / "cut", slots=3)
-    index.put([keyed(number, f"k{number}") for number in range(20)])
+    add(index, [keyed(number, f"k{number}") for number in range(20)])
     index.cut(index.files[0].name, next_entry, end_offset)
     assert len(index.files) == 1
     assert [len(index.find("T", f"k{number}", 64, *EVER)) for number in range(20)] == [1] * kept + [0] * (
         20 - kept
     )
-    index.put([keyed(number, f"k{number}") for number in range(kept, 20)])
+    add(index, [keyed(number, f"k{number}") for number in range(kept, 20)])
     assert [index.find("T", f"k{number}", 64, *EVER) for number in range(20)] == [
         [100 * n] for n in range(20)
     ]
@@ -280,14 +291,14 @@ def test_an_index_goes_back_to_what_a_checkpoint_saw(
 
 def test_a_checkpoint_that_saw_no_file_leaves_none(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(number, f"k{number}") for number in range(10)])
+    add(index, [keyed(number, f"k{number}") for number in range(10)])
     index.cut("", 0, 0)
     assert index.files == [] and list(tmp_path.iterdir()) == []
 
 
 def test_files_that_only_know_what_left_the_log_go_but_for_the_last(tmp_path: Path):
     index = index_in(tmp_path)
-    index.put([keyed(number, f"k{number}") for number in range(20)])
+    add(index, [keyed(number, f"k{number}") for number in range(20)])
     index.forget_before(700)
     assert [file.end_offset for file in index.files] == [1300, 1900]
     index.forget_before(10**9)
@@ -297,11 +308,11 @@ def test_files_that_only_know_what_left_the_log_go_but_for_the_last(tmp_path: Pa
 def test_no_room_for_a_file_leaves_the_others_as_they_are(tmp_path: Path):
     disk = FaultyDisk()
     index = index_in(tmp_path, vfs=disk)
-    index.put([keyed(number, f"k{number}") for number in range(7)])
+    add(index, [keyed(number, f"k{number}") for number in range(7)])
     disk.full_for = (str(tmp_path),)
     with pytest.raises(DiskFull):
-        index.put([keyed(7, "k7")])
+        add(index, [keyed(7, "k7")])
     assert index.end_offset == 600 and len(index.files) == 1
     disk.full_for = ()
-    index.put([keyed(7, "k7")])
+    add(index, [keyed(7, "k7")])
     assert index.find("T", "k7", 64, *EVER) == [700]

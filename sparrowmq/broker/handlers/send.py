@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.retry import is_exhausted, without_delay
@@ -29,7 +30,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.watermark import Watermark
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SendRules:
     """What a broker accepts.
 
@@ -43,6 +44,9 @@ class SendRules:
     wait_for: Watermark | None
     store_host: bytes
     broker_name: str
+
+
+_OFFSET_ID: Final = "%s%016X"
 
 
 class SendHandler:
@@ -103,7 +107,7 @@ class SendHandler:
             header.reconsume_times or 0,
         )
         self._received.value += 1
-        reply = SendMessageReply(f"{self._host_hex}{appended[0]:016X}", queue_id, appended[1])
+        reply = SendMessageReply(_OFFSET_ID % (self._host_hex, appended[0]), queue_id, appended[1])
         if self._waits_for is None or _wants_no_wait(properties):
             return reply
         return After(self._waits_for, appended[2], reply)
@@ -129,7 +133,7 @@ class SendHandler:
         ]
         stored = self._store.append_batch(topic, queue_id, parts)
         self._received.value += len(stored)
-        offset_ids = ",".join([f"{self._host_hex}{appended[0]:016X}" for appended in stored])
+        offset_ids = ",".join([_OFFSET_ID % (self._host_hex, appended[0]) for appended in stored])
         reply = SendMessageReply(offset_ids, queue_id, stored[0][1])
         if self._waits_for is None or _wants_no_wait(header.properties or ""):
             return reply

@@ -1,0 +1,85 @@
+"""The modules that every message passes can run compiled: mypyc makes extension modules of the same source, beside it.
+
+    ./run setup, ./run compile     tools/compile.py: MODULES -> *.so, and what the sources were then -> RECORD
+    import sparrowmq               all sources as recorded, or no record (a wheel): the compiled modules run
+                                   one differs, or SPARROWMQ_SOURCE is set: none of them does, all run from source
+
+So whoever edits a source sees the change at once, only slower, until it is compiled again. It is all or none of them,
+because compiled modules know the layout of each other's objects.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+from zlib import crc32
+
+# A message's way: socket, frame, dispatch, handler, log, queue, and back.
+MODULES: Final = (
+    "sparrowmq.watermark",
+    "sparrowmq.stats",
+    "sparrowmq.protocol.frame",
+    "sparrowmq.protocol.fields",
+    "sparrowmq.protocol.codec",
+    "sparrowmq.protocol.connection",
+    "sparrowmq.protocol.properties",
+    "sparrowmq.protocol.record",
+    "sparrowmq.store.mapped_file",
+    "sparrowmq.store.commit_log",
+    "sparrowmq.store.consume_queue",
+    "sparrowmq.store.index",
+    "sparrowmq.store.dispatch",
+    "sparrowmq.store.message_store",
+    "sparrowmq.remoting.session",
+    "sparrowmq.remoting.server",
+    "sparrowmq.remoting.dispatch",
+    "sparrowmq.broker.topics",
+    "sparrowmq.broker.writing",
+    "sparrowmq.broker.handlers.send",
+)
+
+_ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RECORD: Final = os.path.join(_ROOT, "sparrowmq", "compiled.sum")
+
+
+def source(module: str) -> str:
+    """The path of a module's source."""
+    return os.path.join(_ROOT, *module.split(".")) + ".py"
+
+
+def checksum() -> str:
+    """What the sources are now."""
+    total = 0
+    for module in MODULES:
+        with open(source(module), "rb") as file:
+            total = crc32(file.read(), crc32(module.encode(), total))
+    return f"{total:08x}"
+
+
+def recorded() -> str | None:
+    """What the sources were when they were compiled here; None if they never were, as in a wheel."""
+    try:
+        with open(RECORD) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+class _FromSource:
+    """Finds these modules' sources before Python finds what was compiled of them."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return importlib.util.spec_from_file_location(name, source(name)) if name in MODULES else None
+
+
+def choose() -> None:
+    """Have sources run instead of what was compiled, if they differ or the environment asks for it."""
+    if os.environ.get("SPARROWMQ_SOURCE") or recorded() not in (None, checksum()):
+        sys.meta_path.insert(0, _FromSource())
