@@ -69,9 +69,9 @@ class Keys:
         """At most `count` of them, from number `begin` on."""
         if begin == 0 and count >= len(self):
             return self
-        part = Keys()
-        for name in self.__slots__:
-            setattr(part, name, getattr(self, name)[begin : begin + count])
+        part, end = Keys(), begin + count
+        part.texts, part.topics = self.texts[begin:end], self.topics[begin:end]
+        part.offsets, part.stored_ms = self.offsets[begin:end], self.stored_ms[begin:end]
         return part
 
 

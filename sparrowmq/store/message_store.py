@@ -495,9 +495,12 @@ class MessageStore:
                 self._stall(full)
             except OSError as error:
                 raise self._flusher.fail(error) from error
+        self._raise_if_full()
+        return self._log.end
+
+    def _raise_if_full(self) -> None:
         if self._full is not None:
             raise self._full
-        return self._log.end
 
     def _stall(self, full: DiskFull, pause_s: float = _FULL_PAUSE_S) -> None:
         """Take nothing for a while; then the next message, or `_tend`, tries again."""
@@ -538,8 +541,7 @@ class MessageStore:
         before, self._full = self._full, None
         self.dispatch()
         self._index_keys()
-        if self._full is not None:
-            raise self._full
+        self._raise_if_full()
         self._full = before  # a disk without room for messages may have room for this
         return self.dispatched.value, self._now_ms
 
