@@ -10,6 +10,8 @@ Source: SendMessageProcessor and CommitLog.asyncPutMessage, Java 4.9.8.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sparrowmq.broker import detour
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
@@ -26,12 +28,13 @@ from sparrowmq.store.message_store import Appended, MessageStore, Part
 MAX_PROPERTIES_BYTES = property_text.MAX_SIZE_BYTES - 20
 
 
-_TAGS, _KEYS, _UNIQUE_KEY, _DELAY = map(
-    property_text.mark, (Property.TAGS, Property.KEYS, Property.UNIQ_KEY, Property.DELAY)
-)
-_WAITS = f"{property_text.mark(Property.WAIT)}true\x02"
-_CLUSTER = property_text.mark(Property.CLUSTER)
-_NO_KEYS: tuple[str, ...] = ()
+_TAGS: Final = property_text.mark(Property.TAGS)
+_KEYS: Final = property_text.mark(Property.KEYS)
+_UNIQUE_KEY: Final = property_text.mark(Property.UNIQ_KEY)
+_DELAY: Final = property_text.mark(Property.DELAY)
+_WAITS: Final = f"{property_text.mark(Property.WAIT)}true\x02"
+_CLUSTER: Final = property_text.mark(Property.CLUSTER)
+_NO_KEYS: Final[tuple[str, ...]] = ()
 
 
 class Writer:

@@ -10,6 +10,7 @@ Source: RemotingCommand and RocketMQSerializable, Java 4.9.8; tolerances seen fr
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 import msgspec
 
@@ -23,7 +24,7 @@ from sparrowmq.protocol.header import Header
 MAX_EXT_FIELDS = 128
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 
-_decode_json = msgspec.json.Decoder(Command, strict=False).decode
+_decode_json: Final = msgspec.json.Decoder(Command, strict=False).decode
 
 
 def decode(serializer: int, header: bytes, body: bytes) -> Command:
@@ -79,20 +80,26 @@ def encode_reply(
     return frame.join(_JSON, head, body_bytes)
 
 
-_JSON = int(Serializer.JSON)  # A plain int: arithmetic on the members of an enum costs ten times as much.
-_TAIL = b'"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
-_REQUEST = b'{"code":%d,"extFields":%b,"flag":%d,"language":"' + LANGUAGE.encode() + b'","opaque":%d,' + _TAIL
-_REPLY = b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,' + _TAIL
-_REPLY_WITH_REMARK = (
+_JSON: Final = int(
+    Serializer.JSON
+)  # A plain int: arithmetic on the members of an enum costs ten times as much.
+_TAIL: Final = b'"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
+_REQUEST: Final = (
+    b'{"code":%d,"extFields":%b,"flag":%d,"language":"' + LANGUAGE.encode() + b'","opaque":%d,' + _TAIL
+)
+_REPLY: Final = (
+    b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,' + _TAIL
+)
+_REPLY_WITH_REMARK: Final = (
     b'{"code":%d,"extFields":%b,"flag":1,"language":"'
     + LANGUAGE.encode()
     + b'","opaque":%d,"remark":%b,'
     + _TAIL
 )
 
-_FIXED = struct.Struct(">hbhiii")  # up to and with the remark's length
-_INT = struct.Struct(">i")
-_SHORT = struct.Struct(">h")
+_FIXED: Final = struct.Struct(">hbhiii")  # up to and with the remark's length
+_INT: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
 
 
 def _encode_binary(code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str]) -> bytes:

@@ -7,7 +7,7 @@ Source: RemotingCommand.decodeCommandCustomHeader, Java 4.9.8.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ H = TypeVar("H", bound="Header")
 # bytes or msgspec.Raw, of which mypy is told that it were bytes too: compiled code would believe it.
 Raw: TypeAlias = Any
 
-_DECODERS: dict[type[Any], Callable[[Raw], Any]] = {}
+_DECODERS: Final[dict[type[Any], Callable[[Raw], Any]]] = {}
 
 
 def from_json(kind: type[H], ext: Raw) -> H:

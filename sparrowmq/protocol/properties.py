@@ -10,11 +10,12 @@ Source: MessageDecoder.string2messageProperties, Java 5.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from sparrowmq.errors import InvalidMessage
 
-NAME_END = "\x01"
-VALUE_END = "\x02"
+NAME_END: Final = "\x01"
+VALUE_END: Final = "\x02"
 MAX_SIZE_BYTES = 32767  # the record's length field is an int16
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,23 +34,33 @@ Guard = Callable[[Session, Command, Row], None]
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
-@dataclass
 class Answer:
     """A reply in full. A list as `body` is sent piece by piece without being joined first."""
 
-    code: int = 0
-    header: Header | None = None
-    remark: str | None = None
-    body: Buffer | list[memoryview] = b""
+    __slots__ = ("body", "code", "header", "remark")
+
+    def __init__(
+        self,
+        code: int = 0,
+        header: Header | None = None,
+        remark: str | None = None,
+        body: Buffer | list[memoryview] = b"",
+    ) -> None:
+        self.code = code
+        self.header = header
+        self.remark = remark
+        self.body = body
 
 
-@dataclass
 class After:
     """The reply to give once `watermark` has reached `target`."""
 
-    watermark: Watermark
-    target: int
-    reply: Header | Answer | None
+    __slots__ = ("reply", "target", "watermark")
+
+    def __init__(self, watermark: Watermark, target: int, reply: Header | Answer | None) -> None:
+        self.watermark = watermark
+        self.target = target
+        self.reply = reply
 
 
 Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
@@ -111,12 +120,12 @@ class Dispatcher:
         self._finish(session, command, result)
 
     def _finish(self, session: Session, command: Command, result: Result) -> None:
-        if isinstance(result, Header) or result is None:
-            session.reply(command, 0, result)
+        if isinstance(result, After):
+            self._reply_after(session, command, result)
         elif isinstance(result, Answer):
             session.reply(command, result.code, result.header, result.remark, result.body)
-        elif isinstance(result, After):
-            self._reply_after(session, command, result)
+        elif result is None or isinstance(result, Header):
+            session.reply(command, 0, result)
         else:
             session.hold(1)
             self._spawn(self._wait(session, command, result))
@@ -125,15 +134,17 @@ class Dispatcher:
         """Collect what one chunk of requests waits for: it is one wait, whether for one reply or for a thousand."""
         if not session.parked:
             asyncio.get_running_loop().call_soon(self._wait_for_parked, session)
-        session.parked.append((command, after))
+        together = session.parked.get(after.watermark)
+        if together is None:
+            together = session.parked[after.watermark] = []
+        together.append((command, after))
 
     def _wait_for_parked(self, session: Session) -> None:
-        parked, session.parked = session.parked, []
-        session.hold(len(parked))
-        for watermark in {id(after.watermark): after.watermark for _, after in parked}.values():
-            together = [(command, after) for command, after in parked if after.watermark is watermark]
+        parked, session.parked = session.parked, {}
+        for watermark, together in parked.items():
+            session.hold(len(together))
             # The appends of a chunk are covered by the same sync, so the first waits no longer than the last.
-            target = max(after.target for _, after in together)
+            target = max([after.target for _, after in together])
             watermark.when(target, partial(self._reply_parked, session, together))
 
     def _reply_parked(

@@ -22,6 +22,7 @@ from sparrowmq.protocol.command import ONEWAY_FLAG, REPLY_FLAG, Command
 from sparrowmq.protocol.connection import Connection, Sign
 from sparrowmq.protocol.frame import FrameLimits, Serializer
 from sparrowmq.protocol.header import Header, Request
+from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Session(asyncio.Protocol):
         self.peer_version = 0
         self.closed = False
         # Requests of one chunk whose replies wait for something, with what each waits for; the dispatcher's.
-        self.parked: list[tuple[Command, Any]] = []
+        self.parked: dict[Watermark, list[tuple[Command, Any]]] = {}
         self.last_read = clock.monotonic()
         self._dispatch = dispatch
         self._clock = clock
