@@ -9,9 +9,8 @@
 One event loop owns a store, and nothing here awaits but `run`: append, dispatch and read follow each other,
 and need no lock. Threads see only files (flush, checkpoint, the next log file).
 
-The messages of one burst of requests are written by the `dispatch` that the loop runs when the burst is over, before
-their answers leave; then their queues show them. They all carry the same store timestamp, which never goes
-back, even if the clock does.
+The messages of one burst of requests are written when the loop has read all of them; then their answers leave, and
+then their queues show them. They all carry the same store timestamp, which never goes back, even if the clock does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Self, TypeAlias
 
@@ -276,19 +275,10 @@ class MessageStore:
         return self.flushed if self.settings.flush is Flush.SYNC else _ALWAYS
 
     def dispatch(self) -> None:
-        """Write what was appended, show it to the queues, and have it synced if an answer waits for that."""
-        try:
-            end = self._log.write_out()
-            if self.settings.flush is Flush.SYNC and self._loop is not None:
-                self._flusher.kick()
-            if self._follows_master:
-                self._dispatch_raw()
-            else:
-                self._dispatch.drain(end)
-        except DiskFull as full:
-            self._stall(full)
-        except OSError as error:
-            self._flusher.fail(error)
+        """Write what was appended, and show it to the queues."""
+        if self._write_burst():
+            drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
+            self._attempt(lambda: drain(self._log.written))
 
     def flush(self) -> None:
         """Write the log to disk, here and now. Raises: StoreFailed."""
@@ -464,10 +454,34 @@ class MessageStore:
         self._vfs.sync_folder(layout.root)
 
     def _begin_burst(self) -> None:
-        """The first message after a dispatch: look at the clock, and have the next dispatch done."""
+        """The first message after a dispatch: look at the clock, and have the loop end the burst."""
         self._now_ms = max(self._now_ms, self.clock.now_ms())
         if self._loop is not None:
-            self._loop.call_soon(self.dispatch)
+            self._loop.call_soon(self._end_burst)
+
+    def _end_burst(self) -> None:
+        """Write the burst; then sessions have their turn to send its answers, and then its queues show it."""
+        self._write_burst()
+        asyncio.get_running_loop().call_soon(self.dispatch)
+
+    def _write_burst(self) -> bool:
+        """Write what was appended, and have it synced if an answer waits for that; whether it could be written."""
+        written = self._attempt(self._log.write_out)
+        if written and self.settings.flush is Flush.SYNC and self._loop is not None:
+            self._flusher.kick()
+        return written
+
+    def _attempt(self, work: Callable[[], object]) -> bool:
+        """Do what writes; a full disk stops appends for a while, a broken one for ever. Whether it was done."""
+        try:
+            work()
+        except DiskFull as full:
+            self._stall(full)
+            return False
+        except OSError as error:
+            self._flusher.fail(error)
+            return False
+        return True
 
     def _encode_batch(self, queue: ConsumeQueue, parts: Sequence[Part]) -> list[bytes]:
         """The records of a batch, as they would lie at the log's end."""
@@ -514,9 +528,9 @@ class MessageStore:
         self._full = None
         self.dispatch()
 
-    def _dispatch_raw(self) -> None:
-        """Dispatch the whole records among the bytes that came from a master."""
-        offset, end = self.dispatched.value, self._log.end
+    def _dispatch_raw(self, end: int) -> None:
+        """Dispatch the whole records among the bytes before `end` that came from a master."""
+        offset = self.dispatched.value
         while end - offset >= BLANK_SIZE:
             size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
             if offset + size > end:
@@ -529,12 +543,7 @@ class MessageStore:
         self._dispatch.drain(offset)
 
     def _index_keys(self) -> None:
-        try:
-            self._dispatch.index_keys()
-        except DiskFull as full:
-            self._stall(full)
-        except OSError as error:
-            self._flusher.fail(error)
+        self._attempt(self._dispatch.index_keys)
 
     def _prepare_checkpoint(self) -> tuple[int, int]:
         """Dispatch everything; up to which offset, and when the last record before it was stored."""
