@@ -1,4 +1,4 @@
-"""The brokers that benchmarks compare, each a real process of its own: ours, and Apache's in Java.
+"""The brokers that benchmarks compare, each a real process of its own: ours, compiled or from source, and Apache's in Java.
 
     with serving("ours", "SYNC_FLUSH") as broker:
         run_load("send", broker.port, pid=broker.pid)
@@ -26,6 +26,7 @@ from tests.interop.kits import PeerMissing
 from tests.interop.wire import Wire
 
 OURS: Final = "ours"
+FROM_SOURCE: Final = "ours-source"
 REFERENCE: Final = "apache-4.9.7"
 PEERS: Final = (OURS, REFERENCE, "apache-5.4.0")
 
@@ -52,9 +53,10 @@ def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "store"
         settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
-        if name == OURS:
+        if name in (OURS, FROM_SOURCE):
             address = f"127.0.0.1:{stack.enter_context(_OurNamesrv()).port}"
-            broker: Child = _OurBroker(address, store, settings)
+            source = "1" if name == FROM_SOURCE else ""
+            broker: Child = _OurBroker(address, store, settings, SPARROWMQ_SOURCE=source)
         else:
             version = name.removeprefix("apache-")
             address = stack.enter_context(ApacheNamesrv(version)).address
@@ -123,7 +125,7 @@ class _OurNamesrv(Child):
 
 
 class _OurBroker(Child):
-    def __init__(self, namesrv: str, store: Path, settings: dict[str, object]) -> None:
+    def __init__(self, namesrv: str, store: Path, settings: dict[str, object], **environment: str) -> None:
         home = scratch("bench-broker")
         self.port = free_ports(4)[2]
         self.listening_at = 0.0
@@ -135,7 +137,7 @@ class _OurBroker(Child):
             "namesrvAddr": namesrv,
             "storePathRootDir": store,
         }
-        super().__init__(home, _ours("mqbroker", home.name, usual | settings))
+        super().__init__(home, _ours("mqbroker", home.name, usual | settings), **environment)
 
     def _wait_ready(self) -> None:
         self.listening_at = _wait_listening(self.port, self)

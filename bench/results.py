@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.peers import REFERENCE
+from sparrowmq import compiled
 
 PAGE: Final = Path(__file__).with_name("RESULTS.md")
 _HEAD: Final = """# Benchmark results
@@ -78,7 +79,8 @@ def circumstances() -> str:
     changed = " with changes" if _said("git", "status", "--porcelain", "--", "sparrowmq", "bench") else ""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     java = re.search(r'version "([^"]+)"', _said("java", "-version"))
-    versions = f"Python {platform.python_version()}, Java {java[1] if java else 'absent'}"
+    form = "compiled" if compiled.recorded() == compiled.checksum() else "from source"
+    versions = f"Python {platform.python_version()} (ours {form}), Java {java[1] if java else 'absent'}"
     machine = f"{os.cpu_count()} cores ({_cpu()}), {memory_gib:.0f} GiB, {platform.system()}"
     busy = f"load average at the end {os.getloadavg()[0]:.1f}"
     return f"{date.today().isoformat()}, commit {commit}{changed}; {machine}; {versions}; {busy}."

@@ -7,9 +7,9 @@ two to three times slower); then each measurement takes its turn with every brok
 
 Bound, by hand: 64 in flight and 128 bytes are some 0.6 KB of frame in, 0.25 KB out, 0.3 KB to the log: 150 MB/s at
 130,000 messages/s, which neither loopback nor memory feels. The generator takes 2 to 3 us of a core a message, system
-calls included. So it is the broker's own CPU: 4 us of Python a message are at most 250,000/s on one core. With
-SYNC_FLUSH and one in flight a message costs one fdatasync (0.15 ms or more); with more in flight a sync carries them
-all, so the rate is window / (sync + work).
+calls included. So it is the broker's own CPU: 4 us a message are at most 250,000/s on one core. With SYNC_FLUSH and
+one in flight a message costs one fdatasync (0.1 ms or more); with more in flight a sync carries them all, so the rate
+is window / (sync + work). `--peers ours,ours-source` shows what compiling is worth.
 """
 
 from __future__ import annotations
