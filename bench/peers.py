@@ -1,4 +1,4 @@
-"""The brokers that benchmarks compare, each a real process of its own: ours, compiled or from source, and Apache's in Java.
+"""The brokers that benchmarks compare, each a process of its own: ours, compiled or from source, and Apache's in Java.
 
     with serving("ours", "SYNC_FLUSH") as broker:
         run_load("send", broker.port, pid=broker.pid)

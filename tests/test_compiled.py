@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,15 @@ def test_a_wheel_has_no_record_and_runs_what_it_holds(copy: Path):
     for file in copy.rglob(f"*{EXTENSION_SUFFIXES[0]}"):
         file.unlink()
     assert kinds(copy) == "py"
+
+
+@pytest.mark.skipif(find_spec("pip") is None, reason="needs pip, which a .venv that uv made has not")
+def test_a_compiled_wheel_holds_them(copy: Path, tmp_path: Path):
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wheel = [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path / "wheel"), str(ROOT)]
+    subprocess.run(wheel, check=True, env=os.environ | {"SPARROWMQ_COMPILE": "1"})
+    [built] = (tmp_path / "wheel").iterdir()
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--target", str(tmp_path / "installed"), str(built)], check=True
+    )
+    assert kinds(tmp_path / "installed") == "so" and "none-any" not in built.name
