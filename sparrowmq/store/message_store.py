@@ -475,13 +475,12 @@ class MessageStore:
         """Do what writes; a full disk stops appends for a while, a broken one for ever. Whether it was done."""
         try:
             work()
+            return True
         except DiskFull as full:
             self._stall(full)
-            return False
         except OSError as error:
             self._flusher.fail(error)
-            return False
-        return True
+        return False
 
     def _encode_batch(self, queue: ConsumeQueue, parts: Sequence[Part]) -> list[bytes]:
         """The records of a batch, as they would lie at the log's end."""
@@ -524,9 +523,10 @@ class MessageStore:
         self._log.hold()
 
     def _try_again(self) -> None:
-        """After a full disk: write what could not be written."""
+        """After a full disk: write what could not be written; what is appended next begins a burst."""
         self._full = None
         self.dispatch()
+        self._begin_burst()
 
     def _dispatch_raw(self, end: int) -> None:
         """Dispatch the whole records among the bytes before `end` that came from a master."""

@@ -116,6 +116,18 @@ async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
         await running
 
 
+async def test_the_message_that_finds_room_again_is_shown_too(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    store._loop = asyncio.get_running_loop()
+    disk.full_for = ("consumequeue",)
+    put(store, b"first")
+    await clock.advance(1)
+    disk.full_for = ()
+    put(store, b"second")
+    await clock.advance(0)
+    assert bodies(store) == [b"first", b"second"]
+
+
 async def test_a_store_that_is_closed_on_a_full_disk_is_recovered_at_the_next_start(
     stores, disk, clock, caplog
 ):
