@@ -24,7 +24,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.header import Header, Request
 from sparrowmq.protocol.requests import BY_CODE, ROWS, Role, Row
-from sparrowmq.remoting.session import Buffer, Session
+from sparrowmq.remoting.session import Buffer, Session, add_reply
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
@@ -145,14 +145,28 @@ class Dispatcher:
             session.hold(len(together))
             # The appends of a chunk are covered by the same sync, so the first waits no longer than the last.
             target = max([after.target for _, after in together])
-            watermark.when(target, partial(self._reply_parked, session, together))
+            # The replies are made now, while the disk is busy, and not when their peer waits for nothing else.
+            replies: list[Buffer] = []
+            for command, after in together:
+                if isinstance(reply := after.reply, Answer):
+                    add_reply(replies, command, reply.code, reply.header, reply.remark, reply.body)
+                else:
+                    add_reply(replies, command, 0, reply)
+            watermark.when(target, partial(self._reply_parked, session, together, replies))
 
     def _reply_parked(
-        self, session: Session, parked: list[tuple[Command, After]], error: BaseException | None
+        self,
+        session: Session,
+        parked: list[tuple[Command, After]],
+        replies: list[Buffer],
+        error: BaseException | None,
     ) -> None:
         session.hold(-len(parked))
-        for command, after in parked:
-            self._finish(session, command, failure(error, command, session) if error else after.reply)
+        if error is None:
+            session.write(replies)
+            return
+        for command, _ in parked:
+            self._finish(session, command, failure(error, command, session))
 
     async def _wait(
         self, session: Session, command: Command, awaitable: Awaitable[Header | Answer | None]

@@ -169,20 +169,15 @@ class Session(asyncio.Protocol):
         body: Buffer | list[memoryview] = b"",
     ) -> None:
         """Answer a request of the peer; the bodies' buffers must stay unchanged until they are sent."""
-        if self.closed or request.flag & ONEWAY_FLAG:
-            return
-        if not body:
-            self._out.append(encode_reply(request, code, header, remark))
-        elif isinstance(body, list):
-            size = sum(map(len, body))
-            self._out.append(encode_reply(request, code, header, remark, size))
-            self._out.extend(body)
-        else:
-            self._out.append(encode_reply(request, code, header, remark, len(body)))
-            self._out.append(body)
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+        if not self.closed:
+            add_reply(self._out, request, code, header, remark, body)
+            self._flush_soon()
+
+    def write(self, replies: list[Buffer]) -> None:
+        """Send what `add_reply` made."""
+        if not self.closed:
+            self._out.extend(replies)
+            self._flush_soon()
 
     def hold(self, change: int) -> None:
         """Count requests of the peer that wait for something; too many stop the reading."""
@@ -270,7 +265,11 @@ class Session(asyncio.Protocol):
             self._out.append(body)
         if len(self._out) >= REQUEST_PIECES:
             self._write_out()
-        elif not self._flush_due:
+        else:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
@@ -331,6 +330,27 @@ class Session(asyncio.Protocol):
         elif self._throttled and not too_much:
             self._transport.resume_reading()
         self._throttled = too_much
+
+
+def add_reply(
+    pieces: list[Buffer],
+    request: Command,
+    code: int,
+    header: Header | None,
+    remark: str | None = None,
+    body: Buffer | list[memoryview] = b"",
+) -> None:
+    """Add the pieces of a reply, which are none for a request that wants none."""
+    if request.flag & ONEWAY_FLAG:
+        return
+    if not body:
+        pieces.append(encode_reply(request, code, header, remark))
+    elif isinstance(body, list):
+        pieces.append(encode_reply(request, code, header, remark, sum(map(len, body))))
+        pieces.extend(body)
+    else:
+        pieces.append(encode_reply(request, code, header, remark, len(body)))
+        pieces.append(body)
 
 
 def address_text(address: object) -> str:
