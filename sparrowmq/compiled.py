@@ -34,6 +34,7 @@ MODULES: Final = (
     "sparrowmq.store.consume_queue",
     "sparrowmq.store.index",
     "sparrowmq.store.dispatch",
+    "sparrowmq.store.reading",
     "sparrowmq.store.message_store",
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.server",
@@ -41,6 +42,7 @@ MODULES: Final = (
     "sparrowmq.broker.topics",
     "sparrowmq.broker.writing",
     "sparrowmq.broker.handlers.send",
+    "sparrowmq.broker.handlers.pull",
 )
 
 _ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

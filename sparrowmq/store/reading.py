@@ -12,8 +12,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-import msgspec
-
 from sparrowmq.protocol.record import store_timestamp_ms
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
@@ -36,7 +34,7 @@ class Status(Enum):
     OFFSET_RESET = 9
 
 
-class Read(msgspec.Struct, frozen=True, gc=False):
+class Read:
     """What was read.
 
     Attributes:
@@ -45,13 +43,25 @@ class Read(msgspec.Struct, frozen=True, gc=False):
         size: of the views together, in bytes.
     """
 
-    status: Status
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    views: list[memoryview]
-    count: int
-    size: int
+    __slots__ = ("count", "max_offset", "min_offset", "next_offset", "size", "status", "views")
+
+    def __init__(
+        self,
+        status: Status,
+        next_offset: int,
+        min_offset: int,
+        max_offset: int,
+        views: list[memoryview],
+        count: int,
+        size: int,
+    ) -> None:
+        self.status = status
+        self.next_offset = next_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.views = views
+        self.count = count
+        self.size = size
 
 
 def read(

@@ -42,13 +42,25 @@ def test_the_statuses_are_those_of_java():
     assert [status.name for status in Status] == [*names.split(), *more.split()]
 
 
+def parts(read: Read) -> tuple:
+    return (
+        read.status,
+        read.next_offset,
+        read.min_offset,
+        read.max_offset,
+        read.views,
+        read.count,
+        read.size,
+    )
+
+
 def test_a_queue_that_nobody_knows(store: MessageStore):
-    assert store.read("Orders", 0, 7, 32) == Read(Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+    assert parts(store.read("Orders", 0, 7, 32)) == (Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
 
 
 def test_a_queue_without_a_message(store: MessageStore):
     store.queue_end("Orders", 0)
-    assert store.read("Orders", 0, 7, 32) == Read(Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
+    assert parts(store.read("Orders", 0, 7, 32)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PullRules:
     """How much one pull may carry.
 
