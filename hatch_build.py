@@ -23,11 +23,14 @@ class CompiledWheel(BuildHookInterface[Any]):
         if version == "editable" or not os.environ.get("SPARROWMQ_COMPILE"):
             return
         sys.path.insert(0, self.root)
+        from sparrowmq import compiled
         from tools import compile as compiling
 
         if (missing := compiling.what_is_missing()) is not None:
             raise RuntimeError(f"SPARROWMQ_COMPILE is set, but {missing}")
         compiling.main()
+        if compiled.recorded() != compiled.checksum():
+            raise RuntimeError("SPARROWMQ_COMPILE is set, but compiling failed; its errors are above")
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         for path in Path(self.root).glob(f"sparrowmq*{EXTENSION_SUFFIXES[0]}"):

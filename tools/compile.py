@@ -30,7 +30,11 @@ def main() -> int:
         return 0
     print(f"compiling {len(compiled.MODULES)} modules (half a minute)", file=sys.stderr)
     forget()
-    build()
+    try:
+        build()
+    except (Exception, SystemExit) as error:
+        print(f"sparrowmq runs from source: compiling failed ({error}); please tell us", file=sys.stderr)
+        return 0
     Path(compiled.RECORD).write_text(compiled.checksum())
     return 0
 

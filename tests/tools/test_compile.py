@@ -4,6 +4,7 @@ import sysconfig
 
 import pytest
 
+from sparrowmq import compiled
 from tools import compile as compiling
 
 
@@ -20,3 +21,18 @@ def test_a_python_without_headers_is_told_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setenv("CC", "true")
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     assert "python3-dev" in (compiling.what_is_missing() or "")
+
+
+def test_a_build_that_fails_leaves_everything_to_the_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path, capsys
+):
+    def fail() -> None:
+        raise RuntimeError("no such flag")
+
+    monkeypatch.setattr(compiling, "what_is_missing", lambda: None)
+    monkeypatch.setattr(compiling, "ROOT", tmp_path)
+    monkeypatch.setattr(compiling, "build", fail)
+    monkeypatch.setattr(compiled, "RECORD", str(tmp_path / "compiled.sum"))
+    assert compiling.main() == 0
+    assert "runs from source: compiling failed (no such flag)" in capsys.readouterr().err
+    assert (tmp_path / "compiled.sum").read_text() == "unfinished"
