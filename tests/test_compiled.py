@@ -26,7 +26,7 @@ print(*sorted({importlib.import_module(name).__file__.rpartition(".")[2] for nam
 def copy(tmp_path: Path) -> Path:
     """The package as it lies here, compiled modules and all."""
     if compiled.recorded() is None:
-        pytest.skip("nothing is compiled here: it needs a C compiler and Python's headers")
+        pytest.skip("nothing is compiled here: it needs a C compiler, Python's headers and Python 3.11")
     if compiled.recorded() != compiled.checksum():
         pytest.skip("the sources were edited; ./run compile compiles them again")
     shutil.copytree(ROOT / "sparrowmq", tmp_path / "sparrowmq", ignore=shutil.ignore_patterns("__pycache__"))
