@@ -114,6 +114,7 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
         self._flush_due = False
+        self._store_first = False
         self._held = 0
         self._unread = False
         self._throttled = False
@@ -192,7 +193,7 @@ class Session(asyncio.Protocol):
     def close(self) -> None:
         """Send what was answered so far, then end the connection."""
         if self._transport is not None and not self.closed:
-            self._flush()
+            self._flush_chunk()
             self._transport.close()
 
     @property
@@ -222,9 +223,7 @@ class Session(asyncio.Protocol):
             log.warning("closing the connection of %s: %s", self.peer, error)
             self.close()
             return
-        self._flush_due = (
-            True  # One write for all answers of this chunk, soon: first the store has its turn to write.
-        )
+        self._flush_due = True  # One write for all answers of this chunk, below.
         dispatch = self._dispatch
         for command in received:
             if command.flag & REPLY_FLAG:
@@ -232,7 +231,9 @@ class Session(asyncio.Protocol):
             else:
                 dispatch(self, command)
         if self._out:
-            self._loop.call_soon(self._flush)
+            # Soon: behind the turn that the store has asked for, to write. A flush that was asked for before waits too.
+            self._store_first = True
+            self._loop.call_soon(self._flush_chunk)
         else:
             self._flush_due = False
 
@@ -273,7 +274,13 @@ class Session(asyncio.Protocol):
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
+    def _flush_chunk(self) -> None:
+        self._store_first = False
+        self._flush()
+
     def _flush(self) -> None:
+        if self._store_first:
+            return
         self._flush_due = False
         if self._out:
             self._write_out()

@@ -6,8 +6,8 @@ file, and `make_room` otherwise. A log that must not grow (its disk is full, a s
 limit of -1, so that the hot path needs no check of its own for that.
 
 Files are written by pwrite and only read through their maps. To store into a map costs a page fault for each page,
-and after each sync again: a third more for a message of 128 bytes with SYNC_FLUSH (measured), and what fails kills the
-process.
+and after each sync again: a tenth of a broker's time with SYNC_FLUSH and 128 bytes (measured); and what fails there
+kills the process.
 """
 
 from __future__ import annotations
