@@ -16,15 +16,26 @@ import msgspec
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import frame
-from sparrowmq.protocol.command import LANGUAGE, LANGUAGES, ONEWAY_FLAG, PROTOCOL_VERSION, REPLY_FLAG, Command
-from sparrowmq.protocol.fields import text_of
+from sparrowmq.protocol.command import (
+    LANGUAGE,
+    LANGUAGES,
+    ONEWAY_FLAG,
+    PROTOCOL_VERSION,
+    REPLY_FLAG,
+    Command,
+    SendCommand,
+)
+from sparrowmq.protocol.fields import quote, text_of, write_json
 from sparrowmq.protocol.frame import Serializer
 from sparrowmq.protocol.header import Header
 
 MAX_EXT_FIELDS = 128
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 
-_decode_json: Final = msgspec.json.Decoder(Command, strict=False).decode
+_any_command: Final = msgspec.json.Decoder(Command, strict=False).decode
+_send_command: Final = msgspec.json.Decoder(SendCommand, strict=False).decode
+_SEND: Final = b'{"code":310,'  # Clients write the code first.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode(serializer: int, header: bytes, body: bytes) -> Command:
@@ -35,12 +46,27 @@ def decode(serializer: int, header: bytes, body: bytes) -> Command:
     """
     if serializer:
         return _decode_other(serializer, header, body)
-    try:
-        command = _decode_json(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"the header is not a JSON command: {error}") from None
+    command = _decode_send(header) if header.startswith(_SEND) else _decode_json(header)
     command.body = body
     command.fields = None
+    return command
+
+
+def _decode_json(header: bytes) -> Command:
+    try:
+        command = _any_command(header)
+    except _UNREADABLE as error:
+        raise RemoteProtocolError(f"the header is not a JSON command: {error}") from None
+    command.raw = b""
+    return command
+
+
+def _decode_send(header: bytes) -> Command:
+    try:
+        command: Command = _send_command(header)
+    except _UNREADABLE:
+        return _decode_json(header)  # which is more lenient with its fields, or says what is wrong
+    command.raw = header
     return command
 
 
@@ -57,52 +83,64 @@ def encode_request(
     """A request frame up to its body. `extra` adds extFields, as request signing does."""
     flag = ONEWAY_FLAG if oneway else 0
     if serializer is Serializer.ROCKETMQ:
-        fields = header.ext_fields() | (extra or {})
-        return frame.join(Serializer.ROCKETMQ, _encode_binary(code, opaque, flag, None, fields), body_bytes)
-    ext = msgspec.json.encode(header.ext_fields() | extra) if extra else header.ext_json()
-    head = _REQUEST % (code, ext, flag, opaque)
-    return frame.join(_JSON, head, body_bytes)
+        return _encode_binary(code, opaque, flag, None, header.ext_fields() | (extra or {}), body_bytes)
+    return _encode_json(code, opaque, flag, None, header, extra, body_bytes)
 
 
 def encode_reply(
     request: Command, code: int, header: Header | None = None, remark: str | None = None, body_bytes: int = 0
 ) -> bytes:
     """A reply frame up to its body, in the serialiser of its request."""
-    if request.fields is not None:
-        fields = {} if header is None else header.ext_fields()
-        head = _encode_binary(code, request.opaque, REPLY_FLAG, remark, fields)
-        return frame.join(Serializer.ROCKETMQ, head, body_bytes)
-    ext = b"{}" if header is None else header.ext_json()
-    if remark is None:
-        head = _REPLY % (code, ext, request.opaque)
+    if request.fields is None:
+        return _encode_json(code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes)
+    fields = {} if header is None else header.ext_fields()
+    return _encode_binary(code, request.opaque, REPLY_FLAG, remark, fields, body_bytes)
+
+
+_SUCCESS: Final = b'{"code":0,"extFields":'
+# By the flag.
+_MIDDLES: Final = [b',"flag":%d,"language":"%b","opaque":' % (flag, LANGUAGE.encode()) for flag in range(4)]
+_REMARK: Final = b',"remark":'
+_TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
+
+
+def _encode_json(
+    code: int,
+    opaque: int,
+    flag: int,
+    remark: str | None,
+    header: Header | None,
+    extra: dict[str, str] | None,
+    body_bytes: int,
+) -> bytes:
+    out = frame.begin()
+    out.write(_SUCCESS if code == 0 else b'{"code":%d,"extFields":' % code)
+    if header is None:
+        out.write(b"{}")
+    elif extra:
+        out.write(quote(header.ext_fields() | extra))
     else:
-        head = _REPLY_WITH_REMARK % (code, ext, request.opaque, msgspec.json.encode(remark))
-    return frame.join(_JSON, head, body_bytes)
+        write_json(out, header)
+    out.write(_MIDDLES[flag])
+    out.write(str(opaque).encode())
+    if remark is not None:
+        out.write(_REMARK)
+        out.write(quote(remark))
+    out.write(_TAIL)
+    return frame.end(out, _JSON, body_bytes)
 
 
-_JSON: Final = int(
-    Serializer.JSON
-)  # A plain int: arithmetic on the members of an enum costs ten times as much.
-_TAIL: Final = b'"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
-_REQUEST: Final = (
-    b'{"code":%d,"extFields":%b,"flag":%d,"language":"' + LANGUAGE.encode() + b'","opaque":%d,' + _TAIL
+_JSON: Final = (
+    0  # Serializer.JSON, a plain int: arithmetic on the members of an enum costs ten times as much.
 )
-_REPLY: Final = (
-    b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,' + _TAIL
-)
-_REPLY_WITH_REMARK: Final = (
-    b'{"code":%d,"extFields":%b,"flag":1,"language":"'
-    + LANGUAGE.encode()
-    + b'","opaque":%d,"remark":%b,'
-    + _TAIL
-)
-
 _FIXED: Final = struct.Struct(">hbhiii")  # up to and with the remark's length
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 
 
-def _encode_binary(code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str]) -> bytes:
+def _encode_binary(
+    code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body_bytes: int
+) -> bytes:
     if not -0x8000 <= code <= 0x7FFF:
         raise LocalProtocolError(f"code {code} does not fit the binary header's 16 bits; use the JSON header")
     words = (remark or "").encode()
@@ -113,7 +151,9 @@ def _encode_binary(code: int, opaque: int, flag: int, remark: str | None, fields
         ]
     )
     fixed = _FIXED.pack(code, _LANGUAGE_BYTE, PROTOCOL_VERSION, opaque, flag, len(words))
-    return fixed + words + _INT.pack(len(ext)) + ext
+    out = frame.begin()
+    out.write(fixed + words + _INT.pack(len(ext)) + ext)
+    return frame.end(out, Serializer.ROCKETMQ, body_bytes)
 
 
 def _decode_other(serializer: int, header: bytes, body: bytes) -> Command:

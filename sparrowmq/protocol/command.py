@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from sparrowmq.protocol.fields import fields_of_json, from_fields, from_json
+from sparrowmq.protocol.fields import fields_of_json, header_of
 from sparrowmq.protocol.frame import Serializer
 from sparrowmq.protocol.header import Header
+from sparrowmq.protocol.headers import SendMessageV2
 
 H = TypeVar("H", bound=Header)
 
@@ -54,6 +55,7 @@ class Command(msgspec.Struct, gc=False):
     # Set by `decode`, never by a peer: no client has a field of these names, and `decode` overwrites them.
     body: bytes = msgspec.field(name="<body>", default=b"")
     fields: dict[str, str] | None = msgspec.field(name="<fields>", default=None)
+    raw: bytes = msgspec.field(name="<raw>", default=b"")  # the header, where `ext` is not
 
     @property
     def is_reply(self) -> bool:
@@ -73,13 +75,15 @@ class Command(msgspec.Struct, gc=False):
         Raises:
             RemoteProtocolError: a required field is absent or a value does not fit.
         """
-        if self.fields is None:
-            return from_json(kind, self.ext or b"{}")
-        return from_fields(kind, self.fields)
+        return header_of(kind, self.ext, self.fields)
 
     def ext_fields(self) -> dict[str, str]:
         """Every extField as text, known to us or not: request signing needs them all."""
-        return fields_of_json(self.ext) if self.fields is None else self.fields
+        if self.fields is not None:
+            return self.fields
+        return fields_of_json(
+            msgspec.json.decode(self.raw, type=Command, strict=False).ext if self.raw else self.ext
+        )
 
     @property
     def language_name(self) -> str:
@@ -92,3 +96,9 @@ class Command(msgspec.Struct, gc=False):
         kind = "reply" if self.is_reply else "one-way" if self.is_oneway else "request"
         remark = (self.remark or "")[:60]
         return f"{kind} code={self.code} opaque={self.opaque} body={len(self.body)} bytes remark={remark!r}"
+
+
+class SendCommand(Command, gc=False):
+    """SEND_MESSAGE_V2, which comes by the thousand, with its header fields decoded in the same pass."""
+
+    ext: SendMessageV2 | None = msgspec.field(name="extFields", default=None)  # type: ignore[assignment]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, write_i32_be
+from librt.strings import BytesWriter, read_i32_be
 
 from sparrowmq.errors import RemoteProtocolError
 
@@ -30,6 +30,8 @@ class Serializer(IntEnum):
 
 Frame = tuple[int, bytes, bytes]  # serialiser, header, body
 
+_LENGTHS: Final = b"\0\0\0\0\0\0\0\0"
+_LENGTHS_BYTES: Final = 8
 _HEADER_LENGTH_BITS: Final = 24
 _HEADER_LENGTH_MASK: Final = (1 << _HEADER_LENGTH_BITS) - 1
 
@@ -48,13 +50,26 @@ class FrameLimits:
     header_bytes: int = 256 * 1024
 
 
-def join(serializer: int, header: bytes, body_bytes: int) -> bytes:
-    """The start of a frame up to its body, of which only the size is needed."""
+def begin() -> BytesWriter:
+    """A frame to write the header into, with room for the two lengths in front."""
     frame = BytesWriter()
-    write_i32_be(frame, 4 + len(header) + body_bytes)
-    write_i32_be(frame, serializer << _HEADER_LENGTH_BITS | len(header))
-    frame.write(header)
+    frame.write(_LENGTHS)
+    return frame
+
+
+def end(frame: BytesWriter, serializer: int, body_bytes: int) -> bytes:
+    """The frame up to its body, of which only the size is needed."""
+    size = len(frame) - _LENGTHS_BYTES
+    _put_i32(frame, 0, 4 + size + body_bytes)
+    _put_i32(frame, 4, serializer << _HEADER_LENGTH_BITS | size)
     return frame.getvalue()
+
+
+def _put_i32(frame: BytesWriter, at: int, number: int) -> None:
+    frame[at] = number >> 24 & 0xFF
+    frame[at + 1] = number >> 16 & 0xFF
+    frame[at + 2] = number >> 8 & 0xFF
+    frame[at + 3] = number & 0xFF
 
 
 class FrameReader:

@@ -1,8 +1,8 @@
 """What a request or reply header is, and how its fields travel.
 
 A header is a flat set of named values that travel as strings in the frame's `extFields`. Each request is one `Request`
-subclass, which names its code and the header of its reply; `headers.py` holds them all. The base here writes them;
-`fields.py` reads them.
+subclass, which names its code and the header of its reply; `headers.py` holds them all. `fields.py` writes and reads
+their JSON.
 """
 
 from __future__ import annotations
@@ -15,25 +15,9 @@ from sparrowmq.protocol.fields import text_of
 
 R = TypeVar("R", bound="Header")
 
-_quote = msgspec.json.encode
-
 
 class Header(msgspec.Struct, rename="camel", gc=False):
     """The fields of one request or reply; a field that is None does not travel."""
-
-    def ext_json(self) -> bytes:
-        """The fields as a JSON object whose values are all strings.
-
-        Go's and C++'s clients fail on numbers here (seen on the wire), whatever the type of the field.
-        """
-        parts = []
-        for key, value in zip(_json_keys(type(self)), msgspec.structs.astuple(self), strict=True):
-            kind = type(value)
-            if kind is int:
-                parts.append(b'%b"%d"' % (key, value))
-            elif value is not None:
-                parts.append(key + _quote(value if kind is str else text_of(value)))
-        return b"{%b}" % b",".join(parts)
 
     def ext_fields(self) -> dict[str, str]:
         """The fields by their wire names, as text."""
@@ -63,13 +47,3 @@ class Request(Header, Generic[R]):
         for base in cls.__dict__.get("__orig_bases__", ()):
             if get_origin(base) is Request and isinstance(reply := get_args(base)[0], type):
                 cls.Reply = reply
-
-
-_JSON_KEYS: dict[type[Header], tuple[bytes, ...]] = {}
-
-
-def _json_keys(kind: type[Header]) -> tuple[bytes, ...]:
-    keys = _JSON_KEYS.get(kind)
-    if keys is None:
-        keys = _JSON_KEYS[kind] = tuple(_quote(name) + b":" for name in kind.__struct_encode_fields__)
-    return keys

@@ -8,17 +8,12 @@ which Java demands (CFNotNull) and every client sends.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import ClassVar
 
-import msgspec
 from msgspec import field
 
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.header import Header, NoFields, Request
-
-_quote = msgspec.json.encode
-_quoted = lru_cache(maxsize=4096)(_quote)  # for names that come again and again
 
 # Sending ------------------------------------------------------------------------------------------------------------
 
@@ -32,15 +27,6 @@ class SendMessageReply(Header):
     transaction_id: str | None = None
     msg_region: str = field(name="MSG_REGION", default="DefaultRegion")
     trace_on: str = field(name="TRACE_ON", default="true")
-
-    def ext_json(self) -> bytes:
-        if self.transaction_id is not None:
-            return super().ext_json()
-        # One per message: five times faster than the general way. Offset ids are hexadecimal, so nothing needs quoting.
-        return (
-            f'{{"msgId":"{self.msg_id}","queueId":"{self.queue_id}","queueOffset":"{self.queue_offset}",'
-            '"MSG_REGION":"DefaultRegion","TRACE_ON":"true"}'
-        ).encode()
 
 
 class SendMessage(Request[SendMessageReply]):
@@ -83,28 +69,6 @@ class SendMessageV2(Request[SendMessageReply]):
     batch: bool | None = field(name="m", default=None)
     broker_name: str | None = field(name="n", default=None)
 
-    def ext_json(self) -> bytes:
-        usual = self.unit_mode is False and self.batch is False and self.max_reconsume_times is None
-        if not usual or self.properties is None or self.reconsume_times is None or self.broker_name is None:
-            return super().ext_json()
-        # One per message: three times faster than the general way.
-        return (
-            b'{"a":%b,"b":%b,"c":%b,"d":"%d","e":"%d","f":"%d","g":"%d","h":"%d","i":%b,"j":"%d",'
-            b'"k":"false","m":"false","n":%b}'
-        ) % (
-            _quoted(self.producer_group),
-            _quoted(self.topic),
-            _quoted(self.default_topic),
-            self.default_topic_queue_nums,
-            self.queue_id,
-            self.sys_flag,
-            self.born_timestamp,
-            self.flag,
-            _quote(self.properties),
-            self.reconsume_times,
-            _quoted(self.broker_name),
-        )
-
 
 class SendBatchMessage(SendMessageV2):
     """A batch of messages to one queue."""
@@ -120,14 +84,6 @@ class PullMessageReply(Header):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-
-    def ext_json(self) -> bytes:
-        return b'{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"}' % (
-            self.suggest_which_broker_id,
-            self.next_begin_offset,
-            self.min_offset,
-            self.max_offset,
-        )
 
 
 class PullMessage(Request[PullMessageReply]):

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from sparrowmq.errors import DiskFull, RemoteError, SparrowError, StoreFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.fields import header_of
 from sparrowmq.protocol.header import Header, Request
 from sparrowmq.protocol.requests import BY_CODE, ROWS, Role, Row
 from sparrowmq.remoting.session import Buffer, Session, add_reply
@@ -112,7 +113,7 @@ class Dispatcher:
         try:
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code])
-            result = method(command.header(kind), command, session)
+            result = method(header_of(kind, command.ext, command.fields), command, session)
         except Exception as error:
             answer = failure(error, command, session)
             session.reply(command, answer.code, answer.header, answer.remark)

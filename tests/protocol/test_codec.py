@@ -1,6 +1,7 @@
 """Commands to bytes and back in both header serialisations."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol.codec import decode, encode_reply, encode_request
-from sparrowmq.protocol.command import PROTOCOL_VERSION, Command
+from sparrowmq.protocol.command import PROTOCOL_VERSION, Command, SendCommand
 from sparrowmq.protocol.frame import FrameReader, Serializer
 from sparrowmq.protocol.headers import PullMessage, PullMessageReply, SendMessageReply, SendMessageV2
 
@@ -58,13 +59,6 @@ def test_a_reply_in_json_has_only_strings_in_its_fields() -> None:
         "serializeTypeCurrentRPC": "JSON",
         "version": 409,
     }
-
-
-def test_the_quick_form_of_a_send_reply_says_what_the_general_one_says() -> None:
-    reply = SendMessageReply("7F0000010000", 3, 42)
-    assert json.loads(reply.ext_json()) == reply.ext_fields()
-    with_transaction = SendMessageReply("7F0000010000", 3, 42, "tx")
-    assert json.loads(with_transaction.ext_json()) == with_transaction.ext_fields()
 
 
 @pytest.mark.parametrize("serializer", SERIALIZERS)
@@ -127,8 +121,12 @@ def test_a_code_too_large_for_the_binary_header_is_our_callers_error() -> None:
 
 
 def test_a_peer_cannot_set_what_decoding_sets() -> None:
-    command = decode(0, b'{"code":1,"<body>":"YWJj","<fields>":{"a":"b"}}', b"real")
-    assert (command.body, command.fields) == (b"real", None)
+    for code in (1, 310):
+        header = (
+            b'{"code":%d,"<body>":"YWJj","<fields>":{"a":"b"},"<raw>":"YWJj","extFields":{"a":"g"}}' % code
+        )
+        command = decode(0, header, b"real")
+        assert (command.body, command.fields, command.ext_fields()) == (b"real", None, {"a": "g"})
 
 
 @given(
@@ -142,3 +140,24 @@ def test_any_text_survives_both_serialisations(text: str, number: int, serialize
     for header in (general, usual):
         command = whole(encode_request(header, 310, 1, serializer=serializer))
         assert command.header(SendMessageV2) == header
+
+
+SEND = b'{"code":310,"extFields":{"a":"g","b":"t","c":"d","d":"4","e":%b,"f":"0","g":"1","h":"0","x":"y"},"opaque":7}'
+
+
+def test_a_send_is_decoded_in_one_pass_as_others_are_in_two() -> None:
+    quick, general = decode(0, SEND % b'"3"', b"body"), decode(0, b" " + SEND % b'"3"', b"body")
+    assert type(quick) is SendCommand and type(general) is Command
+    assert quick.header(SendMessageV2) is quick.ext
+    assert quick.header(SendMessageV2) == general.header(SendMessageV2)
+    assert quick.ext_fields() == general.ext_fields() and quick.ext_fields()["x"] == "y"
+    assert (quick.opaque, quick.body) == (general.opaque, general.body) == (7, b"body")
+
+
+@pytest.mark.parametrize("value", [b'"many"', b"null", b'{"a":1}'])
+def test_a_send_with_a_field_that_does_not_fit_is_refused_in_the_general_words(value: bytes) -> None:
+    quick, general = decode(0, SEND % value, b""), decode(0, b" " + SEND % value, b"")
+    with pytest.raises(RemoteProtocolError) as said:
+        quick.header(SendMessageV2)
+    with pytest.raises(RemoteProtocolError, match=re.escape(str(said.value))):
+        general.header(SendMessageV2)

@@ -6,8 +6,8 @@ import pytest
 from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.protocol.fields import fields_of_json, from_fields, from_json
-from sparrowmq.protocol.header import Header, Request
+from sparrowmq.protocol.fields import fields_of_json, from_fields, from_json, to_json
+from sparrowmq.protocol.header import Header, NoFields, Request
 
 
 class Found(Header):
@@ -21,6 +21,12 @@ class Ask(Request[Found]):
     queue_id: int
     batch: bool | None = None
     short: str | None = field(name="s", default=None)
+
+
+class Usual(Header):
+    many: int | None = None
+    region: str = "here"
+    open: bool = True
 
 
 @pytest.mark.parametrize(
@@ -68,3 +74,23 @@ def test_all_fields_of_a_request_are_kept_as_text_for_signing() -> None:
     ext = b'{"b":false,"n":12,"s":"x","none":null}'
     assert fields_of_json(ext) == {"b": "false", "n": "12", "s": "x"}
     assert fields_of_json(b"") == fields_of_json(b"null") == {}
+
+
+@pytest.mark.parametrize(
+    ("header", "json"),
+    [
+        (Ask("t", 7, True), b'{"topic":"t","queueId":"7","batch":"true"}'),
+        (Ask('q"\x01', -1), b'{"topic":"q\\"\\u0001","queueId":"-1"}'),
+        (
+            Ask("名", 1 << 62, False, ""),
+            '{"topic":"名","queueId":"4611686018427387904","batch":"false","s":""}'.encode(),
+        ),
+        (Usual(), b'{"region":"here","open":"true"}'),
+        (Usual(5, "there", False), b'{"many":"5","region":"there","open":"false"}'),
+        (Usual(None, "her" + "e", 1 == 1), b'{"region":"here","open":"true"}'),
+        (NoFields(), b"{}"),
+    ],
+)
+def test_every_value_travels_as_a_string(header: Header, json: bytes) -> None:
+    assert to_json(header) == json
+    assert from_json(type(header), json) == header

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.protocol.frame import FrameLimits, FrameReader, Serializer, join
+from sparrowmq.protocol.frame import FrameLimits, FrameReader, Serializer, begin, end
 
 
 def frame(header: bytes, body: bytes = b"", serializer: int = 0) -> bytes:
-    return join(serializer, header, len(body)) + body
+    out = begin()
+    out.write(header)
+    return end(out, serializer, len(body)) + body
 
 
 def test_the_prefix_counts_header_length_header_and_body() -> None:

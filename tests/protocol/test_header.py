@@ -28,10 +28,5 @@ def test_the_type_argument_names_the_reply() -> None:
     assert (Ask.Reply, AskMore.Reply, Request.Reply) == (Found, Found, NoFields)
 
 
-def test_every_value_travels_as_a_string() -> None:
-    assert Ask("t", 7, True).ext_json() == b'{"topic":"t","queueId":"7","batch":"true"}'
-    assert Ask('q"\x01', -1).ext_json() == b'{"topic":"q\\"\\u0001","queueId":"-1"}'
-
-
 def test_text_fields_for_the_binary_header_are_the_same() -> None:
     assert Ask("t", 7, False, "x").ext_fields() == {"topic": "t", "queueId": "7", "batch": "false", "s": "x"}

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import ClassVar
 
 import pytest
 
 from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout, StoreFailed
 from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.header import NoFields, Request
 from sparrowmq.protocol.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests import ROWS, Role, Row
 from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
@@ -172,13 +174,13 @@ async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) 
 
 
 async def test_a_missing_header_field_is_named(serve: Serve) -> None:
-    class Bare(PullMessage):
-        def ext_json(self) -> bytes:
-            return b'{"topic":"t"}'
+    class Bare(Request[NoFields]):
+        code: ClassVar[int] = PullMessage.code
+        topic: str
 
     async with serve(dispatcher(HEADER)) as (_, session):
         with pytest.raises(RemoteError, match="the custom field <consumerGroup> is null"):
-            await session.call(Bare("g", "t", 1, 0, 32, 6, 0, 15000, 17))
+            await session.call(Bare("t"))
 
 
 def test_a_code_with_two_handlers_is_refused() -> None:
