@@ -28,6 +28,7 @@ MODULES: Final = (
     "sparrowmq.protocol.codec",
     "sparrowmq.protocol.connection",
     "sparrowmq.protocol.properties",
+    "sparrowmq.protocol.message_id",
     "sparrowmq.protocol.record",
     "sparrowmq.store.mapped_file",
     "sparrowmq.store.commit_log",

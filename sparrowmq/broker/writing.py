@@ -20,6 +20,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.message import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
+from sparrowmq.protocol.properties import VALUE_END
 from sparrowmq.protocol.record import Buffer
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import Appended, MessageStore, Part
@@ -32,7 +33,7 @@ _TAGS: Final = property_text.mark(Property.TAGS)
 _KEYS: Final = property_text.mark(Property.KEYS)
 _UNIQUE_KEY: Final = property_text.mark(Property.UNIQ_KEY)
 _DELAY: Final = property_text.mark(Property.DELAY)
-_WAITS: Final = f"{property_text.mark(Property.WAIT)}true\x02"
+_WAITS: Final = f"{property_text.mark(Property.WAIT)}true{VALUE_END}"
 _CLUSTER: Final = property_text.mark(Property.CLUSTER)
 _NO_KEYS: Final[tuple[str, ...]] = ()
 
@@ -65,7 +66,7 @@ class Writer:
             StoreFailed, DiskFull: nothing was stored.
         """
         text = property_text.marked(properties)
-        tags_code = tags_code_of(text) if _TAGS in text else 0
+        tags_code = tags_code_of(text)
         if _DELAY in text and (level := self._level(text)) > 0:
             tags_code = self._clock.now_ms() + self._delays.delay_ms(level)
             text = property_text.marked(
@@ -82,7 +83,7 @@ class Writer:
             flag,
             sys_flag,
             tags_code,
-            keys_of(text) if _KEYS in text else _NO_KEYS,
+            keys_of(text),
             property_text.value(text, _UNIQUE_KEY),
             reconsume_times,
         )
@@ -116,8 +117,7 @@ class Writer:
 
     def _stored(self, text: str) -> bytes:
         """The properties as they are stored: without the wish to wait, with the cluster's name, which Go needs."""
-        if _WAITS in text:
-            text = text.replace(_WAITS, "\x02", 1)
+        text = text.replace(_WAITS, VALUE_END, 1)
         if _CLUSTER not in text:
             text += self._cluster
         stored = text[1:].encode("utf-8", "surrogatepass")

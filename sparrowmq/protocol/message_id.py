@@ -19,13 +19,14 @@ Source: MessageDecoder.createMessageId, Java 4.9.8.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
 
-_IPV4_DIGITS = 32
-_IPV6_DIGITS = 56
+_IPV4_DIGITS: Final = 32
+_IPV6_DIGITS: Final = 56
+_HEX: Final = [f"{byte:02X}" for byte in range(256)]
 
 
 class UniqueIds:
@@ -72,6 +73,22 @@ class OffsetId(NamedTuple):
 def offset_id(store_host: bytes, physical_offset: int) -> str:
     """The offset id of the record at `physical_offset`; `store_host` as `hosts.pack` gives it."""
     return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+class OffsetIds:
+    """Makes the offset ids of one broker: of most of them only the last four digits are new."""
+
+    def __init__(self, store_host: bytes) -> None:
+        self._host = store_host.hex().upper()
+        self._block = -1
+        self._block_text = ""
+
+    def text(self, physical_offset: int) -> str:
+        """As `offset_id`."""
+        block = physical_offset >> 16
+        if block != self._block:
+            self._block, self._block_text = block, f"{self._host}{block:012X}"
+        return f"{self._block_text}{_HEX[physical_offset >> 8 & 0xFF]}{_HEX[physical_offset & 0xFF]}"
 
 
 def parse_offset_id(text: str) -> OffsetId:

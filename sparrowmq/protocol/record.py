@@ -51,7 +51,8 @@ PROPERTY_CRC_SIZE: Final = 20
 
 CRC_MASK: Final = 0x7FFFFFFF  # Java keeps its CRCs positive
 _CRC_NAME: Final = b"__CRC32#\x01"
-_TEN_DIGITS: Final = 10_000_000_000
+_CRC_DIGITS: Final = 10
+_ZERO: Final = ord("0")
 _PROPERTY_END: Final = 0x02
 _BODY_SIZE_AT: Final = (
     84,
@@ -132,7 +133,7 @@ def encode(
     except (OverflowError, ValueError) as error:
         raise _misfit(size, properties_size, error) from error
     if crc:
-        record.write(_property_crc(record.getvalue()))
+        _put_property_crc(record, record.getvalue())
     return record.getvalue()
 
 
@@ -294,8 +295,18 @@ def _shape_problem(record: Buffer) -> str | None:
 
 
 def _property_crc(covered: Buffer) -> bytes:
-    digits = str(_TEN_DIGITS + (crc32(covered) & CRC_MASK))
-    return b"__CRC32#\x01" + digits[:0:-1].encode() + b"\x02"  # without the 1 in front
+    out = BytesWriter()
+    _put_property_crc(out, covered)
+    return out.getvalue()
+
+
+def _put_property_crc(out: BytesWriter, covered: Buffer) -> None:
+    crc = crc32(covered) & CRC_MASK
+    out.write(_CRC_NAME)
+    for _ in range(_CRC_DIGITS):
+        out.append(_ZERO + crc % 10)
+        crc //= 10
+    out.append(_PROPERTY_END)
 
 
 def _resembles_crc(tail: bytes) -> bool:

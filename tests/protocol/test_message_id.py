@@ -3,10 +3,19 @@
 from datetime import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.message_id import OffsetId, UniqueIds, born_timestamp_ms, offset_id, parse_offset_id
+from sparrowmq.protocol.message_id import (
+    OffsetId,
+    OffsetIds,
+    UniqueIds,
+    born_timestamp_ms,
+    offset_id,
+    parse_offset_id,
+)
 
 NOON_MS = int(datetime(2024, 12, 31, 12).timestamp()) * 1000
 
@@ -69,3 +78,12 @@ def test_offset_ids_are_read_back(address: str) -> None:
 def test_a_text_that_is_no_offset_id_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="32 hex digits"):
         parse_offset_id(text)
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1), max_size=20))
+def test_many_offset_ids_are_made_as_one_is(offsets: list[int]) -> None:
+    host = hosts.pack("10.1.2.3:10911")
+    ids = OffsetIds(host)
+    for offset in offsets:
+        for near in (offset, offset ^ 0x8000, offset ^ 0x10000):
+            assert ids.text(near) == offset_id(host, near)

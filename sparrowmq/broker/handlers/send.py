@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.retry import is_exhausted, without_delay
@@ -23,6 +22,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.protocol.message import Perm, Property
+from sparrowmq.protocol.message_id import OffsetIds
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Counter
@@ -46,9 +46,6 @@ class SendRules:
     broker_name: str
 
 
-_OFFSET_ID: Final = "%s%016X"
-
-
 class SendHandler:
     """Stores what producers send."""
 
@@ -68,7 +65,7 @@ class SendHandler:
         self._rules = rules
         self._received = received
         self._waits_for = rules.wait_for
-        self._host_hex = rules.store_host.hex().upper()
+        self._ids = OffsetIds(rules.store_host)
         # Topics that were found open to clients, as they were configured then.
         self._open: dict[str, TopicConfig] = {}
 
@@ -107,7 +104,7 @@ class SendHandler:
             header.reconsume_times or 0,
         )
         self._received.value += 1
-        reply = SendMessageReply(_OFFSET_ID % (self._host_hex, appended[0]), queue_id, appended[1])
+        reply = SendMessageReply(self._ids.text(appended[0]), queue_id, appended[1])
         if self._waits_for is None or _wants_no_wait(properties):
             return reply
         return After(self._waits_for, appended[2], reply)
@@ -133,7 +130,7 @@ class SendHandler:
         ]
         stored = self._store.append_batch(topic, queue_id, parts)
         self._received.value += len(stored)
-        offset_ids = ",".join([_OFFSET_ID % (self._host_hex, appended[0]) for appended in stored])
+        offset_ids = ",".join([self._ids.text(appended[0]) for appended in stored])
         reply = SendMessageReply(offset_ids, queue_id, stored[0][1])
         if self._waits_for is None or _wants_no_wait(header.properties or ""):
             return reply
