@@ -144,6 +144,14 @@ class ConsumeQueue:
         """The files that there are."""
         return [self._path(begin) for begin in self._file_begins()]
 
+    def add(self, offset: int, size: int, tags_code: int) -> None:
+        """The queue's next message, not written yet."""
+        fresh = self.fresh
+        fresh.append(offset)
+        fresh.append(size)
+        fresh.append(tags_code)
+        self.next_offset += 1
+
     def write_fresh(self) -> None:
         """Write the fresh entries and raise `end`; all of them stay fresh if that fails.
 

@@ -3,7 +3,7 @@
 A message that is appended leaves three numbers in its queue's `fresh` list; once a burst of messages is over,
 `drain` writes the entries of each queue at once and raises the queue's end, which wakes whoever waits there.
 Index keys are collected longer, because hashing them pays in hundreds: `index_keys` is called by a timer, by
-a query and by a checkpoint.
+a query, by a checkpoint, and after a burst that finds a whole batch of them.
 
 Records that did not come through `MessageStore.append` (found at recovery, or copied from a master) are taken
 from the log by `replay`. It knows them only by their bytes, and finds out what is already in a queue:
@@ -29,7 +29,7 @@ from sparrowmq.protocol.message import Property, SysFlag
 from sparrowmq.protocol.record import Outline, outline
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
-from sparrowmq.store.index import VECTOR_MIN, Index, Keys
+from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
 from sparrowmq.watermark import Watermark
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -83,6 +83,11 @@ class Dispatch:
             dirty.pop()
         self.position.advance(end)
 
+    @property
+    def has_batch_to_index(self) -> bool:
+        """Whether so many keys were collected that more would only make the pause longer."""
+        return len(self.keys) >= BATCH and self._numpy is not None and self._numpy.done()
+
     def can_index(self, executor: Executor) -> bool:
         """Whether the collected keys can be hashed now.
 
@@ -135,8 +140,7 @@ class Dispatch:
             if not queue.fresh:
                 self.dirty.append(queue)
             code = tags_code(found, properties, self._delay_levels_ms)
-            queue.fresh += (found.physical_offset, found.size, code)
-            queue.next_offset += 1
+            queue.add(found.physical_offset, found.size, code)
             last_offsets[queue] = found.physical_offset
 
     def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:

@@ -35,6 +35,7 @@ ENTRY: Final = struct.Struct(">iqii")
 SLOT_SIZE: Final = 4
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
+BATCH: Final = 2048  # keys; more at once take no less time for each, but stop the loop for longer
 _INT32: Final = 0xFFFFFFFF
 
 
@@ -321,11 +322,6 @@ def _name(stored_ms: int) -> str:
     return datetime.fromtimestamp(stored_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{stored_ms % 1000:03d}"
 
 
-@lru_cache(maxsize=4096)
-def _topic_hash(topic: str) -> int:
-    return java_hash(topic + "#") & _INT32
-
-
 def _hash_vector(keys: Keys) -> Any:
     """`key_hash` of all of them at once; None if a character needs two UTF-16 units, which no real key has.
 
@@ -340,19 +336,27 @@ def _hash_vector(keys: Keys) -> Any:
     characters = numpy.frombuffer(units, numpy.uint16).astype(numpy.uint32)
     lengths = list(map(len, keys.texts))
     powers = _powers(max(lengths))
-    if lengths.count(lengths[0]) == len(lengths):  # unique keys all have 32 characters
-        table = characters.reshape(len(lengths), lengths[0])
-        own = (table * powers[: lengths[0]][::-1]).sum(axis=1, dtype=numpy.uint32)
+    size, count = lengths[0], len(lengths)
+    if lengths.count(size) == count:  # unique keys all have 32 characters
+        own = numpy.einsum("ij,j->i", characters.reshape(count, size), powers[:size][::-1])
+        shift = powers[size]
     else:
         ends = numpy.cumsum(lengths)
         exponents = numpy.repeat(ends, lengths) - numpy.arange(1, len(joined) + 1)
         sums = numpy.zeros(len(joined) + 1, numpy.uint32)
         numpy.cumsum(characters * powers[exponents], out=sums[1:], dtype=numpy.uint32)
         own = sums[ends] - sums[ends - lengths]
-    prefixes = numpy.fromiter(map(_topic_hash, keys.topics), numpy.uint32, len(lengths))
-    absolute = numpy.abs((prefixes * powers[lengths] + own).astype(numpy.int32).astype(numpy.int64))
+        shift = powers[lengths]
+    hashes = _topic_hashes(keys.topics) * shift + own
+    absolute = numpy.abs(hashes.astype(numpy.int32).astype(numpy.int64))
     absolute[absolute > 0x7FFFFFFF] = 0
     return absolute
+
+
+def _topic_hashes(topics: list[str]) -> Any:
+    """The hash of `topic#` for each."""
+    by_topic = {topic: java_hash(topic + "#") & _INT32 for topic in set(topics)}
+    return _numpy().fromiter(map(by_topic.__getitem__, topics), _numpy().uint32, len(topics))
 
 
 def _powers(highest: int) -> Any:

@@ -183,11 +183,9 @@ class MessageStore:
             offset = self._make_room(size)  # and encode it again: a record says where it lies
         commit_log.append(record)
         if not sys_flag & _PREPARED:
-            fresh = queue.fresh
-            if not fresh:
+            if not queue.fresh:
                 dispatch.dirty.append(queue)
-            fresh += (offset, size, tags_code)
-            queue.next_offset = queue_offset + 1
+            queue.add(offset, size, tags_code)
         if unique_key is not None or keys:
             dispatch.keys.add(topic, offset, now_ms, keys, unique_key)
         return offset, queue_offset, offset + size, now_ms
@@ -217,11 +215,10 @@ class MessageStore:
         for part, record in zip(parts, batch, strict=True):
             if not queue.fresh:
                 self._dispatch.dirty.append(queue)
-            queue.fresh += (offset, len(record), part.tags_code)
             if part.unique_key is not None or part.keys:
                 self._dispatch.keys.add(topic, offset, now_ms, part.keys, part.unique_key)
             appended.append((offset, queue.next_offset, offset + len(record), now_ms))
-            queue.next_offset += 1
+            queue.add(offset, len(record), part.tags_code)
             offset += len(record)
         return appended
 
@@ -279,6 +276,8 @@ class MessageStore:
         if self._write_burst():
             drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
             self._attempt(lambda: drain(self._log.written))
+            if self._dispatch.has_batch_to_index:
+                self._index_keys()
 
     def flush(self) -> None:
         """Write the log to disk, here and now. Raises: StoreFailed."""
