@@ -1,10 +1,12 @@
 """One TCP connection: calls, pushes, back-pressure, ends."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
+from sparrowmq.protocol.codec import encode_request
 from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.frame import FrameLimits
 from sparrowmq.protocol.headers import PullMessage, PullMessageReply
@@ -180,6 +182,25 @@ async def test_reading_stops_while_the_peer_does_not_read_our_answers(serve: Ser
         writer.transport.abort()
 
 
+async def test_no_answer_of_a_chunk_leaves_before_the_store_had_its_turn() -> None:
+    loop, transport = asyncio.get_running_loop(), _Transport()
+
+    def store_and_reply(session: Session, command: Command) -> None:
+        # As a store does: its turn is asked for while the chunk is handled.
+        loop.call_soon(transport.events.append, "stored")
+        session.reply(command, 0, None, "stored before this")
+
+    session = Session(store_and_reply, ManualClock())
+    session.connection_made(transport)
+    session.reply(Command(code=11, opaque=1), 0, None, "an earlier answer")  # asks for a flush, which runs first
+    session.data_received(encode_request(pull(), PullMessage.code, 2))
+    while len(transport.events) < 2:
+        await asyncio.sleep(0)
+    first, written = transport.events
+    assert first == "stored"
+    assert b"an earlier answer" in written and b"stored before this" in written
+
+
 def test_addresses_are_written_as_host_and_port() -> None:
     assert address_text(("127.0.0.1", 80)) == "127.0.0.1:80"
     assert address_text(("::1", 80, 0, 0)) == "[::1]:80"
@@ -187,11 +208,12 @@ def test_addresses_are_written_as_host_and_port() -> None:
 
 
 class _Transport(asyncio.Transport):
-    """Only what pausing needs; the kernel's buffers would make the moment depend on the machine."""
+    """Only what these tests need; the kernel's buffers would make the moment depend on the machine."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.paused = False
+        self.events: list[Any] = []
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
@@ -203,3 +225,6 @@ class _Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.paused = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.events.append(bytes(data))
