@@ -192,7 +192,9 @@ async def test_no_answer_of_a_chunk_leaves_before_the_store_had_its_turn() -> No
 
     session = Session(store_and_reply, ManualClock())
     session.connection_made(transport)
-    session.reply(Command(code=11, opaque=1), 0, None, "an earlier answer")  # asks for a flush, which runs first
+    session.reply(
+        Command(code=11, opaque=1), 0, None, "an earlier answer"
+    )  # asks for a flush, which runs first
     session.data_received(encode_request(pull(), PullMessage.code, 2))
     while len(transport.events) < 2:
         await asyncio.sleep(0)
