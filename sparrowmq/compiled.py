@@ -38,7 +38,6 @@ MODULES: Final = (
     "sparrowmq.store.reading",
     "sparrowmq.store.message_store",
     "sparrowmq.remoting.session",
-    "sparrowmq.remoting.server",
     "sparrowmq.remoting.dispatch",
     "sparrowmq.broker.topics",
     "sparrowmq.broker.writing",
@@ -74,12 +73,13 @@ def recorded() -> str | None:
 
 
 class _FromSource:
-    """Finds these modules' sources before Python finds what was compiled of them."""
+    """Finds the sources before Python finds what was compiled of them, perhaps when the list was another."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return importlib.util.spec_from_file_location(name, source(name)) if name in MODULES else None
+        is_ours = name.startswith("sparrowmq.") and os.path.isfile(source(name))
+        return importlib.util.spec_from_file_location(name, source(name)) if is_ours else None
 
 
 def choose() -> None:

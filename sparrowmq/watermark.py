@@ -11,10 +11,12 @@ when cancelled in front, and otherwise when they outnumber the living.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sparrowmq import waiting
 
 OnReached = Callable[[BaseException | None], object]
 
@@ -77,21 +79,13 @@ class Watermark:
         heapq.heappush(self._heap, (target, next(self._sequence), waiter))
         return waiter
 
-    async def reached(self, target: int) -> int:
+    def reached(self, target: int) -> Coroutine[Any, Any, int]:
         """Return the value once it is at least `target`; cancelling leaves nothing behind.
 
         Raises:
             the error given to `fail`.
         """
-        if target > self.value:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiter = self.when(target, lambda error: _settle(future, error))
-            try:
-                await future
-            finally:
-                if waiter is not None:
-                    waiter.cancel()
-        return self.value
+        return waiting.reached(self, target)
 
     @property
     def waiting(self) -> int:
@@ -115,12 +109,3 @@ class Watermark:
             self._heap = [entry for entry in heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
             self._dead = 0
-
-
-def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

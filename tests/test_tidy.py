@@ -23,7 +23,7 @@ FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.p
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]
 
 FLOORS = (
-    {"errors", "clock", "watermark", "background", "snapshot", "config", "kinds", "stats", "compiled"},
+    {"errors", "clock", "waiting", "watermark", "background", "snapshot", "config", "kinds", "stats", "compiled"},
     {"protocol", "filter"},
     {"store", "remoting", "auth"},
     {"namesrv", "broker", "client"},
@@ -41,9 +41,10 @@ NAMES_OF_OTHERS = (
     r"DefaultSource|getDefaultReadLimit|data_received|\w*(DataVersion|data_version)\w*"
 )
 
-# The three places that may catch everything: the dispatcher, the user's callbacks, the chores.
+# The three places that may catch everything: the dispatcher and what it waits for, the user's callbacks, the chores.
 CATCH_ALL = {
     "sparrowmq/remoting/dispatch.py",
+    "sparrowmq/waiting.py",
     "sparrowmq/client/concurrently.py",
     "sparrowmq/client/orderly.py",
     "sparrowmq/broker/chores.py",

@@ -46,10 +46,6 @@ def what_is_missing() -> str | None:
         return f"there is no C compiler {compiler}"
     if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
         return "Python's headers are not installed (Debian, Ubuntu: python3-dev)"
-    if sys.version_info >= (3, 12):
-        # mypyc's coroutines pass exceptions on by a form of throw() that warns since 3.12; where warnings are errors,
-        # as in many a test suite, the warning would replace the exception.
-        return "mypyc's coroutines are not ready for Python 3.12 and later"
     return None
 
 

@@ -10,10 +10,13 @@ nothing while nothing happens.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from sparrowmq.clock import Clock
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
+
+T = TypeVar("T")
 
 # A read that scanned entries without a match is answered at the end of the wait with "retry at once from here".
 ANSWERED = frozenset({Status.FOUND, Status.MESSAGE_WAS_REMOVING})
@@ -27,11 +30,12 @@ async def wait_for_match(
     read: Callable[[int], Read],
     clock: Clock,
     timeout_s: float,
-) -> Read:
+    answer: Callable[[Read], T],
+) -> T:
     """Read from `offset` again whenever the queue grows, until something matches or the time is over.
 
     Returns:
-        the last read; its `next_offset` is past everything that was seen not to match.
+        what `answer` makes of the last read, whose `next_offset` is past everything that was seen not to match.
     """
     deadline = clock.monotonic() + timeout_s
     end = store.queue_end(topic, queue_id)
@@ -45,4 +49,4 @@ async def wait_for_match(
         except TimeoutError:
             break
         result = read(max(offset, result.next_offset))
-    return result
+    return answer(result)

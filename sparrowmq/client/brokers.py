@@ -103,7 +103,7 @@ class Brokers:
     async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:
         """Send a request to every broker that is connected now, and wait for their answers, whatever they say."""
         sessions = [session for session in self._greeted.values() if not session.closed]
-        answers = [session.send(request, timeout_s=timeout_s) for session in sessions]
+        answers = [session.call(request, timeout_s=timeout_s) for session in sessions]
         for session, answer in zip(sessions, answers, strict=True):
             try:
                 await answer

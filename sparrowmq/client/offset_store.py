@@ -60,7 +60,7 @@ class BrokerOffsets:
         for queue, offset in changed.items():
             try:
                 session = await self._brokers.of(queue.broker_name)
-                answers.append((queue, session.send(self._update(queue, offset))))
+                answers.append((queue, session.call(self._update(queue, offset))))
             except SparrowError as error:
                 self._report(queue, offset, error)
         for queue, answer in answers:

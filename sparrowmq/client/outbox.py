@@ -216,7 +216,7 @@ class Outbox:
             return
         item.attempts += 1
         header = self._header(item, queue)
-        answer = session.send(header, item.body, timeout_s=remaining_s, accept=STORED)
+        answer = session.call(header, item.body, timeout_s=remaining_s, accept=STORED)
         answer.add_done_callback(partial(self._answered, item))
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:

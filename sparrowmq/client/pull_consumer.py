@@ -229,7 +229,7 @@ class PullConsumer:
             request = pulling.request(
                 self.group, queue, offset, reading.subscription, count=self._pull_batch, hold_s=pulling.HOLD_S
             )
-            reading.answer = session.send(
+            reading.answer = session.call(
                 request, timeout_s=pulling.HOLD_S + pulling.ANSWER_S, accept=pulling.ACCEPTED
             )
 

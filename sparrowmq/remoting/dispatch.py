@@ -26,6 +26,7 @@ from sparrowmq.protocol.fields import header_of
 from sparrowmq.protocol.header import Header, Request
 from sparrowmq.protocol.requests import BY_CODE, ROWS, Role, Row
 from sparrowmq.remoting.session import Buffer, Session, add_reply
+from sparrowmq.waiting import tell
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
@@ -129,7 +130,7 @@ class Dispatcher:
             session.reply(command, 0, result)
         else:
             session.hold(1)
-            self._spawn(self._wait(session, command, result))
+            self._spawn(tell(result, partial(self._finish_later, session, command)))
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:
         """Collect what one chunk of requests waits for: it is one wait, whether for one reply or for a thousand."""
@@ -169,17 +170,11 @@ class Dispatcher:
         for command, _ in parked:
             self._finish(session, command, failure(error, command, session))
 
-    async def _wait(
-        self, session: Session, command: Command, awaitable: Awaitable[Header | Answer | None]
+    def _finish_later(
+        self, session: Session, command: Command, result: Header | Answer | None, error: Exception | None
     ) -> None:
-        result: Header | Answer | None
-        try:
-            result = await awaitable
-        except Exception as error:
-            result = failure(error, command, session)
-        finally:
-            session.hold(-1)
-        self._finish(session, command, result)
+        session.hold(-1)
+        self._finish(session, command, result if error is None else failure(error, command, session))
 
     @staticmethod
     def _refuse_unknown(session: Session, command: Command) -> None:

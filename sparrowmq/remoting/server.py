@@ -130,7 +130,7 @@ class Server:
             self._socket = None
 
     def _accept(self) -> Session:
-        return _Accepted(self)
+        return Session(self.dispatch, self._clock, self._limits.session, on_begin=self._admit)
 
     def _admit(self, session: Session) -> None:
         self.sessions.add(session)
@@ -138,15 +138,3 @@ class Server:
         if len(self.sessions) > self._limits.connections:
             log.warning("refusing %s: %d connections are open", session.peer, len(self.sessions) - 1)
             session.close()
-
-
-class _Accepted(Session):
-    """A session that its server knows from the first byte to the last."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server.dispatch, server._clock, server._limits.session)
-        self._server = server
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._server._admit(self)

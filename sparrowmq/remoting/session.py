@@ -87,7 +87,10 @@ class _Waiting:
 
 
 class Session(asyncio.Protocol):
-    """A live connection. Made by `Server` and `Pool`; use `call`, `send`, `tell` and, in the dispatcher, `reply`."""
+    """A live connection. Made by `Server` and `Pool`; use `call`, `tell` and, in the dispatcher, `reply`.
+
+    `on_begin(session)` is called once it is connected, `on_end`'s callbacks once it has ended.
+    """
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class Session(asyncio.Protocol):
         *,
         sign: Sign | None = None,
         serializer: Serializer = Serializer.JSON,
+        on_begin: Callable[[Session], object] | None = None,
     ) -> None:
         self.peer = "?"
         self.peer_host = bytes(8)
@@ -115,6 +119,7 @@ class Session(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._flush_due = False
         self._store_first = False
+        self._on_begin = on_begin
         self._held = 0
         self._unread = False
         self._throttled = False
@@ -126,10 +131,10 @@ class Session(asyncio.Protocol):
 
     # What upper floors use ------------------------------------------------------------------------------------------
 
-    async def call(
+    def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0, accept: Collection[int] = ()
-    ) -> Response[R]:
-        """Ask and wait for the answer.
+    ) -> asyncio.Future[Response[R]]:
+        """Ask, and await the answer; or ask more before: no task is made for any of them.
 
         Args:
             accept: codes besides 0 that are answers rather than errors.
@@ -137,12 +142,6 @@ class Session(asyncio.Protocol):
             RemoteError: the peer answered with another code.
             RequestTimeout, ConnectionClosed: no answer; whether the request was carried out is unknown.
         """
-        return await self.send(request, body, timeout_s=timeout_s, accept=accept)
-
-    def send(
-        self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0, accept: Collection[int] = ()
-    ) -> asyncio.Future[Response[R]]:
-        """As `call`, without waiting: many requests may be in flight, and no task is made for any of them."""
         future: asyncio.Future[Response[Any]] = self._loop.create_future()
         if self.closed:
             future.set_exception(ConnectionClosed(self.peer))
@@ -214,6 +213,8 @@ class Session(asyncio.Protocol):
         self.peer = address_text(transport.get_extra_info("peername"))
         self.local = address_text(transport.get_extra_info("sockname"))
         self.peer_host = hosts.pack(self.peer)
+        if self._on_begin is not None:
+            self._on_begin(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_read = self._clock.monotonic()

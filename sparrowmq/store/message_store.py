@@ -18,16 +18,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple, Self, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, StoreError, StoreFailed, StoreLocked
 from sparrowmq.protocol import record as records
 from sparrowmq.protocol.message import SysFlag
 from sparrowmq.protocol.record import Buffer, encode
-from sparrowmq.store import reading
+from sparrowmq.store import reading, upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
@@ -38,7 +39,7 @@ from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Retention
-from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS, Flush, StoreSettings
+from sparrowmq.store.settings import Flush, StoreSettings
 from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs
 from sparrowmq.watermark import Watermark
 
@@ -49,8 +50,6 @@ Appended: TypeAlias = tuple[int, int, int, int]
 
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
 _FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
-_TEND_PERIOD_S: Final = 0.1
-_RETENTION_PERIOD_S: Final = 10.0
 _ALWAYS: Final = Watermark((1 << 63) - 1)
 
 
@@ -242,10 +241,10 @@ class MessageStore:
         try:
             self._log.append_raw(content)
         except DiskFull as full:
-            self._stall(full)
+            self.stall(full)
             raise
         except OSError as error:
-            raise self._flusher.fail(error) from error
+            raise self.fail(error) from error
 
     @property
     def flushed(self) -> Watermark:
@@ -289,13 +288,12 @@ class MessageStore:
         Raises:
             StoreFailed: a sync failed.
         """
-        end, now_ms = self._prepare_checkpoint()
+        end, now_ms = self.prepare_checkpoint()
         self.flush()
-        job = self._checkpointer.begin(end, now_ms)
         try:
-            self._checkpointer.write(job)
+            self.begin_checkpoint(end, now_ms)()
         except OSError as error:
-            raise self._flusher.fail(error) from error
+            raise self.fail(error) from error
 
     def read(
         self,
@@ -377,20 +375,9 @@ class MessageStore:
         self.dispatch()
         self._queues.remove_topic(topic)
 
-    async def run(self) -> None:
+    def run(self) -> Coroutine[Any, Any, None]:
         """Write to disk, make checkpoints and delete what is old, until cancelled; then `close`."""
-        self._loop = asyncio.get_running_loop()
-        self._flusher.start(self._loop)
-        with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._flush_regularly())
-                    tasks.create_task(self._tend(executor))
-                    tasks.create_task(self._checkpoint_regularly(executor))
-                    tasks.create_task(self._delete_regularly())
-            finally:
-                self._loop = None
-                self._flusher.stop()
+        return upkeep.run(self)
 
     def close(self) -> None:
         """Bring everything to disk and give the lock back. A store that failed is left as after a crash."""
@@ -416,6 +403,61 @@ class MessageStore:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    # What `upkeep` does with it ---------------------------------------------------------------------------------
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sync in a thread from now on, and end the bursts of requests by themselves."""
+        self._loop = loop
+        self._flusher.start(loop)
+
+    def detach(self) -> None:
+        """Undo `attach`; what was given to the thread is finished first."""
+        self._loop = None
+        self._flusher.stop()
+
+    def flush_soon(self) -> None:
+        """Have the thread sync what was written."""
+        self._flusher.kick()
+
+    def tend(self, executor: Executor) -> None:
+        """Index what was collected, make the next log file early, and try again what a full disk refused."""
+        if self._full is not None and self.clock.monotonic() >= self._full_until_s:
+            self._try_again()
+        if self._full is None:
+            if self._dispatch.can_index(executor):
+                self._index_keys()
+            self._log.prepare(executor)
+
+    def prepare_checkpoint(self) -> tuple[int, int]:
+        """Dispatch everything; up to which offset, and when the last record before it was stored. Raises: DiskFull."""
+        before, self._full = self._full, None
+        self.dispatch()
+        self._index_keys()
+        self._raise_if_full()
+        self._full = before  # a disk without room for messages may have room for this
+        return self.dispatched.value, self._now_ms
+
+    def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
+        """What writes a checkpoint for the log before `end`, once that is on disk; in any thread. Raises: OSError."""
+        return partial(self._checkpointer.write, self._checkpointer.begin(end, now_ms))
+
+    def retention(self) -> Retention:
+        """What deletes old messages."""
+        return Retention(self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer)
+
+    def stall(self, full: DiskFull, pause_s: float = _FULL_PAUSE_S) -> None:
+        """Take nothing for a while; then the next message, or `tend`, tries again."""
+        log.warning("%s", full)
+        self._full = full
+        self._full_until_s = max(self._full_until_s, self.clock.monotonic() + pause_s)
+        self._log.hold()
+
+    def fail(self, cause: OSError) -> StoreFailed:
+        """Acknowledge nothing any more, and take no more messages."""
+        return self._flusher.fail(cause)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _recover(self, clean: bool) -> None:
         """Bring the store in order, say on disk that it is, and that it runs."""
@@ -476,9 +518,9 @@ class MessageStore:
             work()
             return True
         except DiskFull as full:
-            self._stall(full)
+            self.stall(full)
         except OSError as error:
-            self._flusher.fail(error)
+            self.fail(error)
         return False
 
     def _encode_batch(self, queue: ConsumeQueue, parts: Sequence[Part]) -> list[bytes]:
@@ -504,22 +546,15 @@ class MessageStore:
             try:
                 self._log.make_room(size)
             except DiskFull as full:
-                self._stall(full)
+                self.stall(full)
             except OSError as error:
-                raise self._flusher.fail(error) from error
+                raise self.fail(error) from error
         self._raise_if_full()
         return self._log.end
 
     def _raise_if_full(self) -> None:
         if self._full is not None:
             raise self._full
-
-    def _stall(self, full: DiskFull, pause_s: float = _FULL_PAUSE_S) -> None:
-        """Take nothing for a while; then the next message, or `_tend`, tries again."""
-        log.warning("%s", full)
-        self._full = full
-        self._full_until_s = max(self._full_until_s, self.clock.monotonic() + pause_s)
-        self._log.hold()
 
     def _try_again(self) -> None:
         """After a full disk: write what could not be written; what is appended next begins a burst."""
@@ -543,57 +578,3 @@ class MessageStore:
 
     def _index_keys(self) -> None:
         self._attempt(self._dispatch.index_keys)
-
-    def _prepare_checkpoint(self) -> tuple[int, int]:
-        """Dispatch everything; up to which offset, and when the last record before it was stored."""
-        before, self._full = self._full, None
-        self.dispatch()
-        self._index_keys()
-        self._raise_if_full()
-        self._full = before  # a disk without room for messages may have room for this
-        return self.dispatched.value, self._now_ms
-
-    async def _flush_regularly(self) -> None:
-        period_s = min(self.settings.flush_interval_ms, MAX_FLUSH_INTERVAL_MS) / 1000
-        while True:
-            await self.clock.sleep(period_s)
-            self._flusher.kick()
-
-    async def _tend(self, executor: ThreadPoolExecutor) -> None:
-        """Index what was collected, make the next log file early, and try again what a full disk refused."""
-        while True:
-            await self.clock.sleep(_TEND_PERIOD_S)
-            if self._full is not None and self.clock.monotonic() >= self._full_until_s:
-                self._try_again()
-            if self._full is None:
-                if self._dispatch.can_index(executor):
-                    self._index_keys()
-                self._log.prepare(executor)
-
-    async def _checkpoint_regularly(self, executor: ThreadPoolExecutor) -> None:
-        while self.flushed.error is None:
-            await self.clock.sleep(self.settings.checkpoint_interval_ms / 1000)
-            try:
-                end, now_ms = self._prepare_checkpoint()
-                self._flusher.kick()
-                await self.flushed.reached(end)
-                job = self._checkpointer.begin(end, now_ms)
-                await asyncio.get_running_loop().run_in_executor(executor, self._checkpointer.write, job)
-            except DiskFull as full:
-                log.warning("no checkpoint: %s", full)
-            except StoreFailed:
-                return
-            except OSError as error:
-                self._flusher.fail(error)
-
-    async def _delete_regularly(self) -> None:
-        retention = Retention(
-            self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer
-        )
-        while True:
-            await self.clock.sleep(_RETENTION_PERIOD_S)
-            for _ in retention.run(self.clock.now_ms()):
-                await asyncio.sleep(0)  # between two queues the loop may serve others
-            if retention.is_full is not None:
-                # Until the next look at the disk has come to its own decision.
-                self._stall(retention.is_full, _RETENTION_PERIOD_S + _FULL_PAUSE_S)

@@ -34,7 +34,7 @@ def wait(
     def read(offset: int) -> Read:
         return store.read("t", 0, offset, 32, 1 << 20, codes)
 
-    return asyncio.ensure_future(wait_for_match(store, "t", 0, 0, read, clock, timeout_s=15))
+    return asyncio.ensure_future(wait_for_match(store, "t", 0, 0, read, clock, 15, lambda found: found))
 
 
 async def test_what_is_there_is_answered_at_once(store: MessageStore) -> None:

@@ -66,7 +66,7 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
         return later() if next(turns) else HEADER
 
     async with serve(dispatcher(answer)) as (_, session):
-        held = session.send(pull())
+        held = session.call(pull())
         assert (await session.call(pull())).code == 0
         assert not held.done()
         gate.set()
@@ -76,7 +76,7 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
 async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:
     mark = Watermark()
     async with serve(dispatcher(After(mark, 10, HEADER))) as (_, session):
-        waiting = [session.send(pull()) for _ in range(5)]
+        waiting = [session.call(pull()) for _ in range(5)]
         while not mark.waiting:
             await asyncio.sleep(0)
         tasks = len(asyncio.all_tasks())
@@ -91,7 +91,7 @@ async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> N
 async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Serve) -> None:
     mark, targets = Watermark(), iter([3, 1, 2])
     async with serve(dispatcher(lambda: After(mark, next(targets), HEADER))) as (_, session):
-        waiting = [session.send(pull()) for _ in range(3)]
+        waiting = [session.call(pull()) for _ in range(3)]
         while not mark.waiting:
             await asyncio.sleep(0)
         assert mark.waiting == 1

@@ -30,7 +30,7 @@ async def test_a_taken_port_is_a_clear_error(serve: Serve) -> None:
 
 async def test_stopping_sends_what_was_answered_and_ends_every_session(serve: Serve) -> None:
     async with serve(answer) as (server, session):
-        asked = [session.send(PULL) for _ in range(10)]
+        asked = [session.call(PULL) for _ in range(10)]
         await asked[0]
         await server.stop()
         results = await asyncio.gather(*asked, return_exceptions=True)

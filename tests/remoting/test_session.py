@@ -34,7 +34,7 @@ async def test_a_call_returns_header_remark_and_body(serve: Serve) -> None:
 
 async def test_a_thousand_calls_in_flight_each_get_their_own_answer(serve: Serve) -> None:
     async with serve(echo) as (_, session):
-        responses = await asyncio.gather(*[session.send(pull(number)) for number in range(1000)])
+        responses = await asyncio.gather(*[session.call(pull(number)) for number in range(1000)])
     assert [response.header.next_begin_offset for response in responses] == list(range(1000))
 
 
@@ -152,7 +152,7 @@ async def test_who_waits_for_an_answer_goes_on_reading() -> None:
     session.connection_made(transport)
     session.pause_writing()
     assert transport.paused and session.is_backed_up
-    answer = session.send(pull())
+    answer = session.call(pull())
     assert not transport.paused
     session.resume_writing()
     assert not session.is_backed_up

@@ -102,8 +102,8 @@ class PullHandler:
             return self._hold(header, codes)
         return self._answer(found, header)
 
-    async def _hold(self, header: PullMessage, codes: frozenset[int] | None) -> Answer:
-        found = await wait_for_match(
+    def _hold(self, header: PullMessage, codes: frozenset[int] | None) -> Awaitable[Answer]:
+        return wait_for_match(
             self._store,
             header.topic,
             header.queue_id,
@@ -111,8 +111,8 @@ class PullHandler:
             lambda offset: self._read(header, offset, codes),
             self._clock,
             min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000,
+            lambda found: self._answer(found, header),
         )
-        return self._answer(found, header)
 
     def _read(self, header: PullMessage, offset: int, codes: frozenset[int] | None) -> Read:
         rules = self._rules

@@ -1,0 +1,82 @@
+"""What a store does by itself while a broker runs: sync, index, make files, make checkpoints, delete what is old.
+
+    every flush interval    have the log synced
+    every 0.1 s             index keys; have the next log file made; try again what a full disk refused
+    every 5 s               a checkpoint
+    every 10 s              retention
+
+All of it decides on the loop, where the store lives; only the work on files goes to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
+
+if TYPE_CHECKING:
+    from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+_TEND_PERIOD_S: Final = 0.1
+_RETENTION_PERIOD_S: Final = 10.0
+
+
+async def run(store: MessageStore) -> None:
+    """Until cancelled."""
+    store.attach(asyncio.get_running_loop())
+    with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_flush_regularly(store))
+                tasks.create_task(_tend(store, executor))
+                tasks.create_task(_checkpoint_regularly(store, executor))
+                tasks.create_task(_delete_regularly(store))
+        finally:
+            store.detach()
+
+
+async def _flush_regularly(store: MessageStore) -> None:
+    period_s = min(store.settings.flush_interval_ms, MAX_FLUSH_INTERVAL_MS) / 1000
+    while True:
+        await store.clock.sleep(period_s)
+        store.flush_soon()
+
+
+async def _tend(store: MessageStore, executor: ThreadPoolExecutor) -> None:
+    while True:
+        await store.clock.sleep(_TEND_PERIOD_S)
+        store.tend(executor)
+
+
+async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecutor) -> None:
+    while store.flushed.error is None:
+        await store.clock.sleep(store.settings.checkpoint_interval_ms / 1000)
+        try:
+            end, now_ms = store.prepare_checkpoint()
+            store.flush_soon()
+            await store.flushed.reached(end)
+            write = store.begin_checkpoint(end, now_ms)
+            await asyncio.get_running_loop().run_in_executor(executor, write)
+        except DiskFull as full:
+            log.warning("no checkpoint: %s", full)
+        except StoreFailed:
+            return
+        except OSError as error:
+            store.fail(error)
+
+
+async def _delete_regularly(store: MessageStore) -> None:
+    retention = store.retention()
+    while True:
+        await store.clock.sleep(_RETENTION_PERIOD_S)
+        for _ in retention.run(store.clock.now_ms()):
+            await asyncio.sleep(0)  # between two queues the loop may serve others
+        if retention.is_full is not None:
+            # A little longer than until the next look at the disk, which comes to its own decision.
+            store.stall(retention.is_full, _RETENTION_PERIOD_S + 1)

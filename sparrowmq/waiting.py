@@ -1,0 +1,48 @@
+"""Coroutines for modules that are compiled and so have none of their own.
+
+From Python 3.12 on mypyc's coroutines warn when an exception passes through them, and where warnings are errors the
+warning takes the exception's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from sparrowmq.watermark import Watermark
+
+T = TypeVar("T")
+
+
+async def reached(mark: Watermark, target: int) -> int:
+    """`Watermark.reached`."""
+    if target > mark.value:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = mark.when(target, lambda error: _settle(future, error))
+        try:
+            await future
+        finally:
+            if waiter is not None:
+                waiter.cancel()
+    return mark.value
+
+
+async def tell(awaitable: Awaitable[T], callback: Callable[[T | None, Exception | None], object]) -> None:
+    """Await, and call `callback(result, None)` or `callback(None, error)`; cancelling calls it with neither."""
+    try:
+        result = await awaitable
+    except Exception as error:
+        callback(None, error)
+    else:
+        callback(result, None)
+
+
+def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

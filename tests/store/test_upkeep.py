@@ -1,0 +1,42 @@
+"""What a store does by itself; `test_flush.py`, `test_full_disk.py` and `test_retention.py` show each part of it."""
+
+import asyncio
+from contextlib import suppress
+
+from sparrowmq.store.checkpoint import load
+from sparrowmq.store.settings import Flush
+from sparrowmq.store.vfs import Disk
+from tests.store.stores import put
+
+
+def covers(checkpoint, end):
+    return checkpoint.positions is not None and checkpoint.positions.dispatched == end
+
+
+async def test_a_store_left_alone_syncs_indexes_and_makes_a_checkpoint(stores, clock):
+    store = stores.open(clock=clock, flush=Flush.ASYNC, flush_interval_ms=200)
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    _, _, end, _ = put(store, b"body", unique_key="K")
+    await clock.advance(0.3)
+    await asyncio.wait_for(store.flushed.reached(end), 10)
+    assert store.indexed[1] == 0
+    await clock.advance(store.settings.checkpoint_interval_ms / 1000)
+    async with asyncio.timeout(10):
+        while not covers(load(Disk(), store.settings.layout.checkpoint), end):
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_after_its_end_a_store_goes_on_without_a_loop(stores, clock):
+    store = stores.open(clock=clock)
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    _, _, end, _ = put(store)
+    store.flush()
+    assert store.flushed.value == end

@@ -1,0 +1,41 @@
+"""The coroutines of compiled modules; `tests/test_watermark.py` shows `reached`."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.waiting import reached, tell
+from sparrowmq.watermark import Watermark
+
+
+async def test_what_is_reached_already_is_not_waited_for() -> None:
+    mark = Watermark(5)
+    assert await reached(mark, 5) == 5
+    assert mark.waiting == 0
+
+
+async def test_a_callback_is_told_the_result_or_the_error() -> None:
+    told: list[Any] = []
+
+    async def outcome(error: Exception | None) -> str:
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return "done"
+
+    failed = SparrowError("failed")
+    await tell(outcome(None), lambda *told_now: told.append(told_now))
+    await tell(outcome(failed), lambda *told_now: told.append(told_now))
+    assert told == [("done", None), (None, failed)]
+
+
+async def test_who_is_cancelled_tells_nobody() -> None:
+    told: list[Any] = []
+    task = asyncio.create_task(tell(asyncio.sleep(60), lambda *told_now: told.append(told_now)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == []
