@@ -23,7 +23,18 @@ FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.p
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]
 
 FLOORS = (
-    {"errors", "clock", "waiting", "watermark", "background", "snapshot", "config", "kinds", "stats", "compiled"},
+    {
+        "errors",
+        "clock",
+        "waiting",
+        "watermark",
+        "background",
+        "snapshot",
+        "config",
+        "kinds",
+        "stats",
+        "compiled",
+    },
     {"protocol", "filter"},
     {"store", "remoting", "auth"},
     {"namesrv", "broker", "client"},
