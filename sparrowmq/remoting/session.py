@@ -354,7 +354,10 @@ def add_reply(
     if not body:
         pieces.append(encode_reply(request, code, header, remark))
     elif isinstance(body, list):
-        pieces.append(encode_reply(request, code, header, remark, sum(map(len, body))))
+        size = 0
+        for piece in body:
+            size += len(piece)
+        pieces.append(encode_reply(request, code, header, remark, size))
         pieces.extend(body)
     else:
         pieces.append(encode_reply(request, code, header, remark, len(body)))

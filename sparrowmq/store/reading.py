@@ -80,22 +80,26 @@ def read(
         return _outside(offset, min_offset, max_offset)
     if tag_codes is None:
         entries = queue.read(offset, max_count)
-        sizes = entries[1::3]
-        size = sum(sizes)
+        size = 0
+        for at in range(1, len(entries), 3):
+            size += entries[at]
         if entries and size <= max_bytes and size < GAP_SIZE:
             # All of it is wanted, so one look at the log does, from the first record to the last.
-            first, count = entries[0], len(sizes)
-            whole = log.view(first, entries[-3] + sizes[-1] - first)
+            first, count = entries[0], len(entries) // 3
+            whole = log.view(first, entries[-3] + entries[-2] - first)
             if whole is not None:
-                if len(whole) == size:
-                    views = [whole]
-                else:
-                    views = [
-                        whole[begin - first : begin - first + length]
-                        for begin, length in zip(entries[0::3], sizes, strict=True)
-                    ]
+                views = [whole] if len(whole) == size else _cut(whole, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
     return _select(log, queue, offset, max(max_count, 1), max_bytes, tag_codes)
+
+
+def _cut(whole: memoryview, entries: tuple[int, ...]) -> list[memoryview]:
+    """The records of `entries` out of the part of the log from the first of them to the last."""
+    first, views = entries[0], []
+    for at in range(0, len(entries), 3):
+        begin = entries[at] - first
+        views.append(whole[begin : begin + entries[at + 1]])
+    return views
 
 
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:

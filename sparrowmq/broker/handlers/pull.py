@@ -97,6 +97,8 @@ class PullHandler:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         found = self._read(header, header.queue_offset, codes)
+        if found.status is Status.FOUND:
+            return self._answer(found, header)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
             return self._hold(header, codes)
@@ -129,6 +131,8 @@ class PullHandler:
     def _answer(self, found: Read, header: PullMessage) -> Answer:
         self._sent.value += found.count
         reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
+        if found.status is Status.FOUND:
+            return Answer(ResponseCode.SUCCESS, reply, "FOUND", found.views)
         return Answer(_code(found, header), reply, found.status.name, found.views)
 
     def _check(self, header: PullMessage, group: GroupConfig, session: Session) -> TopicConfig:
