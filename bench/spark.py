@@ -4,7 +4,7 @@
 
 Messages of 100 bytes with keys, a tag, an id and a property, in 4 queues of one broker, read by local[2] on the machine
 that the broker runs on: all columns to nowhere, and five (keys, body, queue, offset, time) to nowhere and to Parquet.
-Each query runs once to warm up and then three times.
+Each query runs three times to warm up, as long as Java's compiler is at work, and then five times.
 
 Bound: a row costs a Python worker 0.5 us to pull and decode (bench columns), our broker next to nothing, and Spark
 takes 1.3 to 1.45 million rows/s of such batches from two workers. So two cores give about a million rows/s; for
@@ -34,7 +34,8 @@ from sparrowmq.spark.sender import Sender
 from sparrowmq.spark.wire import Cluster
 
 QUESTION: Final = __doc__.splitlines()[0]
-ROUNDS: Final = 3
+WARM_UPS: Final = 3
+ROUNDS: Final = 5
 SHOWN_LIMIT_S: Final = 120
 FIVE_COLUMNS: Final = "keys,body,queueId,queueOffset,storeTimestamp"
 SETTINGS: Final = {
@@ -72,7 +73,7 @@ def main() -> None:
         print(text)
     else:
         keep_section(
-            "spark", QUESTION, f"{text}\n\n{ROUNDS} rounds over {rows:,} rows, after one to warm up."
+            "spark", QUESTION, f"{text}\n\n{ROUNDS} rounds over {rows:,} rows, after {WARM_UPS} to warm up."
         )
 
 
@@ -111,7 +112,8 @@ def to_nowhere(rows: DataFrame) -> None:
 
 
 def measure(case: str, query: Callable[[], object], rows: int, figures: Figures, peer: Peer) -> None:
-    query()
+    for _warm_up in range(WARM_UPS):
+        query()
     for _round in range(ROUNDS):
         start = time.perf_counter()
         query()

@@ -4,7 +4,7 @@ A pull body is records laid end to end (`record.py` draws one). Decoding them on
 a column of 8,192 rows is made by a handful of numpy and Arrow calls, some 0.4 us a row for all of them, and a column
 that is not asked for costs nothing. How it works:
 
-- The record starts are found by walking from size to size: the only loop over rows.
+- The record starts are found by walking from size to size (`record.starts`): the only loop over rows.
 - A fixed field is gathered at one position per row out of an unaligned view of the whole body (`slices.at`).
   Hosts of 8 or 20 bytes and topic lengths of 1 or 2 only move positions, so IPv6 and V2 records take the same road.
 - A variable field is cut out by Arrow, uncopied up to one C++ copy (`slices.cut`).
@@ -27,7 +27,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import compression, hosts, message_id
 from sparrowmq.protocol.message import Property, SysFlag
 from sparrowmq.protocol.property_columns import PropertyColumns
-from sparrowmq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
+from sparrowmq.protocol.record import CRC_NAME, MAGIC_V1, MAGIC_V2, PROPERTY_CRC_SIZE, starts
 from sparrowmq.protocol.slices import Mask, Positions, at, cut, overwrite, text
 
 # Where the fields with a fixed place stand; behind BORN_HOST the places depend on the row.
@@ -81,7 +81,7 @@ class RecordColumns:
         self._body = body
         self._decompress = decompress
         self._internal = internal
-        self._starts = _walk(body)
+        self._starts = np.frombuffer(starts(body), "<i8")
         self._ends = np.append(self._starts[1:], len(body))
         self._locate()
 
@@ -107,8 +107,11 @@ class RecordColumns:
     @cached_property
     def properties(self) -> PropertyColumns:
         """The properties of all records."""
-        block = cut(self._body, self._topic_ends + 2, self._ends)
-        return PropertyColumns(block, hidden=() if self._internal else (Property.CRC32,))
+        begins, ends = self._topic_ends + 2, self._ends
+        if self._internal:
+            return PropertyColumns(cut(self._body, begins, ends))
+        ends = ends - np.where(self._end_in_crc(begins), PROPERTY_CRC_SIZE, 0)  # not even looked at
+        return PropertyColumns(cut(self._body, begins, ends), hidden=(Property.CRC32,))
 
     @cached_property
     def stored_bodies(self) -> pa.Array:
@@ -180,6 +183,12 @@ class RecordColumns:
     def _host_sizes(self, flag: int) -> Any:
         return np.where(self._sys_flags & flag, hosts.IPV6_SIZE, hosts.IPV4_SIZE)
 
+    def _end_in_crc(self, properties: Positions) -> Mask:
+        """Which records, whose properties begin there, end with the store's own property."""
+        marks = at(self._body, self._ends - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}")
+        ends_so: Mask = (marks == CRC_NAME) & (self._ends - properties >= PROPERTY_CRC_SIZE)
+        return ends_so
+
     def _times(self, positions: Positions) -> pa.Array:
         micros = at(self._body, positions, ">i8") * 1000
         return pa.Array.from_buffers(_TIMESTAMP, len(self), [None, pa.py_buffer(micros)])
@@ -202,25 +211,6 @@ class RecordColumns:
         place = self._store_hosts[row]
         (physical_offset,) = struct.unpack_from(">q", self._body, self._starts[row] + _PHYSICAL_OFFSET)
         return message_id.offset_id(self._body[place : place + hosts.IPV6_SIZE], physical_offset)
-
-
-def _walk(body: bytes) -> Positions:
-    """Where each record starts. Raises: RemoteProtocolError, when the sizes do not lead to the end exactly."""
-    size_at = struct.Struct(">I").unpack_from
-    starts: list[int] = []
-    position, end = 0, len(body)
-    try:
-        while position < end:
-            starts.append(position)
-            (size,) = size_at(body, position)
-            if size < MIN_SIZE_BYTES:
-                raise RemoteProtocolError(f"a record of {size} bytes at byte {position} of a pull body")
-            position += size
-    except struct.error:
-        position = -1
-    if position != end:
-        raise RemoteProtocolError(f"a pull body of {end} bytes ends inside the record at byte {starts[-1]}")
-    return np.array(starts, np.int64)
 
 
 def _coalesce(first: pa.Array, second: pa.Array) -> pa.Array:

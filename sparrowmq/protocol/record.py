@@ -31,7 +31,14 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
+from librt.strings import (
+    BytesWriter,
+    read_i32_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+    write_i64_le,
+)
 
 from sparrowmq.errors import CorruptRecord, InvalidMessage, MessageTooLarge, RemoteProtocolError
 from sparrowmq.protocol import hosts
@@ -50,7 +57,7 @@ MAX_TOPIC_BYTES_V1: Final = 127
 PROPERTY_CRC_SIZE: Final = 20
 
 CRC_MASK: Final = 0x7FFFFFFF  # Java keeps its CRCs positive
-_CRC_NAME: Final = b"__CRC32#\x01"
+CRC_NAME: Final = b"__CRC32#\x01"
 _CRC_DIGITS: Final = 10
 _ZERO: Final = ord("0")
 _PROPERTY_END: Final = 0x02
@@ -198,6 +205,25 @@ def walk(records: Buffer) -> Iterator[memoryview]:
         position += size
 
 
+def starts(records: bytes) -> bytes:
+    """Where each of the records that lie end to end begins: int64, little endian, for numpy.
+
+    Raises:
+        RemoteProtocolError: the sizes do not lead to the end exactly.
+    """
+    found = BytesWriter()
+    position, end = 0, len(records)
+    while position < end:
+        size: int = read_i32_be(records, position) if end - position >= MIN_SIZE_BYTES else -1
+        if 0 <= size < MIN_SIZE_BYTES:
+            raise RemoteProtocolError(f"a record of {size} bytes at byte {position} of a pull body")
+        if not 0 <= size <= end - position:
+            raise RemoteProtocolError(f"a pull body of {end} bytes ends inside the record at byte {position}")
+        write_i64_le(found, position)
+        position += size
+    return found.getvalue()
+
+
 def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> str | None:
     """What is wrong with a record, or None: its shape, its CRCs and, if given, its place in the log.
 
@@ -213,7 +239,7 @@ def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> 
     if place is not None and physical_offset(record) != place:
         return f"it says that it lies at {physical_offset(record)}"
     tail = bytes(record[-PROPERTY_CRC_SIZE:])
-    if tail[:9] == _CRC_NAME or _resembles_crc(tail):
+    if tail[:9] == CRC_NAME or _resembles_crc(tail):
         return (
             None if tail == _property_crc(record[:-PROPERTY_CRC_SIZE]) else "its CRC does not fit its bytes"
         )
@@ -302,7 +328,7 @@ def _property_crc(covered: Buffer) -> bytes:
 
 def _put_property_crc(out: BytesWriter, covered: Buffer) -> None:
     crc = crc32(covered) & CRC_MASK
-    out.write(_CRC_NAME)
+    out.write(CRC_NAME)
     for _ in range(_CRC_DIGITS):
         out.append(_ZERO + crc % 10)
         crc //= 10
