@@ -35,6 +35,7 @@ _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 _any_command: Final = msgspec.json.Decoder(Command, strict=False).decode
 _send_command: Final = msgspec.json.Decoder(SendCommand, strict=False).decode
 _SEND: Final = b'{"code":310,'  # Clients write the code first.
+_SEND_CODE: Final = 310
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -66,6 +67,8 @@ def _decode_send(header: bytes) -> Command:
         command: Command = _send_command(header)
     except _UNREADABLE:
         return _decode_json(header)  # which is more lenient with its fields, or says what is wrong
+    if command.code != _SEND_CODE:
+        return _decode_json(header)  # it names a second code
     command.raw = header
     return command
 

@@ -161,3 +161,10 @@ def test_a_send_with_a_field_that_does_not_fit_is_refused_in_the_general_words(v
         quick.header(SendMessageV2)
     with pytest.raises(RemoteProtocolError, match=re.escape(str(said.value))):
         general.header(SendMessageV2)
+
+
+def test_a_send_that_names_a_second_code_is_none() -> None:
+    command = decode(0, b'{"code":310,"code":11,"extFields":{"topic":"t"}}', b"")
+    assert (type(command), command.code, command.ext_fields()) == (Command, 11, {"topic": "t"})
+    with pytest.raises(RemoteProtocolError, match="the custom field <consumerGroup> is null"):
+        command.header(PullMessage)
