@@ -71,7 +71,11 @@ class Part(NamedTuple):
 
 
 class MessageStore:
-    """An open store."""
+    """An open store.
+
+    Attributes:
+        wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
+    """
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
         """Use `open`."""
@@ -99,6 +103,7 @@ class MessageStore:
         self._full: DiskFull | None = None
         self._full_until_s = 0.0
         self._follows_master = False
+        self.wants_checkpoint = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
@@ -375,6 +380,7 @@ class MessageStore:
         """Delete the topic's queues; a topic of that name begins at 0 again. Its messages leave with their files."""
         self.dispatch()
         self._queues.remove_topic(topic)
+        self.wants_checkpoint.set()
 
     def run(self) -> Coroutine[Any, Any, None]:
         """Write to disk, make checkpoints and delete what is old, until cancelled; then `close`."""

@@ -2,7 +2,7 @@
 
     every flush interval    have the log synced
     every 0.1 s             index keys; have the next log file made; try again what a full disk refused
-    every 5 s               a checkpoint
+    every 5 s               a checkpoint; at once after a topic was deleted, or a crash would bring its queues back
     every 10 s              retention
 
 All of it decides on the loop, where the store lives; only the work on files goes to a thread.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import DiskFull, StoreFailed
@@ -56,7 +57,11 @@ async def _tend(store: MessageStore, executor: ThreadPoolExecutor) -> None:
 
 async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecutor) -> None:
     while store.flushed.error is None:
-        await store.clock.sleep(store.settings.checkpoint_interval_ms / 1000)
+        with suppress(TimeoutError):
+            await store.clock.wait_for(
+                store.wants_checkpoint.wait(), store.settings.checkpoint_interval_ms / 1000
+            )
+        store.wants_checkpoint.clear()
         try:
             end, now_ms = store.prepare_checkpoint()
             store.flush_soon()

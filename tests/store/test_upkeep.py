@@ -6,7 +6,7 @@ from contextlib import suppress
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk
-from tests.store.stores import put
+from tests.store.stores import bodies, put
 
 
 def covers(checkpoint, end):
@@ -28,6 +28,26 @@ async def test_a_store_left_alone_syncs_indexes_and_makes_a_checkpoint(stores, c
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def test_a_deleted_topic_does_not_come_back_after_a_crash(stores, clock):
+    store = stores.open(clock=clock)
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    put(store, topic="Orders")
+    # Were no queue left at all, it would be taken for a lost folder, which is made anew from the log.
+    _, _, end, _ = put(store, topic="Bills")
+    store.delete_topic("Orders")
+    async with asyncio.timeout(10):
+        while not covers(load(Disk(), store.settings.layout.checkpoint), end):
+            await asyncio.sleep(0.01)  # the clock stands still, so it is not the checkpoint of every 5 s
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    stores.crash(store)
+    opened = stores.open(clock=clock)
+    assert opened.queue("Orders", 0) is None
+    assert bodies(opened, "Bills") == [b"body"]
 
 
 async def test_after_its_end_a_store_goes_on_without_a_loop(stores, clock):
