@@ -24,7 +24,7 @@ ROOT = Path(compiled.__file__).parents[1]
 
 def main() -> int:
     if (missing := what_is_missing()) is not None:
-        print(f"sparrowmq runs from source, at two thirds of its speed: {missing}", file=sys.stderr)
+        print(f"sparrowmq runs from source, at half its speed: {missing}", file=sys.stderr)
         return 0
     if compiled.recorded() == compiled.checksum():
         return 0
