@@ -34,6 +34,7 @@ FLOORS = (
         "kinds",
         "stats",
         "compiled",
+        "memory",
     },
     {"protocol", "filter"},
     {"store", "remoting", "auth"},

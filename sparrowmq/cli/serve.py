@@ -9,8 +9,6 @@ exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -22,7 +20,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
-from sparrowmq import config
+from sparrowmq import config, memory
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.clock import SystemClock
 from sparrowmq.config import Settings
@@ -32,11 +30,6 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Settings)
 V = TypeVar("V", bound="Server")
-
-# glibc's mallopt: blocks of at least so many bytes come straight from the system; so many at the heap's end are kept.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 8 << 20
 
 # What `-m` prints.
 IMPORTANT: Final[tuple[str, ...]] = (
@@ -176,7 +169,7 @@ async def _serve(server: AbstractAsyncContextManager[V], ready: Callable[[V], st
     try:
         async with server as serving:
             _calm_the_collector()
-            _keep_freed_memory()
+            memory.keep_freed()
             click.echo(ready(serving))
             sys.stdout.flush()
             await serving.serve()
@@ -193,14 +186,6 @@ def _calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library keep what a burst used for the next one: giving it back costs a page fault a page."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # Only glibc can be told.
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.columns import RecordColumns
 from sparrowmq.protocol.subscription import ALL, parse_tags
 from sparrowmq.spark.options import SourceOptions
@@ -32,6 +33,7 @@ def read(
         RowsLost, RemoteError, NetworkError: as `Pulls.answers`.
         RemoteProtocolError: a broker gave something that is not messages.
     """
+    keep_freed()
     tags = None
     if options.expression != ALL:
         tags = pa.array(sorted(parse_tags(options.expression)), pa.string())

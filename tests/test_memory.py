@@ -1,0 +1,32 @@
+"""That freed memory is kept: seen by the page faults of a process that takes and frees the same block."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+from sparrowmq.memory import keep_freed
+
+if sys.argv[1] == "kept":
+    keep_freed()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+for _ in range(100):
+    blocks = [bytearray(b"x") * 1_000_000 for _ in range(3)]
+    del blocks
+print(faults() - before)
+"""
+
+
+def faults(how: str) -> int:
+    run = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    return int(run.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+def test_memory_that_is_kept_costs_its_page_faults_once() -> None:
+    pages = 3_000_000 // 4096
+    assert faults("kept") < 5 * pages < 50 * pages < faults("given back")
