@@ -94,11 +94,16 @@ def read(
 
 
 def _cut(whole: memoryview, entries: tuple[int, ...]) -> list[memoryview]:
-    """The records of `entries` out of the part of the log from the first of them to the last."""
-    first, views = entries[0], []
+    """The records of `entries` out of the part of the log from the first of them to the last; neighbours in one."""
+    first = begin = end = entries[0]
+    views: list[memoryview] = []
     for at in range(0, len(entries), 3):
-        begin = entries[at] - first
-        views.append(whole[begin : begin + entries[at + 1]])
+        offset = entries[at]
+        if offset != end:
+            views.append(whole[begin - first : end - first])
+            begin = offset
+        end = offset + entries[at + 1]
+    views.append(whole[begin - first : end - first])
     return views
 
 
