@@ -67,6 +67,12 @@ class Dispatch:
         self._delay_levels_ms = delay_levels_ms
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
 
+    def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
+        """The next message of a queue: a record of the log that `drain` will show there."""
+        if not queue.fresh:
+            self.dirty.append(queue)
+        queue.add(offset, size, tags_code)
+
     def drain(self, end: int) -> None:
         """Write what is fresh and raise the ends of the queues; afterwards they know the log up to `end`.
 
@@ -137,10 +143,8 @@ class Dispatch:
             last = last_offsets[queue] = queue.last_entry()[0]
         if found.physical_offset > last:
             self._make_ready(queue, found.queue_offset, healing)
-            if not queue.fresh:
-                self.dirty.append(queue)
             code = tags_code(found, properties, self._delay_levels_ms)
-            queue.add(found.physical_offset, found.size, code)
+            self.add(queue, found.physical_offset, found.size, code)
             last_offsets[queue] = found.physical_offset
 
     def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:

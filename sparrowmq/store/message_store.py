@@ -188,9 +188,7 @@ class MessageStore:
             offset = self._make_room(size)  # and encode it again: a record says where it lies
         commit_log.append(record)
         if not sys_flag & _PREPARED:
-            if not queue.fresh:
-                dispatch.dirty.append(queue)
-            queue.add(offset, size, tags_code)
+            dispatch.add(queue, offset, size, tags_code)
         if unique_key is not None or keys:
             dispatch.keys.add(topic, offset, now_ms, keys, unique_key)
         return offset, queue_offset, offset + size, now_ms
@@ -218,12 +216,10 @@ class MessageStore:
         appended: list[Appended] = []
         self._log.append(b"".join(batch))
         for part, record in zip(parts, batch, strict=True):
-            if not queue.fresh:
-                self._dispatch.dirty.append(queue)
             if part.unique_key is not None or part.keys:
                 self._dispatch.keys.add(topic, offset, now_ms, part.keys, part.unique_key)
             appended.append((offset, queue.next_offset, offset + len(record), now_ms))
-            queue.add(offset, len(record), part.tags_code)
+            self._dispatch.add(queue, offset, len(record), part.tags_code)
             offset += len(record)
         return appended
 
