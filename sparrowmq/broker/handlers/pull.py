@@ -36,7 +36,6 @@ SUSPEND = 2
 SUBSCRIPTION = 4
 
 _CODES = {
-    Status.FOUND: ResponseCode.SUCCESS,
     Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     Status.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     Status.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
@@ -97,8 +96,6 @@ class PullHandler:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         found = self._read(header, header.queue_offset, codes)
-        if found.status is Status.FOUND:
-            return self._answer(found, header)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
             return self._hold(header, codes)
@@ -131,8 +128,6 @@ class PullHandler:
     def _answer(self, found: Read, header: PullMessage) -> Answer:
         self._sent.value += found.count
         reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
-        if found.status is Status.FOUND:
-            return Answer(ResponseCode.SUCCESS, reply, "FOUND", found.views)
         return Answer(_code(found, header), reply, found.status.name, found.views)
 
     def _check(self, header: PullMessage, group: GroupConfig, session: Session) -> TopicConfig:
@@ -196,6 +191,8 @@ class PullHandler:
 
 def _code(found: Read, header: PullMessage) -> int:
     """The response code; an empty queue is "not found" at offset 0 and "moved" elsewhere, as in Java."""
+    if found.status is Status.FOUND:  # nearly always, and not worth the hash of an enum's member
+        return ResponseCode.SUCCESS
     code = _CODES.get(found.status)
     if code is not None:
         return code
