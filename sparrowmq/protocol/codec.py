@@ -28,14 +28,15 @@ from sparrowmq.protocol.command import (
 from sparrowmq.protocol.fields import quote, text_of, write_json
 from sparrowmq.protocol.frame import Serializer
 from sparrowmq.protocol.header import Header
+from sparrowmq.protocol.headers import SendMessageV2
 
 MAX_EXT_FIELDS = 128
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 
 _any_command: Final = msgspec.json.Decoder(Command, strict=False).decode
 _send_command: Final = msgspec.json.Decoder(SendCommand, strict=False).decode
-_SEND: Final = b'{"code":310,'  # Clients write the code first.
-_SEND_CODE: Final = 310
+_SEND_CODE: Final = int(SendMessageV2.code)
+_SEND: Final = b'{"code":%d,' % _SEND_CODE  # Clients write the code first.
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
