@@ -11,8 +11,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol.columns import COLUMNS, decode
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import record
+from sparrowmq.spark.columns.records import COLUMNS, decode
 
 ROUNDS = 30
 CHOICES = {

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
 from bench.rounds import names
-from sparrowmq.protocol.batch import BatchPart
+from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.register import session
 from sparrowmq.spark.sender import Sender

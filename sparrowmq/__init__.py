@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from sparrowmq import sync as sync
     from sparrowmq.client.client import Client as Client
     from sparrowmq.client.client import connect as connect
-    from sparrowmq.client.consumer import Consumer as Consumer
-    from sparrowmq.client.producer import Producer as Producer
-    from sparrowmq.client.producer import SendResult as SendResult
-    from sparrowmq.client.producer import SendStatus as SendStatus
-    from sparrowmq.client.producer_settings import ProducerSettings as ProducerSettings
-    from sparrowmq.client.pull_consumer import PullConsumer as PullConsumer
-    from sparrowmq.client.received import ReceivedMessage as ReceivedMessage
+    from sparrowmq.client.consuming.consumer import Consumer as Consumer
+    from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
+    from sparrowmq.client.consuming.received import ReceivedMessage as ReceivedMessage
+    from sparrowmq.client.sending.producer import Producer as Producer
+    from sparrowmq.client.sending.producer import SendResult as SendResult
+    from sparrowmq.client.sending.producer import SendStatus as SendStatus
+    from sparrowmq.client.sending.settings import ProducerSettings as ProducerSettings
     from sparrowmq.errors import NoRoute as NoRoute
     from sparrowmq.errors import SendFailed as SendFailed
     from sparrowmq.errors import SparrowError as SparrowError
-    from sparrowmq.protocol.message import Message as Message
-    from sparrowmq.protocol.message import MessageQueue as MessageQueue
+    from sparrowmq.protocol.messages.message import Message as Message
+    from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
 
 compiled.choose()
 
 _HOMES = {
     "Client": "client.client",
-    "Consumer": "client.consumer",
-    "Message": "protocol.message",
-    "MessageQueue": "protocol.message",
+    "Consumer": "client.consuming.consumer",
+    "Message": "protocol.messages.message",
+    "MessageQueue": "protocol.messages.message",
     "NoRoute": "errors",
-    "Producer": "client.producer",
-    "ProducerSettings": "client.producer_settings",
-    "PullConsumer": "client.pull_consumer",
-    "ReceivedMessage": "client.received",
+    "Producer": "client.sending.producer",
+    "ProducerSettings": "client.sending.settings",
+    "PullConsumer": "client.consuming.pull_consumer",
+    "ReceivedMessage": "client.consuming.received",
     "SendFailed": "errors",
-    "SendResult": "client.producer",
-    "SendStatus": "client.producer",
+    "SendResult": "client.sending.producer",
+    "SendStatus": "client.sending.producer",
     "SparrowError": "errors",
     "connect": "client.client",
 }

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.protocol import batch
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.connection import Connection
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.connection import Connection
 from tests.broker.live import Live, live_broker
 
 CLOSED = "closed"  # the only answer to bytes that cannot be cut into frames

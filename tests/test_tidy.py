@@ -57,8 +57,8 @@ NAMES_OF_OTHERS = (
 CATCH_ALL = {
     "sparrowmq/remoting/dispatch.py",
     "sparrowmq/waiting.py",
-    "sparrowmq/client/concurrently.py",
-    "sparrowmq/client/orderly.py",
+    "sparrowmq/client/consuming/concurrently.py",
+    "sparrowmq/client/consuming/orderly.py",
     "sparrowmq/broker/chores.py",
 }
 MAY_MAP = {"sparrowmq/store/mapped_file.py", "sparrowmq/store/vfs.py"}

@@ -109,14 +109,14 @@ def coverage(seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[st
 
 
 def requests() -> str:
-    from sparrowmq.protocol.requests import ROWS, Role
+    from sparrowmq.protocol.requests.table import ROWS, Role
 
     served = sum(not row.unserved for row in ROWS)
     lines = [
         "# Requests",
         f"\n{NOTE}\n",
         f"SparrowMQ serves {served} of the {len(ROWS)} requests of the RocketMQ protocol.",
-        "The table is `sparrowmq/protocol/requests.py`; a header's fields are in `sparrowmq/protocol/headers.py`.",
+        "They are the rows of `sparrowmq/protocol/requests/table.py`; the modules beside it have each header's fields.",
         "\n| code | name | header | reply | served by | access |",
         "|---:|---|---|---|---|---|",
     ]

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from sparrowmq.background import Background
 from sparrowmq.broker.chores import chores_of, run_chores
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.broker.figures import Figures
@@ -28,14 +29,13 @@ from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.sessions import Clients
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.requests import Role
+from sparrowmq.protocol.requests.table import Role
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
-from sparrowmq.remoting.exposure import refuse_public
+from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session

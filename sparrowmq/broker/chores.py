@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.broker.figures import Figures
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.sessions import Clients
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import Clock
 from sparrowmq.errors import StoreFailed

@@ -19,7 +19,7 @@ from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, Kind, choice, durati
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
-from sparrowmq.remoting.exposure import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
 from sparrowmq.store.layout import ENTRY_SIZE, SECTOR
 from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 

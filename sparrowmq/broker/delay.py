@@ -29,11 +29,13 @@ from sparrowmq.broker.saved import SavedFile
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
-from sparrowmq.protocol import hosts, json, record
-from sparrowmq.protocol import properties as property_string
-from sparrowmq.protocol.bodies import DelayOffsets
+from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
+from sparrowmq.protocol.messages import properties as property_string
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
+from sparrowmq.protocol.requests.bodies import DelayOffsets
+from sparrowmq.protocol.wire import json
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.watermark import Waiter
 

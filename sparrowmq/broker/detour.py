@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sparrowmq.errors import InvalidMessage
-from sparrowmq.protocol.message import Property
+from sparrowmq.protocol.messages.message import Property
 
 
 class Restored(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Final
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.clock import Clock
-from sparrowmq.protocol.command import PROTOCOL_VERSION
-from sparrowmq.protocol.record import store_timestamp_ms
+from sparrowmq.protocol.messages.record import store_timestamp_ms
+from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 from sparrowmq.stats import Counter, Rate
 from sparrowmq.store.message_store import MessageStore
 

@@ -16,9 +16,10 @@ from sparrowmq import snapshot
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import json, names
-from sparrowmq.protocol.bodies import GroupConfig, GroupConfigTable
+from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable
+from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)
 

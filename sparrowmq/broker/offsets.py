@@ -18,8 +18,8 @@ import msgspec
 
 from sparrowmq import snapshot
 from sparrowmq.broker.saved import SavedFile
-from sparrowmq.protocol import json
-from sparrowmq.protocol.bodies import ConsumerOffsets
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets
+from sparrowmq.protocol.wire import json
 
 QueueOffsets = dict[int, int]
 

@@ -25,10 +25,10 @@ from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import Clock
 from sparrowmq.errors import SparrowError
-from sparrowmq.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.message import Perm
-from sparrowmq.protocol.namesrv_headers import QueryDataVersion, RegisterBroker, UnregisterBroker
-from sparrowmq.protocol.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.namesrv_headers import QueryDataVersion, RegisterBroker, UnregisterBroker
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.watermark import Watermark

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparrowmq.protocol import names
-from sparrowmq.protocol.message import Property, StoredMessage
+from sparrowmq.protocol.messages.message import Property, StoredMessage
 
 FIRST_RETRY_LEVEL = 3
 DLQ_QUEUES = 1

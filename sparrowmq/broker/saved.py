@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparrowmq import snapshot
-from sparrowmq.protocol import json
+from sparrowmq.protocol.wire import json
 
 
 class SavedFile:

@@ -24,10 +24,11 @@ from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import json, names
-from sparrowmq.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.message import Perm
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.wire import json
 
 log = logging.getLogger(__name__)
 

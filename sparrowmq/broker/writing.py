@@ -15,13 +15,13 @@ from typing import Final
 from sparrowmq.broker import detour
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import properties as property_text
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels
-from sparrowmq.protocol.message import Property
+from sparrowmq.protocol.messages import properties as property_text
+from sparrowmq.protocol.messages.message import Property
+from sparrowmq.protocol.messages.properties import VALUE_END
+from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.properties import VALUE_END
-from sparrowmq.protocol.record import Buffer
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import Appended, MessageStore, Part
 

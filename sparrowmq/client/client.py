@@ -21,25 +21,25 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from sparrowmq.background import Background
-from sparrowmq.client.brokers import Brokers
-from sparrowmq.client.consumer import BatchHandler, Consumer, Handler
-from sparrowmq.client.consumer_settings import ConsumerSettings, Start, Tuning, subscriptions
-from sparrowmq.client.membership import Membership
-from sparrowmq.client.name_servers import NameServers, addresses_of
-from sparrowmq.client.network import Network, local_ip, unique_client_id
-from sparrowmq.client.outbox import Outbox
-from sparrowmq.client.producer import Producer
-from sparrowmq.client.producer_settings import ProducerSettings
-from sparrowmq.client.pull_consumer import PullConsumer
-from sparrowmq.client.pushes import Pushes
-from sparrowmq.client.routes import Routes
+from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.membership import Membership
+from sparrowmq.client.cluster.name_servers import NameServers, addresses_of
+from sparrowmq.client.cluster.network import Network, local_ip, unique_client_id
+from sparrowmq.client.cluster.pushes import Pushes
+from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
+from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.settings import ConsumerSettings, Start, Tuning, subscriptions
+from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import InvalidName
-from sparrowmq.protocol.headers import UnregisterClient
-from sparrowmq.protocol.message import MessageQueue
-from sparrowmq.protocol.message_id import UniqueIds
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import DEFAULT_PRODUCER_GROUP, INNER_PRODUCER_GROUP, check_group
-from sparrowmq.protocol.requests import Role
+from sparrowmq.protocol.requests.headers import UnregisterClient
+from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.pool import Pool
 

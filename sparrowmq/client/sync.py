@@ -26,14 +26,14 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sparrowmq.client.client import GROUP, Client
-from sparrowmq.client.consumer import Consumer
-from sparrowmq.client.consumer_settings import Start
-from sparrowmq.client.producer import Producer
-from sparrowmq.client.producer_settings import ProducerSettings
-from sparrowmq.client.pull_consumer import PullConsumer
-from sparrowmq.client.received import ReceivedMessage
+from sparrowmq.client.consuming.consumer import Consumer
+from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.settings import Start
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.errors import ClientClosed
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 
 A = TypeVar("A", covariant=True)
 C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.headers import GetMaxOffset
-from sparrowmq.protocol.message import Perm
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.settings import Flush
 from sparrowmq.testing.background import BackgroundCluster

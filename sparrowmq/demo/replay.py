@@ -19,7 +19,7 @@ from sparrowmq.client.client import Client
 from sparrowmq.demo.flights import Flight
 from sparrowmq.demo.stages import Stage
 from sparrowmq.errors import SendFailed, SparrowError
-from sparrowmq.protocol.message import Message, MessageQueue
+from sparrowmq.protocol.messages.message import Message, MessageQueue
 
 MOST_IN_BATCH = 64
 MOST_WAITING = 256  # of one lane

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from sparrowmq.client.client import Client
-from sparrowmq.client.received import ReceivedMessage
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.demo.stages import Stage
 
 GROUP = "demo-results"

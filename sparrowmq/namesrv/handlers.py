@@ -1,4 +1,4 @@
-"""What a name server answers. Each method is one request; the table of all is protocol/requests.py.
+"""What a name server answers. Each method is one request; the table of all is protocol/requests/table.py.
 
 Everything is remembered in `Routes` and `KeyValues`. Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8,
 and what running name servers answer.
@@ -12,13 +12,13 @@ from sparrowmq.kinds import ADDRESSES
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.kv import ORDER_TOPICS, KeyValues
 from sparrowmq.namesrv.routes import BrokerId, Routes
-from sparrowmq.protocol import namesrv_headers as ask
-from sparrowmq.protocol import properties_text
-from sparrowmq.protocol.bodies import DataVersion, KVTable
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
 from sparrowmq.protocol.names import check_broker_name
-from sparrowmq.protocol.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests import namesrv_headers as ask
+from sparrowmq.protocol.requests import settings_text as properties_text
+from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 

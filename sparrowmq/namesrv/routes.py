@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sparrowmq.protocol.bodies import (
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import (
     BrokerRoute,
     ClusterTable,
     DataVersion,
@@ -29,7 +30,6 @@ from sparrowmq.protocol.bodies import (
     TopicList,
     TopicRoute,
 )
-from sparrowmq.protocol.message import Perm
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.routes import Routes
-from sparrowmq.protocol.requests import Role
+from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
-from sparrowmq.remoting.exposure import refuse_public
+from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 

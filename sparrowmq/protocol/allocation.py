@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from hashlib import md5
 
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 
 Strategy = Callable[[Collection[MessageQueue], Collection[str], str], list[MessageQueue]]
 

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 
 from sparrowmq.errors import DiskFull, RemoteError, SparrowError, StoreFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.fields import header_of
-from sparrowmq.protocol.header import Header, Request
-from sparrowmq.protocol.requests import BY_CODE, ROWS, Role, Row
+from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role, Row
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.fields import header_of
+from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.session import Buffer, Session, add_reply
 from sparrowmq.waiting import tell
 from sparrowmq.watermark import Watermark

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.connection import Sign
-from sparrowmq.protocol.frame import Serializer
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
 
 FIRST_PAUSE_S = 0.05

@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar, cast
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.codec import encode_reply
-from sparrowmq.protocol.command import ONEWAY_FLAG, REPLY_FLAG, Command
-from sparrowmq.protocol.connection import Connection, Sign
-from sparrowmq.protocol.frame import FrameLimits, Serializer
-from sparrowmq.protocol.header import Header, Request
+from sparrowmq.protocol.wire.codec import encode_reply
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command
+from sparrowmq.protocol.wire.connection import Connection, Sign
+from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
+from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)

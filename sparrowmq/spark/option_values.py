@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 
 Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
 

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.option_values import (
     Place,
     addresses,

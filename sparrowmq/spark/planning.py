@@ -13,10 +13,15 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.columns import RecordColumns
-from sparrowmq.protocol.headers import PullMessage, QueryConsumerOffset, SearchOffset, UpdateConsumerOffset
-from sparrowmq.protocol.message import MessageQueue, PullFlag
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.names import group_of, is_system_topic
+from sparrowmq.protocol.requests.headers import (
+    PullMessage,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.ranges import Bounds, Offsets, Range, first_at, lose, settle

@@ -25,8 +25,8 @@ from typing import Final
 
 from sparrowmq.errors import NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.headers import PullMessage, PullMessageReply
-from sparrowmq.protocol.message import PullFlag
+from sparrowmq.protocol.messages.message import PullFlag
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.ranges import Bounds, Range, lose, settle

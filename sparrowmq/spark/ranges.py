@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Final, NoReturn, TypeAlias
 
 from sparrowmq.errors import ConfigError, SparrowError
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 
 Offsets: TypeAlias = dict[MessageQueue, int]
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.memory import keep_freed
-from sparrowmq.protocol.columns import RecordColumns
 from sparrowmq.protocol.subscription import ALL, parse_tags
+from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.pulls import Pulled, Pulls
 from sparrowmq.spark.ranges import Range, lose

@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.columns import RecordColumns
-from sparrowmq.protocol.slices import text
+from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.columns.slices import text
 from sparrowmq.spark.options import SourceOptions
 
 # Names of the old Java connector (rocketmq-spark) where it has them.

@@ -18,12 +18,12 @@ from itertools import count
 from typing import Final
 
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, SendFailed
-from sparrowmq.protocol import batch
-from sparrowmq.protocol.batch import BatchPart
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.headers import SendBatchMessage, SendMessageV2
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessageV2
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.wire import Cluster, Link, answer
 

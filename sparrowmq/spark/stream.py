@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.planning import Plan, QueuesMissing
 from sparrowmq.spark.ranges import (

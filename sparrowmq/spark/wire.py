@@ -29,13 +29,13 @@ from sparrowmq.errors import (
     RequestTimeout,
 )
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.connection import Connection, Sign
-from sparrowmq.protocol.header import Header, Request
-from sparrowmq.protocol.headers import GetMaxOffset, GetMinOffset, OffsetReply
-from sparrowmq.protocol.message import MessageQueue, Perm
-from sparrowmq.protocol.namesrv_headers import GetAllTopicListFromNameserver, GetRoute
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply
+from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver, GetRoute
 from sparrowmq.protocol.signature import signed_fields
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.connection import Connection, Sign
+from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.spark.options import Reach
 from sparrowmq.spark.ranges import Bounds
 

@@ -34,12 +34,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from sparrowmq.client.queue_choice import by_key
+from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
-from sparrowmq.protocol import properties
-from sparrowmq.protocol.batch import BatchPart
-from sparrowmq.protocol.message import KEY_SEPARATOR, RESERVED, MessageQueue, Property
-from sparrowmq.protocol.message_id import UniqueIds
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import KEY_SEPARATOR, RESERVED, MessageQueue, Property
+from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.sender import Sender

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from sparrowmq.errors import BadStore, CorruptRecord
-from sparrowmq.protocol import properties as property_string
-from sparrowmq.protocol import record as records
-from sparrowmq.protocol.message import Property, SysFlag
-from sparrowmq.protocol.record import Outline
+from sparrowmq.protocol.messages import properties as property_string
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.message import Property, SysFlag
+from sparrowmq.protocol.messages.record import Outline
 from sparrowmq.store import checkpoint
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue, OpenFiles, QueueTable

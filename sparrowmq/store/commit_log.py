@@ -19,7 +19,7 @@ from concurrent.futures import Executor, Future
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, MessageTooLarge
-from sparrowmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, Buffer, check
+from sparrowmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, Buffer, check
 from sparrowmq.store.file_queue import FileQueue
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.mapped_file import MappedFile

@@ -24,9 +24,9 @@ from types import ModuleType
 from typing import Final
 
 from sparrowmq.errors import DiskFull, SparrowError
-from sparrowmq.protocol import properties as property_string
-from sparrowmq.protocol.message import Property, SysFlag
-from sparrowmq.protocol.record import Outline, outline
+from sparrowmq.protocol.messages import properties as property_string
+from sparrowmq.protocol.messages.message import Property, SysFlag
+from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys

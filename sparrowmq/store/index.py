@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.message import Property
+from sparrowmq.protocol.messages.message import Property
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.mapped_file import MappedFile, is_unused
 from sparrowmq.store.vfs import Unsynced, Vfs

@@ -28,7 +28,7 @@ from typing import Final
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import BadStore
 from sparrowmq.store import checkpoint, index
-from sparrowmq.store.file_words import (
+from sparrowmq.store.inspect_file import (
     Line,
     LogFile,
     StoreFile,

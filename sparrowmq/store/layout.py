@@ -2,7 +2,7 @@
 
     store/
       commitlog/00000000000000000000       1 GiB each, named after the offset of its first byte: all messages of all
-                00000000001073741824       topics in the order of arrival, as protocol/record.py draws them
+                00000000001073741824       topics in the order of arrival, as protocol/messages/record.py draws them
       consumequeue/TOPIC/QUEUE/%020d       6,000,000 bytes each, named after its first byte in the queue:
                                            300,000 entries, one for each message of that queue
       index/yyyyMMddHHmmssSSS              420,000,040 bytes each: messages by key (drawn in index.py)

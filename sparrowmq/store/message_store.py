@@ -26,9 +26,9 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, StoreError, StoreFailed, StoreLocked
-from sparrowmq.protocol import record as records
-from sparrowmq.protocol.message import SysFlag
-from sparrowmq.protocol.record import Buffer, encode
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store import reading, upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.commit_log import CommitLog

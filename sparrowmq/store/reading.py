@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from sparrowmq.protocol.record import store_timestamp_ms
+from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord
-from sparrowmq.protocol import record as records
-from sparrowmq.protocol.message import SysFlag
-from sparrowmq.protocol.record import MAGIC_BLANK
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record import MAGIC_BLANK
 from sparrowmq.store.checkpoint import Checkpoint, save
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, DiskFull
-from sparrowmq.protocol.record import store_timestamp_ms
+from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.checkpoint import Checkpointer
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable

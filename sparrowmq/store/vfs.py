@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparrowmq.errors import BadStore, DiskFull
-from sparrowmq.protocol.record import Buffer
+from sparrowmq.protocol.messages.record import Buffer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(1 << 20)

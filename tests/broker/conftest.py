@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock

@@ -8,10 +8,10 @@ from typing import Any
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.protocol import record
-from sparrowmq.protocol.headers import PullMessage, PullMessageReply, SendMessageReply, SendMessageV2
-from sparrowmq.protocol.message import StoredMessage
-from sparrowmq.protocol.properties import render
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import render
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply, SendMessageReply, SendMessageV2
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Response, Session
 from sparrowmq.testing import Cluster

@@ -11,9 +11,9 @@ import pytest
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
-from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.codec import encode_request
-from sparrowmq.protocol.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.wire.codec import encode_request
 from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk, File
 from tests.broker.live import live_broker, send_request

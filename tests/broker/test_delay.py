@@ -8,9 +8,10 @@ import pytest
 from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import StoreFailed
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol import properties as property_string
+from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.messages import properties as property_string
+from sparrowmq.protocol.messages import record
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
 from tests.broker.conftest import until

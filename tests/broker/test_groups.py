@@ -4,8 +4,8 @@ import pytest
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.errors import InvalidName, RemoteError
-from sparrowmq.protocol.bodies import GroupConfig
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import GroupConfig
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.headers import ConsumerSendMsgBack, UpdateConsumerOffset
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, UpdateConsumerOffset
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.conftest import until
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Live, live_broker

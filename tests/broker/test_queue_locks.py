@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.broker.queue_locks import LOCK_LIFE_S, QueueLocks
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 
 QUEUES = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in range(4)]

@@ -9,10 +9,10 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import SystemClock
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
-from sparrowmq.protocol.bodies import QueueRoute, TopicConfig
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.namesrv_headers import QueryDataVersionReply
-from sparrowmq.protocol.registration import RegisterBrokerBody
+from sparrowmq.protocol.requests.bodies import QueueRoute, TopicConfig
+from sparrowmq.protocol.requests.namesrv_headers import QueryDataVersionReply
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.testing import ManualClock

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.broker import retry
-from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.protocol.messages.message import StoredMessage
 
 MESSAGE = StoredMessage(
     topic="Orders",

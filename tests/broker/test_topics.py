@@ -5,8 +5,8 @@ import pytest
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidName, RemoteError
-from sparrowmq.protocol.bodies import TopicConfig
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import TopicConfig
 
 TEMPLATE = "TBW102"
 

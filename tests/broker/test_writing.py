@@ -7,10 +7,11 @@ import pytest
 
 from sparrowmq.broker.writing import MAX_PROPERTIES_BYTES, Writer
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import hosts, record
+from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
-from sparrowmq.protocol.message import StoredMessage
-from sparrowmq.protocol.properties import render
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.protocol.bodies import BrokerRoute, ConsumerList, QueueRoute, TopicRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import HeartBeatReply, SendMessageReply
+from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerList, QueueRoute, TopicRoute
+from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session

@@ -5,14 +5,14 @@ import pytest
 from sparrowmq.client.client import GROUP, Client, connect
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName
-from sparrowmq.protocol.bodies import Heartbeat
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.headers import SendMessageV2, UpdateConsumerOffset
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.headers import SendMessageV2, UpdateConsumerOffset
 from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
-from tests.client.test_pulling import found, rec
+from tests.client.consuming.test_pulling import found, rec
 
 UNREGISTER = RequestCode.UNREGISTER_CLIENT
 

@@ -7,12 +7,12 @@ import pytest
 
 import sparrowmq
 import sparrowmq.sync
-from sparrowmq.client.consumer import Consumer
-from sparrowmq.client.producer import Producer
-from sparrowmq.client.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.consumer import Consumer
+from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sync import SyncClient, SyncConsumer, SyncProducer, SyncPullConsumer
 from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage
-from sparrowmq.protocol.message import Message
+from sparrowmq.protocol.messages.message import Message
 from sparrowmq.testing.background import BackgroundCluster
 
 

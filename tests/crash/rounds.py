@@ -18,9 +18,9 @@ from pathlib import Path
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError, SparrowError
-from sparrowmq.protocol import batch, record
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.headers import PullMessage, SendBatchMessage, SendMessageV2
+from sparrowmq.protocol.messages import batch, record
+from sparrowmq.protocol.requests.headers import PullMessage, SendBatchMessage, SendMessageV2
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from tests.crash.ledger import Ledger, Sent

@@ -9,8 +9,8 @@ from sparrowmq.demo.flights import FlightBook
 from sparrowmq.demo.replay import Replay, queue_of
 from sparrowmq.demo.stages import Stage
 from sparrowmq.errors import NoRoute, SendFailed
-from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.message import MessageQueue, Perm
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.background import BackgroundCluster
 

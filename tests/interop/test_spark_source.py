@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from sparrowmq.errors import NoRoute
-from sparrowmq.protocol.batch import BatchPart
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import Bounds, between

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings

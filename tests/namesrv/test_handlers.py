@@ -11,10 +11,10 @@ from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.handlers import registered
 from sparrowmq.namesrv.kv import ORDER_TOPICS
-from sparrowmq.protocol import namesrv_headers as ask
-from sparrowmq.protocol.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable, TopicRoute
-from sparrowmq.protocol.properties_text import parse
-from sparrowmq.protocol.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests import namesrv_headers as ask
+from sparrowmq.protocol.requests.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable, TopicRoute
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.settings_text import parse
 from tests.interop.wire import Wire
 
 ADDRESS = "127.0.0.1:10911"

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.namesrv.routes import EXPIRY_MS, BrokerId, Master, Routes
-from sparrowmq.protocol.bodies import DataVersion, QueueRoute, TopicConfig
+from sparrowmq.protocol.requests.bodies import DataVersion, QueueRoute, TopicConfig
 
 A = BrokerId("East", "broker-a", 0, "10.0.0.1:10911")
 A_SLAVE = BrokerId("East", "broker-a", 1, "10.0.0.2:10911")

@@ -6,9 +6,9 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BadStore, ConfigError, RemoteError
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
-from sparrowmq.protocol import namesrv_headers as ask
-from sparrowmq.protocol.bodies import DataVersion, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.registration import RegisterBrokerBody
+from sparrowmq.protocol.requests import namesrv_headers as ask
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing import ManualClock
 

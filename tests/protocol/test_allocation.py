@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.protocol import allocation
 from sparrowmq.protocol.allocation import Strategy
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 
 MEMBERS = ["10.0.0.1@1", "10.0.0.2@2", "10.0.0.3@3"]
 QUEUES = [MessageQueue("Orders", f"broker-{name}", number) for name in "ab" for number in range(8)]

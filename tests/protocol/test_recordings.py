@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.protocol import bodies, codec, json, signature
-from sparrowmq.protocol.batch import decode as decode_batch
-from sparrowmq.protocol.batch import encode as encode_batch
-from sparrowmq.protocol.body import Body
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.compression import decompress
-from sparrowmq.protocol.fields import text_of
-from sparrowmq.protocol.headers import SendBatchMessage, SendMessage, SendMessageV2
-from sparrowmq.protocol.message import SysFlag
-from sparrowmq.protocol.namesrv_headers import RegisterBroker
-from sparrowmq.protocol.properties import parse as parse_properties
-from sparrowmq.protocol.registration import RegisterBrokerBody, crc32
-from sparrowmq.protocol.requests import BY_CODE
+from sparrowmq.protocol import signature
+from sparrowmq.protocol.messages.batch import decode as decode_batch
+from sparrowmq.protocol.messages.batch import encode as encode_batch
+from sparrowmq.protocol.messages.compression import decompress
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.properties import parse as parse_properties
+from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageV2
+from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.table import BY_CODE
+from sparrowmq.protocol.wire import codec, json
+from sparrowmq.protocol.wire.body import Body
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.fields import text_of
 from tests.golden import Frame, frames, scenarios
 
 # Fields that any request may carry and no handler needs: signing, and hints between 5.x's own parts.

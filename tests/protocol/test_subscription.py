@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
-from sparrowmq.protocol import json
 from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash, parse_tags, string_hash
+from sparrowmq.protocol.wire import json
 
 # The values that java.lang.String.hashCode gives.
 JAVA_HASHES = [

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.protocol.command import Command
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server, ServerLimits
 from sparrowmq.remoting.session import Session
 

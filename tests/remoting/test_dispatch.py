@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout, StoreFailed
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.header import NoFields, Request
-from sparrowmq.protocol.headers import LitePullMessage, PullMessage, PullMessageReply
-from sparrowmq.protocol.requests import ROWS, Role, Row
+from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
+from sparrowmq.protocol.requests.table import ROWS, Role, Row
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.watermark import Watermark

@@ -6,8 +6,8 @@ import pytest
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, ConnectionClosed
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server, ServerLimits
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
-from sparrowmq.protocol.codec import encode_request
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.frame import FrameLimits
-from sparrowmq.protocol.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.wire.codec import encode_request
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits, address_text
 from sparrowmq.testing.clock import ManualClock

@@ -18,12 +18,14 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Self
 
-from sparrowmq.protocol import batch, codec, hosts, record
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.frame import FrameReader
-from sparrowmq.protocol.header import Header
-from sparrowmq.protocol.headers import OffsetReply, PullMessageReply, SendMessageReply
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import batch, record
+from sparrowmq.protocol.requests.headers import OffsetReply, PullMessageReply, SendMessageReply
 from sparrowmq.protocol.subscription import Subscription, java_hash
+from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.frame import FrameReader
+from sparrowmq.protocol.wire.header import Header
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 
 BROKER = "broker-a"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark import option_values as values
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "Orders"}

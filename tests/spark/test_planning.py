@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import ConfigError, NoRoute
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.planning import Plan, QueuesMissing
 from sparrowmq.spark.ranges import Bounds, Range, RowsLost
 from tests.spark.peer import BROKER, Refuse

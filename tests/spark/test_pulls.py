@@ -3,9 +3,9 @@
 import pytest
 
 from sparrowmq.errors import NetworkError, RemoteError
-from sparrowmq.protocol.columns import RecordColumns
-from sparrowmq.protocol.headers import PullMessageReply
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import PullMessageReply
+from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.pulls import Pulls
 from sparrowmq.spark.ranges import Range, RowsLost
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.ranges import (
     ROWS_WORTH_A_TASK,
     Bounds,

@@ -5,7 +5,7 @@ import gc
 import pyarrow as pa
 import pytest
 
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pulls import Pulled
 from sparrowmq.spark.ranges import Range, RowsLost
 from sparrowmq.spark.reader import BATCH_BYTES, merged, read

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol.columns import RecordColumns
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import record
+from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS, Rows, check, columns
 

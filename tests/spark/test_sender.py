@@ -5,8 +5,8 @@ import re
 import pytest
 
 from sparrowmq.errors import NetworkError, NoRoute, SendFailed
-from sparrowmq.protocol.batch import BatchPart
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.sender import Sender
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence
 

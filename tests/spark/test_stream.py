@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from sparrowmq.errors import NetworkError
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.ranges import RowsLost, from_json
 from sparrowmq.spark.stream import StreamReader
 from tests.spark.peer import BROKER, HangUp

@@ -14,8 +14,8 @@ from sparrowmq.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from sparrowmq.protocol.headers import GetMaxOffset, QueryConsumerOffset
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.ranges import Bounds
 from sparrowmq.spark.wire import Cluster, Link, cluster, offset_of

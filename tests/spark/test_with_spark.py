@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import NoRoute
-from sparrowmq.protocol.batch import BatchPart
+from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.sender import Sender

@@ -6,10 +6,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from sparrowmq.client.queue_choice import by_key
+from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
-from sparrowmq.protocol.columns import decode
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.columns.records import decode
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.writer import BatchWriter, Stored, StreamWriter, check, count_stored, send_all
 from tests.spark.peer import BROKER

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparrowmq.errors import StoreError
-from sparrowmq.protocol.record import Buffer
+from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.store.layout import SECTOR
 from sparrowmq.store.vfs import File
 

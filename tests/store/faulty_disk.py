@@ -7,7 +7,7 @@ import os
 import threading
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.protocol.record import Buffer
+from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.store.vfs import Disk, File
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sparrowmq.clock import Clock
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol.message import StoredMessage
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import Appended, MessageStore, Part

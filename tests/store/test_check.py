@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.protocol import record as records
+from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import load, save
 from sparrowmq.store.index import ENTRY as INDEX_ENTRY

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge, StoreError
-from sparrowmq.protocol import record as records
-from sparrowmq.protocol.record import MAGIC_BLANK, MIN_SIZE_BYTES, encode
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.record import MAGIC_BLANK, MIN_SIZE_BYTES, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.vfs import Disk

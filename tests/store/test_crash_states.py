@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.protocol.record import decode
+from sparrowmq.protocol.messages.record import decode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery

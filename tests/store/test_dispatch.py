@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.protocol import record as records
-from sparrowmq.protocol.message import SysFlag
-from sparrowmq.protocol.record import Buffer
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC, Dispatch, Hole, tags_code

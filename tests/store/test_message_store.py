@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge, StoreError
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol.message import SysFlag
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import ENTRY, offset_name
 from sparrowmq.store.reading import Status

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.protocol.record import walk
+from sparrowmq.protocol.messages.record import walk
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import MAX_SCANNED_ENTRIES, Read, Status

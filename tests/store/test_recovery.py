@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore, CorruptRecord
-from sparrowmq.protocol import record as records
+from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import FILE_SIZE, load
 from sparrowmq.store.layout import offset_name

@@ -6,8 +6,8 @@ import pytest
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BrokerUnreachable
-from sparrowmq.protocol.bodies import TopicRoute
-from sparrowmq.protocol.namesrv_headers import GetRoute
+from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing import Cluster
 

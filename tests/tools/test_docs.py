@@ -52,7 +52,7 @@ def test_a_mark_with_an_unknown_id_is_refused():
 
 
 def test_every_request_of_the_table_is_on_the_page_once():
-    from sparrowmq.protocol.requests import ROWS
+    from sparrowmq.protocol.requests.table import ROWS
 
     rows = re.findall(r"^\| (\d+) \| ([A-Z_0-9]+) \|", docs.requests(), re.MULTILINE)
     assert sorted(rows) == sorted((str(int(row.code)), row.code.name) for row in ROWS)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.sessions import Clients
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
-from sparrowmq.protocol.bodies import (
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import (
     ClientConfigCheck,
     ConsumerBeat,
     ConsumerList,
@@ -24,9 +25,7 @@ from sparrowmq.protocol.bodies import (
     LockedQueues,
     LockQueues,
 )
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import (
+from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
     GetConsumerListByGroup,
     HeartBeat,
@@ -36,6 +35,7 @@ from sparrowmq.protocol.headers import (
     UnregisterClient,
 )
 from sparrowmq.protocol.subscription import TAG
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 

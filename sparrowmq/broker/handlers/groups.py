@@ -10,13 +10,15 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.sessions import Clients, Member
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
-from sparrowmq.protocol.admin_headers import (
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroup,
     GetAllSubscriptionGroupReply,
@@ -27,7 +29,7 @@ from sparrowmq.protocol.admin_headers import (
     ResetOffset,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.bodies import (
+from sparrowmq.protocol.requests.bodies import (
     Connection,
     ConsumerConnections,
     ConsumeStats,
@@ -37,10 +39,8 @@ from sparrowmq.protocol.bodies import (
     QueueProgress,
     ResetOffsets,
 )
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import ResetConsumerClientOffset
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.figures import Figures
-from sparrowmq.broker.sessions import Clients
 from sparrowmq.errors import NetworkError, RemoteError, RequestTimeout
-from sparrowmq.protocol import properties_text
-from sparrowmq.protocol.admin_headers import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntime
-from sparrowmq.protocol.bodies import DataVersion, KVTable
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import GetConsumerRunning
+from sparrowmq.protocol.requests import settings_text as properties_text
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
+from sparrowmq.protocol.requests.headers import GetConsumerRunning
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 

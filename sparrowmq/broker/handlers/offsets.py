@@ -14,10 +14,9 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
-from sparrowmq.protocol.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import (
+from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
+from sparrowmq.protocol.requests.headers import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
     GetMaxOffset,
@@ -27,6 +26,7 @@ from sparrowmq.protocol.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore

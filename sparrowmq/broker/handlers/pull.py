@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sparrowmq.broker.arrivals import wait_for_match
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.broker.sessions import Clients
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidMessage, RemoteError
-from sparrowmq.protocol.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import LitePullMessage, PullMessage, PullMessageReply
-from sparrowmq.protocol.message import Perm
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Counter

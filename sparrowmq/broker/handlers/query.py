@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import record
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import QueryMessage, QueryMessageReply, ViewMessage
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore

@@ -16,13 +16,14 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol import properties as property_string
-from sparrowmq.protocol.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import ConsumerSendMsgBack
-from sparrowmq.protocol.message import Perm, StoredMessage
+from sparrowmq.protocol.messages import properties as property_string
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import Perm, StoredMessage
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore

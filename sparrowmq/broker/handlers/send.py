@@ -15,14 +15,15 @@ from sparrowmq.broker.retry import is_exhausted, without_delay
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import batch, names
-from sparrowmq.protocol import properties as property_text
-from sparrowmq.protocol.bodies import TopicConfig
+from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
-from sparrowmq.protocol.message import Perm, Property
-from sparrowmq.protocol.message_id import OffsetIds
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages import properties as property_text
+from sparrowmq.protocol.messages.message import Perm, Property
+from sparrowmq.protocol.messages.message_id import OffsetIds
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Counter

@@ -14,7 +14,9 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
-from sparrowmq.protocol.admin_headers import (
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
     GetAllTopicConfig,
     GetAllTopicConfigReply,
@@ -22,10 +24,8 @@ from sparrowmq.protocol.admin_headers import (
     GetTopicStats,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.broker.figures import Figures
@@ -20,19 +21,19 @@ from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.sessions import Clients
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import hosts, record
-from sparrowmq.protocol import properties as property_string
-from sparrowmq.protocol.bodies import ConsumerBeat, Heartbeat, ProducerBeat, TopicConfig
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import HeartBeat
-from sparrowmq.protocol.message import StoredMessage
-from sparrowmq.protocol.requests import Role
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import properties as property_string
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, ProducerBeat, TopicConfig
+from sparrowmq.protocol.requests.headers import HeartBeat
+from sparrowmq.protocol.requests.table import Role
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session

@@ -2,9 +2,10 @@ import logging
 
 import pytest
 
-from sparrowmq.protocol.bodies import ClientConfigCheck, ConsumerList, LockedQueues, LockQueues
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.headers import (
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ClientConfigCheck, ConsumerList, LockedQueues, LockQueues
+from sparrowmq.protocol.requests.headers import (
     CheckClientConfig,
     GetConsumerListByGroup,
     HeartBeat,
@@ -12,7 +13,6 @@ from sparrowmq.protocol.headers import (
     UnlockBatchMq,
     UnregisterClient,
 )
-from sparrowmq.protocol.message import MessageQueue
 from sparrowmq.protocol.subscription import Subscription
 from tests.broker.conftest import until
 

@@ -2,7 +2,9 @@ import pytest
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.groups import GroupHandler
-from sparrowmq.protocol.admin_headers import (
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroup,
     GetConsumerConnectionList,
@@ -12,7 +14,7 @@ from sparrowmq.protocol.admin_headers import (
     ResetOffset,
     UpdateAndCreateSubscriptionGroup,
 )
-from sparrowmq.protocol.bodies import (
+from sparrowmq.protocol.requests.bodies import (
     ConsumerConnections,
     ConsumeStats,
     GroupConfig,
@@ -22,9 +24,7 @@ from sparrowmq.protocol.bodies import (
     QueueProgress,
     ResetOffsets,
 )
-from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.wire.command import Command
 from tests.broker.conftest import until
 
 

@@ -1,10 +1,10 @@
 import json
 
 from sparrowmq.config import parse_properties
-from sparrowmq.protocol.admin_headers import GetBrokerConfig, GetBrokerRuntime
-from sparrowmq.protocol.bodies import KVTable
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.headers import GetConsumerRunning
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import KVTable
+from sparrowmq.protocol.requests.headers import GetConsumerRunning
 
 
 async def test_settings_are_told_as_a_properties_file(desk, client):

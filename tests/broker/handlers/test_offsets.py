@@ -4,10 +4,9 @@ import pytest
 
 from sparrowmq.broker.handlers.offsets import OffsetHandler, memory_bytes
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import (
+from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
+from sparrowmq.protocol.requests.headers import (
     GetEarliestMsgStoretime,
     GetMaxOffset,
     GetMinOffset,
@@ -15,6 +14,7 @@ from sparrowmq.protocol.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.protocol.wire.command import Command
 
 
 async def offset(client, request):

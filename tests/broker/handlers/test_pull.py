@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.headers import PullMessage, QueryConsumerOffset
+from sparrowmq.protocol.requests.headers import PullMessage, QueryConsumerOffset
 from tests.broker.live import COMMIT, SUBSCRIPTION, SUSPEND, Live, decoded, live_broker, pull_request
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from sparrowmq.protocol import record
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.headers import QueryMessage, ViewMessage
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.headers import QueryMessage, ViewMessage
 
 FOREVER = (0, 1 << 62)
 

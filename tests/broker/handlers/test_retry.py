@@ -3,10 +3,10 @@ import pytest
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.command import Command
-from sparrowmq.protocol.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import batch
-from sparrowmq.protocol.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.headers import SendBatchMessage, SendMessage
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage
 from sparrowmq.store.settings import Flush
 from tests.broker.live import BORN_MS, live_broker, send_request
 

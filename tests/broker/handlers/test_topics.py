@@ -3,16 +3,22 @@ import json
 import pytest
 
 from sparrowmq.broker.topics import Topics
-from sparrowmq.protocol.admin_headers import (
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import (
     DeleteTopic,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,
     GetTopicStats,
     UpdateAndCreateTopic,
 )
-from sparrowmq.protocol.bodies import TopicConfig, TopicConfigTable, TopicList, TopicOffset, TopicStats
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import (
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicOffset,
+    TopicStats,
+)
 
 
 @pytest.mark.covers("S-ROUTE-07", "S-ROUTE-08", "S-ROUTE-09")

@@ -1,0 +1,262 @@
+"""Who is connected: the members of each consumer group, what they subscribe, and the producers of each producer
+group.
+
+A client is known from its heartbeats, every 30 s, on the connection they came by. It leaves by UNREGISTER_CLIENT,
+by closing the connection, or by 120 s of silence. Whenever a consumer group's members or topics change, all of its
+members are told (code 40), the newcomer too, so that they share out the queues anew at once instead of within 20 s.
+Source: ConsumerManager, ConsumerGroupInfo and ProducerManager, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sparrowmq.clock import Clock
+from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.session import Session
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 120.0
+
+
+@dataclass(slots=True)
+class Member:
+    """A client on one connection, in one group."""
+
+    client_id: str
+    session: Session
+    language: str
+    version: int
+    joined: float
+    last_seen: float
+    clash_told: bool = False
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group that are connected now, and what the group consumes by their latest heartbeats."""
+
+    name: str
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    fingerprint: int | None = None
+    members: dict[Session, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
+        """Take over newer subscriptions; returns whether topics came or went."""
+        topics = {subscription.topic for subscription in subscriptions}
+        changed = topics != self.subscriptions.keys()
+        for gone in self.subscriptions.keys() - topics:
+            del self.subscriptions[gone]
+        for subscription in subscriptions:
+            known = self.subscriptions.get(subscription.topic)
+            if known is None or subscription.version > known.version:
+                self.subscriptions[subscription.topic] = subscription
+        return changed
+
+
+class Clients:
+    """All clients of the broker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Session, Member]] = {}
+        self._watched: set[Session] = set()
+
+    # Heartbeats -----------------------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        session: Session,
+        client_id: str,
+        language: str,
+        version: int,
+        beat: ConsumerBeat,
+        *,
+        keep_subscriptions: bool = False,
+        notify: bool = True,
+    ) -> bool:
+        """Take one consumer group's part of a heartbeat.
+
+        Args:
+            keep_subscriptions: the heartbeat carries none, because they are as before.
+            notify: whether the group wants its members told (notifyConsumerIdsChangedEnable).
+        Returns:
+            whether members or topics changed.
+        """
+        group = self._consumers.setdefault(beat.group_name, ConsumerGroup(beat.group_name))
+        group.consume_type = str(beat.consume_type)
+        group.message_model = str(beat.message_model)
+        group.consume_from_where = str(beat.consume_from_where)
+        changed = self._seen(group.members, session, client_id, language, version)
+        if changed:
+            log.info("consumer %s of group %s connected from %s", client_id, group.name, session.peer)
+        self._tell_of_clash(group, session)
+        if not keep_subscriptions:
+            changed |= group.subscribe(beat.subscription_data_set)
+        if changed and notify:
+            _notify(group)
+        return changed
+
+    def produce(self, session: Session, client_id: str, language: str, version: int, group: str) -> None:
+        """Take one producer group's part of a heartbeat."""
+        members = self._producers.setdefault(group, {})
+        if self._seen(members, session, client_id, language, version):
+            log.info("producer %s of group %s connected from %s", client_id, group, session.peer)
+
+    def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
+        """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
+
+        Unlike Java: also when there are none to keep. After a broker's restart, Java's answer leaves it without them
+        until the consumer changes them.
+        """
+        known = self._consumers.get(group)
+        if known is None or not known.subscriptions:
+            return without_subscriptions
+        return known.fingerprint not in (None, fingerprint)
+
+    def keep_fingerprint(self, group: str, fingerprint: int | None) -> None:
+        """Remember which set of subscriptions the group's latest heartbeat meant."""
+        self._consumers[group].fingerprint = fingerprint
+
+    # Leaving --------------------------------------------------------------------------------------------------------
+
+    def leave(
+        self, session: Session, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
+    ) -> None:
+        """A client says goodbye to a group."""
+        if producer_group is not None:
+            self._remove_producer(session, producer_group)
+        if consumer_group is not None:
+            self._remove_consumer(session, consumer_group, notify)
+
+    def expire(self) -> None:
+        """Part with clients that have been silent for too long, and end their connections."""
+        latest = self._clock.monotonic() - SILENCE_S
+        silent = {member.session for member in self._all_members() if member.last_seen < latest}
+        for session in silent:
+            log.warning("client at %s sent no heartbeat for %.0f s; parting with it", session.peer, SILENCE_S)
+            self._ended(session)
+            session.close()
+
+    # Questions ------------------------------------------------------------------------------------------------------
+
+    def group_view(self, group: str) -> ConsumerGroup | None:
+        """A consumer group with members; None when nobody is on line."""
+        return self._consumers.get(group)
+
+    def members(self, group: str) -> list[Member]:
+        """The connected members of a consumer group."""
+        known = self._consumers.get(group)
+        return list(known.members.values()) if known else []
+
+    def member(self, group: str, client_id: str) -> Member | None:
+        """A member by its client id, the one who joined last if several bear it."""
+        found = [member for member in self.members(group) if member.client_id == client_id]
+        return max(found, key=lambda member: member.joined, default=None)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What a group wants of a topic, by its members' heartbeats."""
+        known = self._consumers.get(group)
+        return known.subscriptions.get(topic) if known else None
+
+    def groups_subscribed_to(self, topic: str) -> set[str]:
+        """Consumer groups on line that subscribe a topic."""
+        return {name for name, group in self._consumers.items() if topic in group.subscriptions}
+
+    def producers(self, group: str) -> list[Member]:
+        """The connected members of a producer group."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> Iterator[tuple[str, list[Member]]]:
+        """Every producer group with members."""
+        return ((group, list(members.values())) for group, members in self._producers.items())
+
+    def producer_by_id(self, client_id: str) -> Member | None:
+        """The connection of a client that also produces: where a reply to its request goes."""
+        for members in self._producers.values():
+            for member in members.values():
+                if member.client_id == client_id:
+                    return member
+        return None
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _seen(
+        self, members: dict[Session, Member], session: Session, client_id: str, language: str, version: int
+    ) -> bool:
+        now = self._clock.monotonic()
+        known = members.get(session)
+        if known is not None and known.client_id == client_id:
+            known.last_seen = now
+            return False
+        members[session] = Member(client_id, session, language, version, now, now)
+        if session not in self._watched:
+            self._watched.add(session)
+            session.on_end(self._ended)
+        return True
+
+    def _tell_of_clash(self, group: ConsumerGroup, session: Session) -> None:
+        """Log that two living programs use one client id, the usual reason for queues that nobody consumes.
+
+        A client that reconnects bears its id twice for a while. So this speaks only when the OLDER connection beats
+        again after the younger one joined, which a dead one never does.
+        """
+        member = group.members[session]
+        for other in group.members.values():
+            if other.client_id != member.client_id or other is member or member.clash_told:
+                continue
+            if other.joined > member.joined:
+                member.clash_told = True
+                log.warning(
+                    "client id %s is used in group %s from both %s and %s; queues are shared out by client id, so give "
+                    "each program its own (instanceName, or clientIP), or some queues will be consumed twice or never",
+                    member.client_id,
+                    group.name,
+                    member.session.peer,
+                    other.session.peer,
+                )
+
+    def _ended(self, session: Session) -> None:
+        self._watched.discard(session)
+        for name in [name for name, members in self._producers.items() if session in members]:
+            self._remove_producer(session, name)
+        for name in [name for name, group in self._consumers.items() if session in group.members]:
+            self._remove_consumer(session, name, notify=True)
+
+    def _remove_producer(self, session: Session, name: str) -> None:
+        members = self._producers.get(name, {})
+        if (gone := members.pop(session, None)) is not None:
+            log.info("producer %s of group %s left", gone.client_id, name)
+        if not members:
+            self._producers.pop(name, None)
+
+    def _remove_consumer(self, session: Session, name: str, notify: bool) -> None:
+        group = self._consumers.get(name)
+        gone = group.members.pop(session, None) if group else None
+        if group is None or gone is None:
+            return
+        log.info("consumer %s of group %s left", gone.client_id, name)
+        if not group.members:
+            del self._consumers[name]
+        elif notify:
+            _notify(group)
+
+    def _all_members(self) -> Iterable[Member]:
+        for group in self._consumers.values():
+            yield from group.members.values()
+        for members in self._producers.values():
+            yield from members.values()
+
+
+def _notify(group: ConsumerGroup) -> None:
+    for member in group.members.values():
+        member.session.tell(NotifyConsumerIdsChanged(group.name))

@@ -1,0 +1,121 @@
+"""Sessions to brokers, each greeted with a heartbeat before anybody uses it.
+
+A broker knows its clients by their heartbeats: without one it refuses a consumer's pull (24, 25) and cannot push.
+So a new connection, after a broker's restart too, begins with a heartbeat, and a pull can never overtake it.
+After that heartbeats go out every 30 s; a broker forgets a client that was silent for 120 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparrowmq.client.cluster.routes import MASTER, Routes
+from sparrowmq.clock import Clock
+from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SparrowError
+from sparrowmq.protocol.requests.headers import HeartBeat
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import Session
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 30.0
+
+
+class Brokers:
+    """Connects to brokers on behalf of one client.
+
+    Args:
+        heartbeat: makes the body of a heartbeat; None while there is nobody to announce.
+    """
+
+    def __init__(
+        self, pool: Pool, routes: Routes, clock: Clock, heartbeat: Callable[[], bytes | None]
+    ) -> None:
+        self._pool = pool
+        self._routes = routes
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._greeted: dict[str, Session] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def live(self, address: str) -> Session | None:
+        """The greeted session to an address, if it is open now."""
+        session = self._greeted.get(address)
+        return session if session is not None and not session.closed else None
+
+    async def session(self, address: str) -> Session:
+        """The session to an address, connected and greeted when there was none.
+
+        Raises:
+            NetworkError: it cannot be connected, or did not answer the greeting.
+        """
+        if session := self.live(address):
+            return session
+        async with self._locks.setdefault(address, asyncio.Lock()):
+            if session := self.live(address):
+                return session
+            try:
+                session = await self._pool.session(address)
+                await self._greet(session)
+            except NetworkError:
+                self._routes.doubt()
+                raise
+            self._greeted[address] = session
+            return session
+
+    async def of(self, broker_name: str, broker_id: int = MASTER) -> Session:
+        """The session to a broker's replica, or to another one of it when that is not there.
+
+        Raises:
+            NetworkError: it cannot be connected, or no route names it any more.
+        """
+        address = self._routes.address(broker_name, broker_id) or next(
+            iter(self._routes.brokers.get(broker_name, {}).values()), None
+        )
+        if address is None:
+            self._routes.doubt()
+            raise BrokerUnreachable(broker_name, "no route names this broker now")
+        return await self.session(address)
+
+    async def announce(self) -> None:
+        """Send a heartbeat to every known broker; those that do not answer are only logged."""
+        addresses = {address for each in self._routes.brokers.values() for address in each.values()}
+        for address in addresses:
+            try:
+                session = self.live(address)
+                if session is None:
+                    await self.session(address)
+                else:
+                    await self._greet(session)
+            except SparrowError as error:
+                log.warning("no heartbeat to %s: %s", address, error)
+
+    async def keep_alive(self) -> None:
+        """For ever: a heartbeat every 30 s."""
+        while True:
+            await self._clock.sleep(HEARTBEAT_S)
+            await self.announce()
+
+    async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:
+        """Send a request to every broker that is connected now, and wait for their answers, whatever they say."""
+        sessions = [session for session in self._greeted.values() if not session.closed]
+        answers = [session.call(request, timeout_s=timeout_s) for session in sessions]
+        for session, answer in zip(sessions, answers, strict=True):
+            try:
+                await answer
+            except SparrowError as error:
+                log.debug("%s to %s: %s", type(request).__name__, session.peer, error)
+
+    async def _greet(self, session: Session) -> None:
+        body = self._heartbeat()
+        if body is None:
+            return
+        try:
+            await session.call(HeartBeat(), body)
+        except RemoteError as error:
+            # It may still take our sends; whoever needs to be known there is told by an error of his own.
+            log.warning("%s refused our heartbeat: %s", session.peer, error)

@@ -1,0 +1,67 @@
+"""The groups in which brokers know this client: what a heartbeat says, and whom a broker's request concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning, Heartbeat, ProducerBeat
+
+
+class Member(Protocol):
+    """A consumer, as brokers see it."""
+
+    group: str
+
+    def beat(self) -> ConsumerBeat:
+        """Its part of a heartbeat."""
+
+    def members_changed(self) -> None:
+        """Somebody joined or left its group."""
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator moved its group to other offsets."""
+
+    def running(self) -> ConsumerRunning:
+        """What it is doing, for an operator."""
+
+
+class Membership:
+    """The producer groups and consumers of one client."""
+
+    def __init__(self, client_id: str) -> None:
+        self.producers: set[str] = set()
+        self.consumers: dict[str, Member] = {}
+        self._client_id = client_id
+
+    def add_producer(self, group: str) -> None:
+        """Be a producer of the group, too. Raises: ConfigError, this client is one already."""
+        if group in self.producers:
+            raise ConfigError(f"this client has a producer of group {group} already; use that one")
+        self.producers.add(group)
+
+    def add_consumer(self, member: Member) -> None:
+        """Be a member of its group, too. Raises: ConfigError, this client is one already."""
+        if member.group in self.consumers:
+            raise ConfigError(
+                f"this client consumes in group {member.group} already; "
+                "subscribe that consumer to more topics, or connect a second client"
+            )
+        self.consumers[member.group] = member
+
+    def remove_consumer(self, member: Member) -> None:
+        """Leave its group."""
+        if self.consumers.get(member.group) is member:
+            del self.consumers[member.group]
+
+    def heartbeat(self) -> bytes | None:
+        """The body of a heartbeat, or None while there is nobody to announce."""
+        if not self.producers and not self.consumers:
+            return None
+        return Heartbeat(
+            client_id=self._client_id,
+            producer_data_set=[ProducerBeat(group) for group in sorted(self.producers)],
+            consumer_data_set=[member.beat() for member in self.consumers.values()],
+        ).encode()

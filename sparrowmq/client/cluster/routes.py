@@ -1,0 +1,182 @@
+"""Routes: which brokers hold a topic's queues. Asked once, kept, and refreshed every 30 s.
+
+Name servers never push, so a change is seen at the next refresh (Java's lag, too), or at once when somebody
+says that a route let him down (`doubt`). What is known is kept while name servers cannot be asked, and when
+they forgot a topic.
+
+A topic that does not exist yet is sent to by the route of the template topic TBW102: the broker that gets the first
+message creates the topic. Source: MQClientInstance and TopicPublishInfo, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.clock import Clock
+from sparrowmq.errors import NetworkError, NoRoute, ProtocolError, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+
+log = logging.getLogger(__name__)
+
+REFRESH_S: Final = 30.0
+SHORTEST_REFRESH_S: Final = 1.0  # however many doubt
+TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
+MASTER: Final = 0
+
+Addresses = Mapping[int, str]  # by broker id; 0 is the master
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic's queues are, in Java's order: by broker name, then queue id.
+
+    Attributes:
+        writable: queues that take messages. Their broker has a master: slaves take none.
+        readable: queues that can be consumed.
+        brokers: the addresses of each broker.
+        is_template: the topic does not exist yet; a send creates it.
+    """
+
+    topic: str
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Addresses]
+    is_template: bool = False
+
+    @classmethod
+    def build(cls, topic: str, body: TopicRoute, most_queues: int | None = None) -> Route:
+        """From a name server's answer. With `most_queues` it is the template of a topic that does not exist yet."""
+        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
+        writable: list[MessageQueue] = []
+        readable: list[MessageQueue] = []
+        for row in sorted(body.queue_datas, key=lambda row: row.broker_name):
+            addresses = brokers.get(row.broker_name, {})
+            write_count, read_count = row.write_queue_nums, row.read_queue_nums
+            if most_queues is not None:
+                write_count = min(write_count, most_queues)
+            if row.perm & Perm.WRITE and MASTER in addresses:
+                writable += (MessageQueue(topic, row.broker_name, number) for number in range(write_count))
+            if row.perm & Perm.READ and addresses:
+                readable += (MessageQueue(topic, row.broker_name, number) for number in range(read_count))
+        return cls(topic, tuple(writable), tuple(readable), brokers, most_queues is not None)
+
+
+class Routes:
+    """The routes that one client knows."""
+
+    def __init__(self, name_servers: NameServers, clock: Clock) -> None:
+        self._name_servers = name_servers
+        self._clock = clock
+        self._known: dict[str, Route] = {}
+        self._templates: dict[str, Route] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._brokers: dict[str, Addresses] = {}
+        self._doubted = asyncio.Event()
+        self._watchers: list[Callable[[str], object]] = []
+
+    def cached(self, topic: str) -> Route | None:
+        """The topic's own route, if it was asked for before."""
+        return self._known.get(topic)
+
+    def cached_for_sending(self, topic: str) -> Route | None:
+        """As `cached`, or the template's for a topic that does not exist yet."""
+        return self._known.get(topic) or self._templates.get(topic)
+
+    async def of(self, topic: str) -> Route:
+        """The topic's route.
+
+        Raises:
+            NoRoute: the topic does not exist.
+            NetworkError: no name server answered.
+        """
+        if route := self._known.get(topic):
+            return route
+        async with self._locks.setdefault(topic, asyncio.Lock()):
+            return self._known.get(topic) or await self.fetch(topic)
+
+    async def for_sending(self, topic: str) -> Route:
+        """As `of`; for a topic that does not exist the template's, if brokers create topics by themselves."""
+        if route := self.cached_for_sending(topic):
+            return route
+        try:
+            return await self.of(topic)
+        except NoRoute:
+            template = await self._ask(DEFAULT_TOPIC)
+            if template is None:
+                raise
+            route = self._templates[topic] = Route.build(topic, template, TEMPLATE_QUEUES)
+            self._index_brokers()
+            return route
+
+    async def fetch(self, topic: str) -> Route:
+        """The topic's route as it is now. Raises as `of`."""
+        body = await self._ask(topic)
+        if body is None:
+            raise NoRoute(topic, str(self._name_servers))
+        route = Route.build(topic, body)
+        self._templates.pop(topic, None)
+        if self._known.get(topic) != route:
+            self._known[topic] = route
+            self._index_brokers()
+            for watcher in self._watchers:
+                watcher(topic)
+        return route
+
+    def address(self, broker_name: str, broker_id: int = MASTER) -> str | None:
+        """Where a broker is; None when no route names it, or it has no such replica now."""
+        return self._brokers.get(broker_name, {}).get(broker_id)
+
+    @property
+    def brokers(self) -> Mapping[str, Addresses]:
+        """All brokers that any route names."""
+        return self._brokers
+
+    def doubt(self) -> None:
+        """Refresh soon: a broker was not where its route says."""
+        self._doubted.set()
+
+    def watch(self, watcher: Callable[[str], object]) -> None:
+        """Call `watcher(topic)` whenever a route has changed."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[str], object]) -> None:
+        self._watchers.remove(watcher)
+
+    async def keep_fresh(self) -> None:
+        """For ever: refresh what is known every 30 s, and sooner when it is doubted."""
+        while True:
+            await self._clock.sleep(SHORTEST_REFRESH_S)
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._doubted.wait(), REFRESH_S - SHORTEST_REFRESH_S)
+            self._doubted.clear()
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Ask for every known topic anew; what cannot be learned stays as it was."""
+        for topic in [*self._known, *self._templates]:
+            try:
+                await self.fetch(topic)
+            except NoRoute:
+                log.debug("name servers have no route for %s (any more)", topic)
+            except (NetworkError, RemoteError, ProtocolError) as error:
+                log.warning("cannot refresh routes, the known ones stay in use: %s", error)
+                return
+
+    async def _ask(self, topic: str) -> TopicRoute | None:
+        request = GetRoute(topic=topic, accept_standard_json_only=True)
+        answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
+        return None if answer.code else TopicRoute.decode(answer.body)
+
+    def _index_brokers(self) -> None:
+        routes = [*self._known.values(), *self._templates.values()]
+        self._brokers = {name: addresses for route in routes for name, addresses in route.brokers.items()}

@@ -1,0 +1,97 @@
+"""Concurrent delivery: every message as soon as it is there, to whoever has time; a failed one comes again later.
+
+A failed message is given back to the broker (36), which delivers it to the group again after a delay that grows
+with each failure, or puts it into the group's dead letters after the last. If the broker does not take it back, a
+copy is sent to the group's retry topic; if that fails too, it is delivered here once more after 5 s. In a
+broadcast group a failure is only logged. Source: ConsumeMessageConcurrentlyService, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol
+
+from sparrowmq.client.consuming.inbox import Inbox
+from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.clock import Clock
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 5.0
+
+
+class WayBack(Protocol):
+    """Where failed messages go: `Retries`."""
+
+    async def give_back(self, message: ReceivedMessage) -> None:
+        """Have the message delivered again later. Raises: SparrowError."""
+
+
+class Concurrently:
+    """Delivers messages and deals with their outcome.
+
+    Args:
+        retries: gives failed messages back; None in a broadcast group.
+    """
+
+    def __init__(
+        self,
+        retries: WayBack | None,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._retries = retries
+        self._clock = clock
+        self._spawn = spawn
+        self._inbox: Inbox[ReceivedMessage] = Inbox()
+
+    async def take(self, max_count: int) -> list[ReceivedMessage]:
+        """The next messages. Cancelling takes none. Raises: InboxClosed."""
+        first = await self._inbox.take()
+        return [first, *self._inbox.take_more(max_count - 1)] if max_count > 1 else [first]
+
+    def close(self) -> None:
+        """Deliver nothing more."""
+        self._inbox.close()
+
+    def renewed(self, owned: ProcessQueue) -> None:
+        """Locks are of no concern here."""
+
+    def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
+        """Messages of an owned queue were pulled."""
+        settle = partial(self._settle, owned)
+        queue = owned.queue
+        messages = [ReceivedMessage(each, queue, settle) for each in stored]
+        for message in messages:
+            owned.add(message)
+        self._inbox.extend(messages)
+
+    def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
+        if not owned.is_owned:
+            return  # Its new owner gets it again: nobody committed it.
+        if outcome is Outcome.DONE:
+            owned.settle(message)
+        elif self._retries is None:
+            log.warning("dropping %r, which failed: broadcast messages are not retried", message)
+            owned.settle(message)
+        else:
+            self._spawn(self._give_back(self._retries, owned, message), "give back")
+
+    async def _give_back(self, retries: WayBack, owned: ProcessQueue, message: ReceivedMessage) -> None:
+        try:
+            await retries.give_back(message)
+        except SparrowError as error:
+            log.warning("cannot give back %r, delivering it here again: %s", message, error)
+            message.reconsume_times += 1
+            await self._clock.sleep(AGAIN_S)
+            if owned.is_owned:
+                message.deliver_to(partial(self._settle, owned))
+                self._inbox.extend([message])
+            return
+        if owned.is_owned:
+            owned.settle(message)

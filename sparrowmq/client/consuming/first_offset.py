@@ -1,0 +1,60 @@
+"""Where a group begins in a queue that it takes over.
+
+    committed offset          where the group stands, if it ever consumed the queue
+    start="latest"            behind the newest message; the retry topic from its beginning
+    start="earliest"          at the oldest message
+    start=datetime            at the first message stored since
+
+A broker answers 0 for a group that never consumed a queue whose beginning is still there, so that nothing is
+missed in a young topic: `start` counts only when it answers "not found". Source:
+RebalancePushImpl.computePullFromWhere, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.consuming.offset_store import OffsetStore
+from sparrowmq.client.consuming.settings import Start
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, SearchOffset
+
+
+async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, brokers: Brokers) -> int:
+    """The offset to pull first.
+
+    Raises:
+        SparrowError: the broker could not be asked.
+    """
+    committed = await offsets.read(queue)
+    if committed is not None and committed >= 0:
+        return committed
+    if start == "earliest" or queue.topic.startswith(RETRY):
+        return 0
+    if isinstance(start, datetime):
+        return await offset_at(queue, start, brokers)
+    return await newest(queue, brokers)
+
+
+async def newest(queue: MessageQueue, brokers: Brokers) -> int:
+    """The offset that the next message will get."""
+    session = await brokers.of(queue.broker_name)
+    answer = await session.call(GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+    return answer.header.offset
+
+
+async def oldest(queue: MessageQueue, brokers: Brokers) -> int:
+    """The offset of the oldest message that is kept."""
+    session = await brokers.of(queue.broker_name)
+    answer = await session.call(GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
+    return answer.header.offset
+
+
+async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> int:
+    """The offset of the message stored nearest to a time; a datetime without zone is local time."""
+    session = await brokers.of(queue.broker_name)
+    timestamp_ms = round(time.timestamp() * 1000)
+    request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+    return (await session.call(request)).header.offset

@@ -1,0 +1,117 @@
+"""Where a group stands: at the broker for a group that shares its queues, in a local file for broadcasting.
+
+Each member of a broadcast group reads everything, so a number at the broker would not fit them all. The file has
+the place and the form of Java's: <folder>/<client>/<group>/offsets.json.
+Source: RemoteBrokerOffsetStore and LocalFileOffsetStore, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from sparrowmq import snapshot
+from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ResetOffsets
+from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+
+log = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """What consumers need of either."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The committed offset; None if there is none. Raises: SparrowError."""
+
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Keep these; what cannot be kept is logged, and will be with the next commit."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another member's now."""
+
+
+class BrokerOffsets:
+    """Offsets of a group that shares its queues. Unchanged ones are not sent again."""
+
+    def __init__(self, group: str, brokers: Brokers) -> None:
+        self._group = group
+        self._brokers = brokers
+        self._committed: dict[MessageQueue, int] = {}
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        session = await self._brokers.of(queue.broker_name)
+        request = QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        try:
+            return (await session.call(request)).header.offset
+        except RemoteError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        changed = {queue: at for queue, at in offsets.items() if self._committed.get(queue) != at}
+        answers: list[tuple[MessageQueue, Awaitable[object]]] = []
+        for queue, offset in changed.items():
+            try:
+                session = await self._brokers.of(queue.broker_name)
+                answers.append((queue, session.call(self._update(queue, offset))))
+            except SparrowError as error:
+                self._report(queue, offset, error)
+        for queue, answer in answers:
+            try:
+                await answer
+                self._committed[queue] = changed[queue]
+            except SparrowError as error:
+                self._report(queue, changed[queue], error)
+
+    def _update(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
+        return UpdateConsumerOffset(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+
+    def _report(self, queue: MessageQueue, offset: int, error: SparrowError) -> None:
+        log.warning("cannot commit offset %d of %s for group %s: %s", offset, queue, self._group, error)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """It is another member's: what we committed says nothing any more."""
+        self._committed.pop(queue, None)
+
+
+class LocalOffsets:
+    """Offsets of one broadcast consumer, in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._offsets: dict[MessageQueue, int] | None = None
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._loaded().get(queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        known = self._loaded()
+        if any(known.get(queue) != offset for queue, offset in offsets.items()):
+            known.update(offsets)
+            try:
+                snapshot.save(self._file, ResetOffsets(known), encode=ResetOffsets.encode)
+            except OSError as error:
+                log.warning(
+                    "cannot keep offsets in %s (%s); after a restart messages come twice", self._file, error
+                )
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Nothing to do: nobody else writes the file."""
+
+    def _loaded(self) -> dict[MessageQueue, int]:
+        if self._offsets is None:
+            table = snapshot.load(self._file, ResetOffsets, decode=lambda raw, kind: kind.decode(raw))
+            self._offsets = dict(table.offset_table) if table else {}
+        return self._offsets

@@ -1,0 +1,148 @@
+"""Orderly delivery: of each queue one portion at a time, the next only when the last one succeeded.
+
+    pending --offer--> handed out --all done--> next portion
+       ^                    |
+       +---- after 1 s -----+ one failed: the failed ones again, before anything behind them
+
+Only the member that holds the broker's lock on a queue consumes it. A failing message blocks its queue; by
+default it is tried for ever, with `max_reconsume_times` it goes to the retry topic instead and the queue moves
+on.
+Source: ConsumeMessageOrderlyService, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol
+
+from sparrowmq.client.consuming.inbox import Inbox
+from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.clock import Clock
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+SUSPEND_S: Final = 1.0  # suspendCurrentQueueTimeMillis
+
+
+class WayOut(Protocol):
+    """Where messages go that failed too often: `Retries`."""
+
+    async def send_copy(self, message: ReceivedMessage, reconsume_times: int) -> None:
+        """Put a copy into the group's retry topic. Raises: SparrowError."""
+
+
+class Orderly:
+    """Delivers portions of each queue, one at a time, and deals with their outcome.
+
+    Args:
+        batch: the size of a portion.
+        retries: takes messages that failed too often; None in a broadcast group.
+        max_reconsume_times: failures of one message before that; None for ever.
+        needs_lock: whether a queue may only be consumed under the broker's lock.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        retries: WayOut | None,
+        max_reconsume_times: int | None,
+        needs_lock: bool,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._batch = batch
+        self._retries = retries
+        self._max_reconsume_times = max_reconsume_times
+        self._needs_lock = needs_lock
+        self._clock = clock
+        self._spawn = spawn
+        self._inbox: Inbox[list[ReceivedMessage]] = Inbox()
+
+    async def take(self, max_count: int) -> list[ReceivedMessage]:
+        """The next portion of some queue. Cancelling takes none. Raises: InboxClosed."""
+        return await self._inbox.take()
+
+    def close(self) -> None:
+        """Deliver nothing more."""
+        self._inbox.close()
+
+    def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
+        """Messages of an owned queue were pulled."""
+        for each in stored:
+            message = ReceivedMessage(each, owned.queue)
+            owned.add(message)
+            owned.pending.append(message)
+        self._offer(owned)
+
+    def renewed(self, owned: ProcessQueue) -> None:
+        """The broker's lock is ours (again)."""
+        self._offer(owned)
+
+    def _offer(self, owned: ProcessQueue) -> None:
+        """Deliver the next portion, if none is being handled and the lock is ours."""
+        if owned.handed_out or owned.is_suspended or owned.is_leaving or not owned.is_owned:
+            return
+        if self._needs_lock and self._clock.monotonic() >= owned.locked_until:
+            return  # `renewed` comes back here.
+        settle = partial(self._settle, owned)
+        portion = [owned.pending.popleft() for _ in range(min(self._batch, len(owned.pending)))]
+        if not portion:
+            return
+        owned.hand_out(portion)
+        for message in portion:
+            message.deliver_to(settle)
+        self._inbox.extend([portion])
+
+    def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
+        if not owned.is_owned:
+            return
+        if outcome is Outcome.DONE:
+            owned.settle(message)
+            self._put_down(owned, message)
+        elif self._retries is not None and self._is_exhausted(message):
+            self._spawn(self._set_aside(self._retries, owned, message), "set aside")
+        else:
+            self._fail(owned, message)
+
+    def _fail(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
+        message.reconsume_times += 1
+        owned.failed.append(message)
+        self._put_down(owned, message)
+
+    def _put_down(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
+        """It is not being handled any more; after the last of its portion the queue goes on, or waits a moment."""
+        owned.take_back(message)
+        if owned.handed_out:
+            return
+        if owned.failed:
+            owned.failed.sort(key=lambda each: each.offset, reverse=True)
+            owned.pending.extendleft(owned.failed)
+            owned.failed.clear()
+            owned.is_suspended = True
+            self._clock.call_later(SUSPEND_S, self._resume, owned)
+        else:
+            self._offer(owned)
+
+    def _resume(self, owned: ProcessQueue) -> None:
+        owned.is_suspended = False
+        self._offer(owned)
+
+    def _is_exhausted(self, message: ReceivedMessage) -> bool:
+        limit = self._max_reconsume_times
+        return limit is not None and message.reconsume_times >= limit
+
+    async def _set_aside(self, retries: WayOut, owned: ProcessQueue, message: ReceivedMessage) -> None:
+        """It failed too often: the group's retry topic, in the end its dead letters, take it out of the way."""
+        try:
+            await retries.send_copy(message, message.reconsume_times)
+        except SparrowError as error:
+            log.warning("cannot set %r aside, trying it again: %s", message, error)
+            self._fail(owned, message)
+            return
+        owned.settle(message)
+        self._put_down(owned, message)

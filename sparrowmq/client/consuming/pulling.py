@@ -1,0 +1,221 @@
+"""Pulls messages: the request, what its answer means, and the loop that keeps one queue's messages coming.
+
+    0  found             hand them on, go on at nextBeginOffset
+    19 nothing new       the broker held the request for 15 s: ask again
+    20 nothing for us    all filtered: go on at nextBeginOffset
+    21 offset moved      outside of the queue: go on where the broker says
+
+A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a
+new message is delivered at once. Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.routes import MASTER
+from sparrowmq.client.consuming.process_queue import ProcessQueue
+from sparrowmq.clock import Clock
+from sparrowmq.errors import CorruptRecord, NetworkError, ProtocolError, RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, StoredMessage
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.session import Response
+
+log = logging.getLogger(__name__)
+
+ACCEPTED: Final = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+HOLD_S: Final = 15.0
+ANSWER_S: Final = 15.0  # beyond what the broker may hold it
+STALLED_S: Final = 30.0
+PAUSE_S: Final = 1.0  # after an error; Java waits 3 s
+
+# The broker does not know us or our subscription: a heartbeat mends that.
+UNKNOWN_HERE: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)
+
+
+def request(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    subscription: Subscription,
+    *,
+    count: int,
+    hold_s: float,
+    commit_offset: int | None = None,
+) -> PullMessage:
+    """A pull that the broker may hold for `hold_s`; with `commit_offset` it commits on the way."""
+    flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if hold_s else 0)
+    if commit_offset is not None:
+        flags |= PullFlag.COMMIT_OFFSET
+    return PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=flags,
+        commit_offset=commit_offset or 0,
+        suspend_timeout_millis=round(hold_s * 1000),
+        sub_version=subscription.version,
+        subscription=subscription.expression,
+        expression_type=subscription.kind,
+    )
+
+
+def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription) -> list[StoredMessage]:
+    """The messages of a pull's answer that the subscription wants; brokers compare only hashes of tags.
+
+    A damaged record is logged and left out: it would be no better the next time.
+    """
+    found: list[StoredMessage] = []
+    tags = subscription.tags
+    try:
+        for each in record.walk(body):
+            try:
+                message = record.decode(each)
+            except CorruptRecord as error:
+                log.error("skipping a message of %s: %s", queue, error)
+                continue
+            if not tags or message.tags in tags:
+                found.append(message)
+    except ProtocolError as error:
+        log.error("skipping the rest of an answer for %s: %s", queue, error)
+    return found
+
+
+class Puller:
+    """Keeps the messages of one queue coming.
+
+    Args:
+        arrived: is given the messages of each answer.
+        moved: is told when the broker sends us elsewhere while messages are still being handled.
+        commits: whether pulls commit what is settled on their way; not for offsets that are kept locally.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        owned: ProcessQueue,
+        subscription: Subscription,
+        brokers: Brokers,
+        clock: Clock,
+        arrived: Callable[[ProcessQueue, list[StoredMessage]], None],
+        moved: Callable[[ProcessQueue, int], None],
+        *,
+        count: int = 32,
+        commits: bool = True,
+    ) -> None:
+        self._group = group
+        self._owned = owned
+        self._subscription = subscription
+        self._brokers = brokers
+        self._clock = clock
+        self._arrived = arrived
+        self._moved = moved
+        self._count = count
+        self._commits = commits
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Pull until cancelled, when the queue is given up. That abandons the request in flight; nothing is lost."""
+        while True:
+            if not self._owned.has_room:
+                await self._wait_for_room()
+            try:
+                answer = await self._pull()
+            except SparrowError as error:
+                await self._recover(error)
+                continue
+            self._is_failing = False
+            if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+                await self._move(answer.header)
+            else:
+                self._take(answer)
+
+    async def _wait_for_room(self) -> None:
+        """Flow control; tells somebody who forgot to acknowledge why no more messages come."""
+        try:
+            await self._clock.wait_for(self._owned.room(), STALLED_S)
+        except TimeoutError:
+            log.warning(
+                "%s waits: %d messages (%d bytes) are delivered and not settled; use `async with msg.process()`, "
+                "or call msg.ack()",
+                self._owned.queue,
+                self._owned.unsettled,
+                self._owned.unsettled_bytes,
+            )
+            await self._owned.room()
+
+    async def _pull(self) -> Response[PullMessageReply]:
+        owned = self._owned
+        session = await self._brokers.of(owned.queue.broker_name, owned.broker_id)
+        # Only a master keeps offsets.
+        commit = owned.commit_offset if self._commits and owned.begun and owned.broker_id == MASTER else None
+        owned.last_pull_ms = self._clock.now_ms()
+        pull = request(
+            self._group,
+            owned.queue,
+            owned.next_offset,
+            self._subscription,
+            count=self._count,
+            hold_s=HOLD_S,
+            commit_offset=commit,
+        )
+        return await session.call(pull, timeout_s=HOLD_S + ANSWER_S, accept=ACCEPTED)
+
+    def _take(self, answer: Response[PullMessageReply]) -> None:
+        owned = self._owned
+        owned.begun = True
+        owned.broker_id = answer.header.suggest_which_broker_id
+        owned.next_offset = answer.header.next_begin_offset
+        if answer.code == ResponseCode.SUCCESS:
+            self._arrived(owned, messages_in(answer.body, owned.queue, self._subscription))
+
+    async def _move(self, reply: PullMessageReply) -> None:
+        """The queue does not reach to our offset (its messages expired, or an operator moved the group)."""
+        owned = self._owned
+        log.warning(
+            "%s has no offset %d for us (it holds %d to %d); going on at %d",
+            owned.queue,
+            owned.next_offset,
+            reply.min_offset,
+            reply.max_offset,
+            reply.next_begin_offset,
+        )
+        if owned.unsettled:
+            self._moved(owned, reply.next_begin_offset)
+        elif owned.next_offset == reply.next_begin_offset:
+            await self._clock.sleep(PAUSE_S)
+        else:
+            owned.begun = True
+            owned.next_offset = reply.next_begin_offset
+
+    async def _recover(self, error: SparrowError) -> None:
+        """Wait a moment; what can be mended from here is mended."""
+        owned = self._owned
+        level = logging.DEBUG if self._is_failing else logging.WARNING
+        log.log(level, "cannot pull %s, trying again: %s", owned.queue, error)
+        self._is_failing = True
+        if isinstance(error, NetworkError):
+            owned.broker_id = MASTER
+        elif isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
+            await self._brokers.announce()
+        await self._clock.sleep(PAUSE_S)

@@ -1,0 +1,152 @@
+"""Which queues are mine: every member computes the whole answer for itself from the same two lists.
+
+    route of the topic          -> all queues    \\
+                                                   allocate -> mine -> diff with what I have -> drop, add
+    members of the group (38)   -> all members   /
+
+Repeated every 20 s, at once when the broker says that members changed (40) or a route changed, and within a
+second while something is missing: no route yet, no broker, a queue still locked by its former owner. When either
+list cannot be had, everything stays as it is. Source: RebalanceImpl and RebalanceService, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.cluster.routes import Route
+from sparrowmq.errors import NoRoute, RemoteError, SparrowError
+from sparrowmq.protocol.allocation import Strategy
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.protocol.requests.headers import GetConsumerListByGroup
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 20.0
+SOONEST_S: Final = 0.05  # the first pause while something is missing; doubles up to
+LATEST_S: Final = 1.0
+
+
+class Verdict(IntEnum):
+    """How a round went; the greater, the worse."""
+
+    DONE = 0
+    NO_TOPIC = 1
+    TROUBLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do to own the wanted queues."""
+
+    drop: frozenset[MessageQueue]
+    add: frozenset[MessageQueue]
+
+
+def diff(mine: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
+    """From the queues that are owned to those that should be."""
+    have, want = frozenset(mine), frozenset(wanted)
+    return Change(have - want, want - have)
+
+
+class Rebalancer:
+    """Decides, again and again, which queues this member owns.
+
+    Args:
+        topics: what is subscribed now.
+        apply: makes the queues of a topic ours; returns whether all of them are.
+        strategy: None gives every queue to every member: broadcasting.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        network: Network,
+        topics: Callable[[], Collection[str]],
+        apply: Callable[[str, Collection[MessageQueue]], Awaitable[bool]],
+        strategy: Strategy | None,
+    ) -> None:
+        self._group = group
+        self._network = network
+        self._topics = topics
+        self._apply = apply
+        self._strategy = strategy
+        self._wanted = asyncio.Event()
+        self._troubled: set[str] = set()
+        self.first_round = asyncio.Event()
+
+    def soon(self, _topic: str = "") -> None:
+        """Do not wait for the next regular round."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """For ever: one round after the other."""
+        pause_s = SOONEST_S
+        await self._network.brokers.announce()
+        while True:
+            self._wanted.clear()
+            verdict = await self.round()
+            pause_s = PERIOD_S if verdict is Verdict.DONE else min(pause_s * 2, LATEST_S)
+            if verdict is not Verdict.TROUBLE:
+                self.first_round.set()
+            try:
+                await self._network.clock.wait_for(self._wanted.wait(), pause_s)
+                pause_s = SOONEST_S
+            except TimeoutError:
+                pause_s = SOONEST_S if verdict is Verdict.DONE else pause_s
+
+    async def round(self) -> Verdict:
+        """Rebalance every topic once; returns the worst that happened."""
+        verdicts = [await self._rebalance(topic) for topic in list(self._topics())]
+        return max(verdicts, default=Verdict.DONE)
+
+    async def _rebalance(self, topic: str) -> Verdict:
+        try:
+            done = await self._apply(topic, await self._allocate(topic))
+        except NoRoute:
+            log.debug("group %s waits for topic %s to exist", self._group, topic)
+            return Verdict.NO_TOPIC
+        except SparrowError as error:
+            self._report(topic, error)
+            return Verdict.TROUBLE
+        self._troubled.discard(topic)
+        return Verdict.DONE if done else Verdict.TROUBLE
+
+    async def _allocate(self, topic: str) -> list[MessageQueue]:
+        route = await self._network.routes.of(topic)
+        if self._strategy is None:
+            return list(route.readable)
+        members = await self._members(route)
+        return self._strategy(route.readable, members, self._network.client_id)
+
+    async def _members(self, route: Route) -> list[str]:
+        """Who is in the group, from any broker of the topic.
+
+        Raises:
+            SparrowError: none answered. One that knows no member has not heard our heartbeat: it gets another.
+        """
+        brokers = self._network.brokers
+        failure: SparrowError = NoRoute(route.topic, "any broker")
+        for broker_name in route.brokers:
+            try:
+                session = await brokers.of(broker_name)
+                answer = await session.call(GetConsumerListByGroup(consumer_group=self._group))
+                return ConsumerList.decode(answer.body).consumer_id_list
+            except RemoteError as error:
+                failure = error
+                await brokers.announce()
+            except SparrowError as error:
+                failure = error
+        raise failure
+
+    def _report(self, topic: str, error: SparrowError) -> None:
+        """One line for one trouble, however long it lasts."""
+        level = logging.DEBUG if topic in self._troubled else logging.WARNING
+        log.log(level, "group %s cannot share out topic %s, trying again: %s", self._group, topic, error)
+        self._troubled.add(topic)

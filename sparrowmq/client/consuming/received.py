@@ -1,0 +1,216 @@
+"""A message as a consumer gets it, and how its fate is told.
+
+async with msg.process():       acknowledged at the end; delivered again later if the body raises
+    await bill(msg.json())
+
+msg.ack()                       done with it
+msg.retry(delay_level=3)        deliver it again, here after 10 s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.messages import compression
+from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
+from sparrowmq.protocol.names import RETRY
+
+log = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """What became of a delivered message."""
+
+    DONE = "done"
+    RETRY = "retry"
+
+
+Settle = Callable[["ReceivedMessage", Outcome], object]
+
+
+class ReceivedMessage:
+    """A message that was delivered to this program.
+
+    Attributes:
+        queue: where it was read from; for a retried message a queue of the group's retry topic.
+        stored: everything that the broker keeps of it.
+        reconsume_times: how many deliveries failed before this one.
+        delay_level: set by `retry`; 0 leaves the delay to the broker, which makes it longer each time.
+    """
+
+    __slots__ = ("_body", "_settle", "delay_level", "queue", "reconsume_times", "stored")
+
+    def __init__(self, stored: StoredMessage, queue: MessageQueue, settle: Settle | None = None) -> None:
+        self.stored = stored
+        self.queue = queue
+        self.reconsume_times = stored.reconsume_times
+        self.delay_level = 0
+        self._settle = settle
+        self._body: bytes | None = None if stored.sys_flag & SysFlag.COMPRESSED else stored.body
+
+    # What it says ---------------------------------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to, however often it was retried since."""
+        stored = self.stored
+        if stored.topic.startswith(RETRY):
+            return stored.properties.get(Property.RETRY_TOPIC, stored.topic)
+        return stored.topic
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was sent.
+
+        Raises:
+            RemoteProtocolError: it was compressed, and is damaged or absurdly large.
+        """
+        if self._body is None:
+            self._body = compression.decompress(self.stored.body, self.stored.sys_flag)
+        return self._body
+
+    @property
+    def tag(self) -> str | None:
+        return self.stored.tags
+
+    @property
+    def keys(self) -> list[str]:
+        return self.stored.keys
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The sender's own properties and RocketMQ's."""
+        return self.stored.properties
+
+    @property
+    def msg_id(self) -> str:
+        """The id that the sender's result had; it stays the same through retries."""
+        return self.stored.message_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id that says where it is stored."""
+        return self.stored.offset_id
+
+    @property
+    def offset(self) -> int:
+        return self.stored.queue_offset
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self.stored.born_timestamp_ms
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self.stored.store_timestamp_ms
+
+    def text(self) -> str:
+        """The body as UTF-8 text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            InvalidMessage: it is not JSON.
+        """
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidMessage(f"the body of message {self.msg_id} is not JSON: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"<message {self.msg_id} of {self.topic} at {self.queue} offset {self.offset}>"
+
+    # What becomes of it ---------------------------------------------------------------------------------------------
+
+    def ack(self) -> None:
+        """Done with it: the group goes on behind it. A second word about a message has no effect."""
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle(self, Outcome.DONE)
+
+    def retry(self, delay_level: int = 0) -> None:
+        """Have it delivered again, to any member of the group.
+
+        Args:
+            delay_level: 3 is the third of the broker's delays; 0 makes them longer with each failure.
+        """
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            self.delay_level = delay_level
+            settle(self, Outcome.RETRY)
+
+    def process(self) -> Handling:
+        """`async with msg.process():` acknowledges at the end, or logs what was raised and has it delivered again.
+
+        Cancelled inside, it does neither: the message comes again after this consumer has left.
+        """
+        return Handling((self,))
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether its fate is still open."""
+        return self._settle is not None
+
+    def deliver_to(self, settle: Settle) -> None:
+        """Give it (again) to somebody who must tell its fate; called by consumers."""
+        self._settle = settle
+
+    def settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let its fate be told from any thread; `loop` is the consumer's."""
+        settle = self._settle
+        if settle is not None:
+            self._settle = lambda message, outcome: loop.call_soon_threadsafe(settle, message, outcome)
+
+
+class Handling:
+    """Settles messages by how a block of code ended."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._messages = messages
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_stray = kind is asyncio.CancelledError and _is_stray()
+        return self._end(kind, error, is_stray)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return self._end(kind, error, is_stray=False)
+
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
+        if kind is None:
+            for message in self._messages:
+                message.ack()
+            return False
+        if not issubclass(kind, Exception) and not is_stray:
+            return False
+        log.error("handling %s failed; it is delivered again", self._messages, exc_info=error)
+        for message in self._messages:
+            message.retry()
+        return True
+
+
+def _is_stray() -> bool:
+    """Whether a cancellation is not of this task: it awaited something that another one cancelled."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

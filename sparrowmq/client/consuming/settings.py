@@ -1,0 +1,110 @@
+"""How a group consumes, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal, TypedDict
+
+from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.allocation import Strategy, averagely
+from sparrowmq.protocol.names import check_group, check_topic
+from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
+
+Start = Literal["latest", "earliest"] | datetime
+
+OFFSET_FOLDER: Final = Path.home() / ".rocketmq_offsets"
+MAX_BATCH: Final = 1024
+RECONSUME_TIMES: Final = 16
+FOR_EVER: Final = 0x7FFFFFFF
+_WHERE: Final = {"latest": "CONSUME_FROM_LAST_OFFSET", "earliest": "CONSUME_FROM_FIRST_OFFSET"}
+
+
+class Tuning(TypedDict, total=False):
+    """The rarer settings, as keyword arguments of `Client.subscribe`."""
+
+    pull_batch: int
+    flow: FlowLimits
+    strategy: Strategy
+    grace_s: float
+    offset_folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How a group consumes. All its members must subscribe to the same topics with the same filters.
+
+    Attributes:
+        concurrency: how many handlers run at once.
+        batch: messages delivered at once, at most; None delivers single ones.
+        start: where a group begins that has never consumed a topic.
+        max_reconsume_times: failures before a message ends in the dead letters; None is 16, or for ever when
+            ordered.
+        pull_batch: messages asked for at once; Apache's broker answers at most 32.
+        grace_s: how long running handlers may go on when the consumer is left.
+        offset_folder: where offsets of broadcast groups are kept.
+    """
+
+    group: str
+    concurrency: int = 16
+    batch: int | None = None
+    start: Start = "latest"
+    ordered: bool = False
+    broadcast: bool = False
+    max_reconsume_times: int | None = None
+    pull_batch: int = 32
+    flow: FlowLimits = field(default_factory=FlowLimits)
+    strategy: Strategy = averagely
+    grace_s: float = 5.0
+    offset_folder: Path = OFFSET_FOLDER
+
+    def __post_init__(self) -> None:
+        check_group(self.group)
+        if not 1 <= (1 if self.batch is None else self.batch) <= MAX_BATCH:
+            raise ConfigError(
+                f"batch={self.batch} is out of range; choose 1 to {MAX_BATCH}, or None for single messages"
+            )
+        if self.concurrency < 1 or self.pull_batch < 1:
+            raise ConfigError("concurrency and pull_batch must be at least 1")
+        if self.start not in ("latest", "earliest") and not isinstance(self.start, datetime):
+            raise ConfigError(f"start={self.start!r} is unknown; use 'latest', 'earliest' or a datetime")
+
+    @property
+    def reconsume_times(self) -> int:
+        """Failures before a message ends in the dead letters."""
+        if self.max_reconsume_times is not None and self.max_reconsume_times >= 0:
+            return self.max_reconsume_times
+        return FOR_EVER if self.ordered else RECONSUME_TIMES
+
+    @property
+    def consume_from_where(self) -> str:
+        """`start` as heartbeats name it."""
+        return _WHERE[self.start] if isinstance(self.start, str) else "CONSUME_FROM_TIMESTAMP"
+
+
+def subscriptions(
+    topics: str | Sequence[str] | Mapping[str, str], tag: str | None, where: str | None, now_ms: int
+) -> dict[str, Subscription]:
+    """What was asked for, by topic; a mapping gives each topic its own tags.
+
+    Raises:
+        InvalidName: a topic cannot exist.
+        ConfigError: two filters for the same topic.
+    """
+    if tag is not None and where is not None:
+        raise ConfigError("give tag= or where=, not both; SQL92 knows the tag as TAGS")
+    if isinstance(topics, Mapping):
+        if tag is not None or where is not None:
+            raise ConfigError("a mapping gives each topic its tags; leave out tag= and where=")
+        return {topic: subscription(topic, tags, None, now_ms) for topic, tags in topics.items()}
+    names = [topics] if isinstance(topics, str) else topics
+    return {topic: subscription(topic, tag, where, now_ms) for topic in names}
+
+
+def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) -> Subscription:
+    """One topic's filter: tags as "a || b", an SQL92 expression, or neither for everything."""
+    expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)
+    return Subscription.build(check_topic(topic), expression, kind, now_ms)

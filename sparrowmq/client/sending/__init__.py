@@ -1,0 +1,1 @@
+"""Sending: from a message to the broker that confirms it. Begin with producer.py."""

@@ -1,0 +1,110 @@
+"""One message, or one batch, on its way: what the outbox knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparrowmq.client.cluster.routes import Route
+from sparrowmq.client.sending.queue_choice import by_key
+from sparrowmq.errors import ClientClosed, NoRoute, SendFailed, SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import SendMessageReply
+from sparrowmq.remoting.session import Response
+
+OVERHEAD_BYTES: Final = 512  # what a waiting message costs us besides its body
+
+Sent = Response[SendMessageReply]
+
+
+def _nothing(_item: Outgoing, _sent: Sent) -> None:
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """One message, or one batch, on its way.
+
+    Attributes:
+        msg_ids: the unique id of each message.
+        future: gets what `result` makes of the answer; None for one-way messages, of whose fate nothing is learned.
+        key: messages with the same key go to one queue.
+        is_fixed: `queue` was given by the caller.
+        queue: where it goes, once that is decided.
+        unreachable: how often no connection could be made.
+        failed_broker: where the last attempt failed.
+    """
+
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int
+    flag: int
+    timeout_s: float
+    msg_ids: tuple[str, ...] = ()
+    key: str | None = None
+    queue: MessageQueue | None = None
+    is_fixed: bool = False
+    is_batch: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    future: asyncio.Future[Any] | None = None
+    result: Callable[[Outgoing, Sent], Any] = _nothing
+    started: float = 0.0
+    deadline: float = 0.0
+    attempts: int = 0
+    unreachable: int = 0
+    failed_broker: str | None = None
+    has_lane: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its queue is not ours to choose: such messages keep their order, and are not sent to another."""
+        return self.is_fixed or self.key is not None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for its result any more."""
+        return self.future is not None and self.future.done()
+
+    @property
+    def cost_bytes(self) -> int:
+        """What it takes while it waits."""
+        return len(self.body) + OVERHEAD_BYTES
+
+    def ordered_queue(self, route: Route) -> MessageQueue:
+        """The queue of an ordered message. Raises: NoRoute, there is none."""
+        if self.is_fixed and self.queue is not None:
+            return self.queue
+        if not route.writable:
+            raise no_queue(self.topic)
+        return by_key(self.key or "", route.writable)
+
+    def succeed(self, sent: Sent) -> None:
+        """It is stored."""
+        if self.future is not None and not self.future.done():
+            self.future.set_result(self.result(self, sent))
+
+    def fail(self, error: BaseException) -> None:
+        """It will not be tried again."""
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(self._failure(error))
+
+    def _failure(self, error: BaseException) -> SparrowError:
+        if isinstance(error, NoRoute | ClientClosed):
+            return error
+        to = f" to {self.queue}" if self.queue else ""
+        tries = f"after {self.attempts} attempts" if self.attempts > 1 else "at the first attempt"
+        failure = SendFailed(
+            f"the message{to} was not acknowledged {tries}: {error}. Keep it and send it again later; "
+            "consumers must expect it twice where an answer got lost"
+        )
+        failure.__cause__ = error
+        return failure
+
+
+def no_queue(topic: str) -> NoRoute:
+    """The error when a topic is known, but none of its queues takes messages."""
+    return NoRoute(topic, "the name server (none of its queues takes messages)")

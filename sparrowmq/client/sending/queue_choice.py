@@ -1,0 +1,67 @@
+"""Which queue a message goes to: round robin from a random start, by key, and around brokers that failed or are slow.
+
+Round robin over all queues of all brokers spreads the load; the random start keeps a thousand freshly started
+producers from beginning at the same queue. Source: TopicPublishInfo, MQFaultStrategy and
+SelectMessageQueueByHash, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Final
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.subscription import string_hash
+
+# A broker that took this long is left alone for so long (MQFaultStrategy.latencyMax and notAvailableDuration).
+_SLOW_S: Final = (0.05, 0.1, 0.55, 1.8, 3.0, 5.0, 15.0)
+_AVOIDED_S: Final = (0.0, 0.0, 0.0, 2.0, 5.0, 6.0, 10.0, 30.0)
+FAILED_S: Final = 30.0
+
+
+class RoundRobin:
+    """One turn for each topic."""
+
+    def __init__(self, start: Callable[[int], int] = random.randrange) -> None:
+        self._start = start
+        self._turns: dict[str, count[int]] = {}
+
+    def next(
+        self, queues: Sequence[MessageQueue], is_usable: Callable[[str], bool] | None = None
+    ) -> MessageQueue:
+        """The next queue, the next on a usable broker if there is one. `queues` are all of one topic, and not empty."""
+        topic = queues[0].topic
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._turns[topic] = count(self._start(1 << 16))
+        queue = queues[next(turn) % len(queues)]
+        if is_usable is None or is_usable(queue.broker_name):
+            return queue
+        others = (queues[next(turn) % len(queues)] for _ in queues)
+        return next((other for other in others if is_usable(other.broker_name)), queue)
+
+
+class SlowBrokers:
+    """Brokers that answered slowly or not at all, and until when they are avoided."""
+
+    def __init__(self) -> None:
+        self._avoided_until: dict[str, float] = {}
+
+    def report(self, broker_name: str, latency_s: float, now: float) -> None:
+        """What one send took; an error counts as `FAILED_S`."""
+        avoided_s = _AVOIDED_S[bisect_right(_SLOW_S, latency_s)]
+        if avoided_s:
+            self._avoided_until[broker_name] = now + avoided_s
+        else:
+            self._avoided_until.pop(broker_name, None)
+
+    def is_usable(self, broker_name: str, now: float) -> bool:
+        return self._avoided_until.get(broker_name, now) <= now
+
+
+def by_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The same queue for the same key, and the one that a Java producer picks for the string."""
+    return queues[abs(string_hash(key)) % len(queues)]

@@ -1,0 +1,133 @@
+"""Compressed bodies: zlib, LZ4 frames and Zstandard, named by bits of the message's system flag.
+
+    bit 0      the body is compressed
+    bits 8-10  0 zlib (clients up to 4.9, Go, C++), 1 LZ4, 2 Zstandard, 3 zlib
+
+A broker keeps bodies as they came; consumers inflate them. A few bytes can claim to hold gigabytes, so the output is
+bounded while it grows. Source: MessageSysFlag and CompressorFactory, Java 5.3.
+"""
+
+from __future__ import annotations
+
+import zlib
+from types import ModuleType
+from typing import Final
+
+from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from sparrowmq.protocol.messages.message import SysFlag
+
+ZLIB_LEVEL: Final = 5
+
+# Anything that a producer may send (4 MiB) inflates, even a body of equal bytes (zlib reaches 1000:1). Above that a
+# body must be plausible, and 16 MiB, the limit of a frame, is the end.
+MAX_ORDINARY_BYTES: Final = 4 << 20
+MAX_RATIO: Final = 64
+MAX_INFLATED_BYTES: Final = 16 << 20
+
+Buffer = bytes | bytearray | memoryview
+
+
+def compress(body: Buffer, kind: int = SysFlag.COMPRESSION_ZLIB, level: int = ZLIB_LEVEL) -> bytes:
+    """The compressed body; the sender sets `COMPRESSED | kind` in the system flag.
+
+    Raises:
+        LocalProtocolError: no such kind.
+        ConfigError: the library for it is not installed.
+    """
+    if kind in (0, SysFlag.COMPRESSION_ZLIB):
+        return zlib.compress(body, level)
+    if kind == SysFlag.COMPRESSION_LZ4:
+        return bytes(_lz4().compress(body))
+    if kind == SysFlag.COMPRESSION_ZSTD:
+        return bytes(_zstandard().ZstdCompressor(level).compress(body))
+    raise LocalProtocolError(f"no compression is known for flag {kind:#x}; use one of SysFlag.COMPRESSION_*")
+
+
+def decompress(body: Buffer, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES) -> bytes:
+    """The body as it was before compression; itself if the flag says that it is not compressed.
+
+    Raises:
+        RemoteProtocolError: the body is damaged, too large, or of a kind that nobody defined.
+        ConfigError: the library for it is not installed.
+    """
+    if not sys_flag & SysFlag.COMPRESSED:
+        return bytes(body)
+    limit = min(max_bytes, max(MAX_ORDINARY_BYTES, MAX_RATIO * len(body)))
+    inflate = _INFLATE.get(sys_flag & SysFlag.COMPRESSION_MASK)
+    if inflate is None:
+        raise RemoteProtocolError(f"the body has an unknown compression (system flag {sys_flag:#x})")
+    inflated = inflate(body, limit)
+    if len(inflated) > limit:
+        raise RemoteProtocolError(f"{len(body)} compressed bytes hold more than {limit} bytes; refused")
+    return inflated
+
+
+def _inflate_zlib(body: Buffer, limit: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise _damaged("zlib", error) from None
+    if not stream.eof and len(inflated) <= limit:
+        raise _damaged("zlib", "it ends too early")
+    return inflated
+
+
+def _inflate_lz4(body: Buffer, limit: int) -> bytes:
+    stream = _lz4().LZ4FrameDecompressor()
+    try:
+        inflated = bytes(stream.decompress(bytes(body), limit + 1))
+    except (RuntimeError, ValueError) as error:
+        raise _damaged("LZ4", error) from None
+    if not stream.eof and len(inflated) <= limit:
+        raise _damaged("LZ4", "it ends too early")
+    return inflated
+
+
+def _inflate_zstd(body: Buffer, limit: int) -> bytes:
+    zstandard = _zstandard()
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    parts, size = [], 0
+    try:
+        # decompressobj has no limit of its own, and a block holds at most 128 KiB: feed it little by little.
+        for start in range(0, len(body), _ZSTD_STEP):
+            parts.append(stream.decompress(body[start : start + _ZSTD_STEP]))
+            size += len(parts[-1])
+            if size > limit or stream.eof:
+                break
+    except zstandard.ZstdError as error:
+        raise _damaged("Zstandard", error) from None
+    if not stream.eof and size <= limit:
+        raise _damaged("Zstandard", "it ends too early")
+    return b"".join(parts)
+
+
+_ZSTD_STEP = 64
+_INFLATE = {
+    0: _inflate_zlib,
+    SysFlag.COMPRESSION_LZ4: _inflate_lz4,
+    SysFlag.COMPRESSION_ZSTD: _inflate_zstd,
+    SysFlag.COMPRESSION_ZLIB: _inflate_zlib,
+}
+
+
+def _damaged(kind: str, reason: object) -> RemoteProtocolError:
+    return RemoteProtocolError(f"the {kind} body is damaged: {reason}")
+
+
+def _lz4() -> ModuleType:
+    try:
+        import lz4.frame
+    except ImportError:
+        raise ConfigError("LZ4 bodies need the package lz4: pip install 'sparrowmq[compression]'") from None
+    return lz4.frame  # type: ignore[no-any-return]
+
+
+def _zstandard() -> ModuleType:
+    try:
+        import zstandard
+    except ImportError:
+        raise ConfigError(
+            "Zstandard bodies need the package zstandard: pip install 'sparrowmq[compression]'"
+        ) from None
+    return zstandard

@@ -1,0 +1,183 @@
+"""Request headers, continued: what tools, and other brokers, ask a broker. See `headers.py` for the rules."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.wire.header import Header, NoFields, Request
+
+# The broker itself --------------------------------------------------------------------------------------------------
+
+
+class GetBrokerConfigReply(Header):
+    """The body is properties text."""
+
+    version: str
+
+
+class GetBrokerConfig(Request[GetBrokerConfigReply]):
+    """The broker's settings."""
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_CONFIG
+
+
+class GetBrokerRuntime(Request[NoFields]):
+    """How the broker is doing: about fifty figures in a `KVTable`."""
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+# Topics -------------------------------------------------------------------------------------------------------------
+
+
+class UpdateAndCreateTopic(Request[NoFields]):
+    """Create a topic or change it. (Java: CreateTopicRequestHeader; `attributes` and `force` are 5.x.)"""
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+    topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    default_topic: str | None = None
+    topic_filter_type: str | None = None
+    topic_sys_flag: int | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class DeleteTopic(Request[NoFields]):
+    """Delete a topic from this broker."""
+
+    code: ClassVar[int] = RequestCode.DELETE_TOPIC_IN_BROKER
+
+    topic: str
+
+
+class GetTopicStats(Request[NoFields]):
+    """The offsets of a topic's queues, all of them, as `TopicStats`."""
+
+    code: ClassVar[int] = RequestCode.GET_TOPIC_STATS_INFO
+
+    topic: str
+
+
+class GetSystemTopicListFromBroker(Request[NoFields]):
+    """The topics that RocketMQ itself uses, as a `TopicList`."""
+
+    code: ClassVar[int] = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+
+
+class QueryTopicConsumeByWho(Request[NoFields]):
+    """The groups that consume a topic, as a `GroupList`."""
+
+    code: ClassVar[int] = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+
+    topic: str
+
+
+# Groups -------------------------------------------------------------------------------------------------------------
+
+
+class UpdateAndCreateSubscriptionGroup(Request[NoFields]):
+    """Create a group or change it. The body is a `GroupConfig`."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+
+
+class DeleteSubscriptionGroup(Request[NoFields]):
+    """Delete a group, and its offsets if asked to: 4.9 says `removeOffset`, 5.x `cleanOffset`."""
+
+    code: ClassVar[int] = RequestCode.DELETE_SUBSCRIPTIONGROUP
+
+    group_name: str
+    remove_offset: bool | None = None
+    clean_offset: bool | None = None
+
+
+class GetConsumeStats(Request[NoFields]):
+    """How far a group is, in one topic or in all, as `ConsumeStats`."""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUME_STATS
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class ResetOffset(Request[NoFields]):
+    """Set a group back or forward to a time; -1 is the end. The answer's body is a `ResetOffsets`."""
+
+    code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool
+    queue_id: int = -1
+    offset: int | None = None
+
+
+class GetConsumerConnectionList(Request[NoFields]):
+    """The members of a group, as `ConsumerConnections`; code 206 if nobody is there."""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_CONNECTION_LIST
+
+    consumer_group: str
+
+
+class GetProducerConnectionList(Request[NoFields]):
+    """The members of a producer group, as `ProducerConnections`; code 1 if nobody is there."""
+
+    code: ClassVar[int] = RequestCode.GET_PRODUCER_CONNECTION_LIST
+
+    producer_group: str
+
+
+# Copies for a slave -------------------------------------------------------------------------------------------------
+
+
+class GetAllTopicConfigReply(Header):
+    """5.x pages through the topics; 4.9 sends all and no number. The body is a `TopicConfigTable`."""
+
+    total_topic_num: int | None = None
+
+
+class GetAllTopicConfig(Request[GetAllTopicConfigReply]):
+    """All topics of the broker."""
+
+    code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_CONFIG
+
+    topic_seq: int | None = None
+    data_version: str | None = None
+    max_topic_num: int | None = None
+
+
+class GetAllSubscriptionGroupReply(Header):
+    """The body is a `GroupConfigTable`."""
+
+    total_group_num: int | None = None
+
+
+class GetAllSubscriptionGroup(Request[GetAllSubscriptionGroupReply]):
+    """All groups of the broker."""
+
+    code: ClassVar[int] = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+
+    group_seq: int | None = None
+    data_version: str | None = None
+    max_group_num: int | None = None
+
+
+class GetAllConsumerOffset(Request[NoFields]):
+    """How far every group is, as `ConsumerOffsets`."""
+
+    code: ClassVar[int] = RequestCode.GET_ALL_CONSUMER_OFFSET
+
+
+class GetAllDelayOffset(Request[NoFields]):
+    """How far the delayed messages of each level were delivered, as `DelayOffsets`."""
+
+    code: ClassVar[int] = RequestCode.GET_ALL_DELAY_OFFSET

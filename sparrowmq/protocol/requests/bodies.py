@@ -1,0 +1,375 @@
+"""The JSON bodies of requests and replies. What Java calls ...Data, ...Wrapper or ...Info has a plainer name here.
+
+Source: the classes of org.apache.rocketmq.common.protocol, Java 4.9.8, whose output the tests hold. Members that only
+5.x has are None unless they came in.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each body its own empty list or dict
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import field
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.wire import json
+from sparrowmq.protocol.wire.body import Body
+
+# Routes -------------------------------------------------------------------------------------------------------------
+
+
+class BrokerRoute(Body):
+    """Where the brokers of one name are, by broker id; 0 is the master. (Java: BrokerData)"""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = {}
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+
+
+class QueueRoute(Body):
+    """How many queues of a topic a broker has, and what may be done with them. (Java: QueueData)"""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+class TopicRoute(Body):
+    """The answer to GetRoute. Clients before V4_9_4 get bare integer keys. (Java: TopicRouteData)"""
+
+    broker_datas: list[BrokerRoute] = []
+    queue_datas: list[QueueRoute] = []
+    order_topic_conf: str | None = None
+    filter_server_table: dict[str, list[str]] = {}
+
+
+class ClusterTable(Body):
+    """All brokers by name, and the brokers of each cluster. (Java: ClusterInfo)"""
+
+    broker_addr_table: dict[str, BrokerRoute] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class TopicList(Body):
+    topic_list: list[str] = []
+    broker_addr: str | None = None
+
+
+class KVTable(Body):
+    """Texts by name: a name server's settings, a broker's figures."""
+
+    table: dict[str, str] = {}
+
+
+# Topics and groups as they are configured ---------------------------------------------------------------------------
+
+
+class DataVersion(Body):  # the wire's word
+    """Which state of a broker's topics this is; Java compares time and counter."""
+
+    counter: int = 0
+    timestamp: int = 0
+    state_version: int | None = None
+
+    def is_same(self, other: DataVersion) -> bool:
+        """Whether both name one state; 4.9 has no `stateVersion`, which is then 0."""
+        mine = (self.counter, self.timestamp, self.state_version or 0)
+        return mine == (other.counter, other.timestamp, other.state_version or 0)
+
+
+class TopicConfig(Body):
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] | None = None
+
+
+class TopicConfigTable(Body):
+    """A broker's topics: code 21, topics.json, and a part of a registration. (Java: TopicConfigSerializeWrapper)"""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+class GroupConfig(Body):
+    """How a consumer group may consume. (Java: SubscriptionGroupConfig)"""
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    consume_message_orderly: bool | None = None
+    consume_timeout_minute: int | None = None
+    group_sys_flag: int | None = None
+    group_retry_policy: dict[str, Any] | None = None
+    attributes: dict[str, str] | None = None
+
+
+class GroupConfigTable(Body):
+    """A broker's groups: code 201 and subscriptionGroup.json. (Java: SubscriptionGroupWrapper)"""
+
+    data_version: DataVersion = field(default_factory=DataVersion)
+    subscription_group_table: dict[str, GroupConfig] = {}
+    forbidden_table: dict[str, dict[str, int]] | None = None
+
+
+class GroupList(Body):
+    group_list: list[str] = []
+
+
+# Clients ------------------------------------------------------------------------------------------------------------
+
+# C++ sends the place in these rows instead of the name.
+CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+CONSUME_FROM_WHERE: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+
+
+# A body that was read holds the name, so that is the type for all who use it.
+if TYPE_CHECKING:
+    Word = str
+else:
+    Word = str | int
+
+
+class ProducerBeat(Body):
+    group_name: str = ""
+
+
+class ConsumerBeat(Body):
+    """One consumer group of a client. The three words are names here, whatever the client sent."""
+
+    group_name: str = ""
+    consume_type: Word = "CONSUME_PASSIVELY"
+    message_model: Word = "CLUSTERING"
+    consume_from_where: Word = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[Subscription] = []
+    unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        self.consume_type = _name(self.consume_type, CONSUME_TYPES)
+        self.message_model = _name(self.message_model, MESSAGE_MODELS)
+        self.consume_from_where = _name(self.consume_from_where, CONSUME_FROM_WHERE)
+
+
+class Heartbeat(Body):
+    """A client and its groups; `without_sub` says: my subscriptions are those you know. (Java: HeartbeatData)"""
+
+    client_id: str = field(name="clientID", default="")
+    producer_data_set: list[ProducerBeat] = []
+    consumer_data_set: list[ConsumerBeat] = []
+    heartbeat_fingerprint: int | None = None
+    without_sub: bool | None = None
+
+
+class ConsumerList(Body):
+    consumer_id_list: list[str] = []
+
+
+class ClientConfigCheck(Body):
+    """The body of CheckClientConfig. (Java: CheckClientRequestBody)"""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: Subscription | None = None
+    namespace: str | None = None
+
+
+class LockQueues(Body):
+    """Queues to lock or to free for one client. (Java: LockBatchRequestBody)"""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool | None = None
+
+
+class LockedQueues(Body):
+    """What of it was locked. (Java: LockBatchResponseBody)"""
+
+    locked: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
+
+
+class Connection(Body):
+    client_id: str = ""
+    client_addr: str = ""
+    language: str = "JAVA"
+    version: int = 0
+
+
+class ConsumerConnections(Body):
+    """Who is in a consumer group, and what it consumes. (Java: ConsumerConnection)"""
+
+    connection_set: list[Connection] = []
+    subscription_table: dict[str, Subscription] = {}
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+class ProducerConnections(Body):
+    """Who is in a producer group. (Java: ProducerConnection)"""
+
+    connection_set: list[Connection] = []
+
+
+class ProcessQueueState(Body):
+    """A queue in the hands of a consumer. (Java: ProcessQueueInfo)"""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    dropped: bool = field(name="droped", default=False)
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class ConsumeStatus(Body):
+    """How fast a client pulls and consumes a topic; times in milliseconds, the rest per second."""
+
+    pull_rt: float = field(name="pullRT", default=0.0)
+    pull_tps: float = field(name="pullTPS", default=0.0)
+    consume_rt: float = field(name="consumeRT", default=0.0)
+    consume_ok_tps: float = field(name="consumeOKTPS", default=0.0)
+    consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
+    consume_failed_msgs: int = 0
+
+
+class ConsumerRunning(Body):
+    """What a consumer is doing; its settings by Java's names. (Java: ConsumerRunningInfo)"""
+
+    properties: dict[str, str] = {}
+    subscription_set: list[Subscription] = []
+    mq_table: dict[MessageQueue, ProcessQueueState] = {}
+    status_table: dict[str, ConsumeStatus] = {}
+    jstack: str | None = None
+
+
+class ConsumeOutcome(Body):
+    """How a message went that was consumed on demand. (Java: ConsumeMessageDirectlyResult)"""
+
+    consume_result: str | None = None
+    remark: str | None = None
+    order: bool = False
+    auto_commit: bool = True
+    spent_time_mills: int = 0
+
+
+# Offsets ------------------------------------------------------------------------------------------------------------
+
+
+class TopicOffset(Body):
+    """The oldest and the next offset of a queue."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+class TopicStats(Body):
+    """All queues of a topic, the empty ones too. (Java: TopicStatsTable)"""
+
+    offset_table: dict[MessageQueue, TopicOffset] = {}
+
+
+class QueueProgress(Body):
+    """How far a group is in a queue; `last_timestamp`: when its last message was stored. (Java: OffsetWrapper)"""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int | None = None
+    last_timestamp: int = 0
+
+
+class ConsumeStats(Body):
+    """How far a group is, and messages per second."""
+
+    consume_tps: float = 0.0
+    offset_table: dict[MessageQueue, QueueProgress] = {}
+
+
+class ConsumerOffsets(Body):
+    """Queue id to next offset, by "topic@group": code 43 and consumerOffset.json."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion | None = None
+
+
+class DelayOffsets(Body):
+    """Next offset to deliver by delay level: code 45 and delayOffset.json."""
+
+    offset_table: dict[int, int] = {}
+    data_version: DataVersion | None = None
+
+
+class ResetOffsets(Body):
+    """Where consumers shall go on. (Java: ResetOffsetBody, ResetOffsetBodyForC)"""
+
+    offset_table: dict[MessageQueue, int] = {}
+
+    @classmethod
+    def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
+        """From either form. Raises: RemoteProtocolError, as always."""
+        table = json.decode(raw, dict[str, Any]).get("offsetTable")
+        if not isinstance(table, list):
+            return super().decode(raw)
+        rows = json.decode(raw, _ResetRows).offset_table
+        return cls({MessageQueue(row.topic, row.broker_name, row.queue_id): row.offset for row in rows})
+
+    def encode_for_c(self) -> bytes:
+        """The form without objects as keys, for requests whose language is CPP."""
+        rows = [
+            _ResetRow(mq.topic, mq.broker_name, mq.queue_id, offset)
+            for mq, offset in self.offset_table.items()
+        ]
+        return _ResetRows(rows).encode()
+
+
+class _ResetRow(Body):
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: int = 0
+    offset: int = 0
+
+
+class _ResetRows(Body):
+    offset_table: list[_ResetRow] = []
+
+
+def _name(sent: str | int, names: tuple[str, ...]) -> str:
+    """The word that was sent, or that a place in the row of names stands for."""
+    if isinstance(sent, str) and not sent.isdigit():
+        return sent
+    if not 0 <= int(sent) < len(names):
+        raise ValueError(f"{sent} stands for none of {', '.join(names)}")
+    return names[int(sent)]

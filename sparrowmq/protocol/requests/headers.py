@@ -1,0 +1,360 @@
+"""Request headers and their replies, one typed struct each: what clients and brokers say to each other.
+
+Two more files go on: `namesrv_headers.py` has what name servers are asked, `admin_headers.py` what tools ask a broker.
+The class is named after Java's (without RequestHeader / ResponseHeader, and without Info), its fields after the wire's
+in snake case; where Java has no header class the request is named after its code. Fields without a default are those
+which Java demands (CFNotNull) and every client sends.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import field
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.wire.header import Header, NoFields, Request
+
+# Sending ------------------------------------------------------------------------------------------------------------
+
+
+class SendMessageReply(Header):
+    """Where the message went. MSG_REGION and TRACE_ON go with every answer to a send, errors too (seen: Java 4.9.7)."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    msg_region: str = field(name="MSG_REGION", default="DefaultRegion")
+    trace_on: str = field(name="TRACE_ON", default="true")
+
+
+class SendMessage(Request[SendMessageReply]):
+    """Send one message, or a batch of them (`batch`)."""
+
+    code: ClassVar[int] = RequestCode.SEND_MESSAGE
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+    batch: bool | None = None
+    max_reconsume_times: int | None = None
+
+
+class SendMessageV2(Request[SendMessageReply]):
+    """As `SendMessage`, with one-letter names on the wire."""
+
+    code: ClassVar[int] = RequestCode.SEND_MESSAGE_V2
+
+    producer_group: str = field(name="a")
+    topic: str = field(name="b")
+    default_topic: str = field(name="c")
+    default_topic_queue_nums: int = field(name="d")
+    queue_id: int = field(name="e")
+    sys_flag: int = field(name="f")
+    born_timestamp: int = field(name="g")
+    flag: int = field(name="h")
+    properties: str | None = field(name="i", default=None)
+    reconsume_times: int | None = field(name="j", default=None)
+    unit_mode: bool | None = field(name="k", default=None)
+    max_reconsume_times: int | None = field(name="l", default=None)
+    batch: bool | None = field(name="m", default=None)
+    broker_name: str | None = field(name="n", default=None)
+
+
+class SendBatchMessage(SendMessageV2):
+    """A batch of messages to one queue."""
+
+    code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
+
+
+# Pulling ------------------------------------------------------------------------------------------------------------
+
+
+class PullMessageReply(Header):
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class PullMessage(Request[PullMessageReply]):
+    """Records of one queue from an offset on; `sys_flag` bits as in `PullFlag`."""
+
+    code: ClassVar[int] = RequestCode.PULL_MESSAGE
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    sub_version: int
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+
+
+class LitePullMessage(PullMessage):
+    """As `PullMessage`, from a lite pull consumer."""
+
+    code: ClassVar[int] = RequestCode.LITE_PULL_MESSAGE
+
+
+class QueryMessageReply(Header):
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
+
+
+class QueryMessage(Request[QueryMessageReply]):
+    """Records by key; with the extField `_UNIQUE_KEY_QUERY` the key is a unique id. At most 64 from one broker."""
+
+    code: ClassVar[int] = RequestCode.QUERY_MESSAGE
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
+
+
+class ViewMessage(Request[NoFields]):
+    """The record at a physical offset."""
+
+    code: ClassVar[int] = RequestCode.VIEW_MESSAGE_BY_ID
+
+    offset: int
+    topic: str | None = None
+
+
+# Offsets ------------------------------------------------------------------------------------------------------------
+
+
+class OffsetReply(Header):
+    """Java has one such class for each request; the field is the same."""
+
+    offset: int
+
+
+class QueryConsumerOffset(Request[OffsetReply]):
+    """Where a group goes on. Code 22 if it never began and the queue's beginning is gone."""
+
+    code: ClassVar[int] = RequestCode.QUERY_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+class UpdateConsumerOffset(Request[NoFields]):
+    """Where a group will go on."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+
+
+class SearchOffset(Request[OffsetReply]):
+    """The queue offset of the message nearest to a time; `boundary_type` LOWER or UPPER is 5.x."""
+
+    code: ClassVar[int] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str | None = None
+
+
+class GetMaxOffset(Request[OffsetReply]):
+    """The queue offset that the next message will get."""
+
+    code: ClassVar[int] = RequestCode.GET_MAX_OFFSET
+
+    topic: str
+    queue_id: int
+    committed: bool | None = None
+
+
+class GetMinOffset(Request[OffsetReply]):
+    """The queue offset of the oldest message that is kept."""
+
+    code: ClassVar[int] = RequestCode.GET_MIN_OFFSET
+
+    topic: str
+    queue_id: int
+
+
+class GetEarliestMsgStoretimeReply(Header):
+    timestamp: int
+
+
+class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
+    """When the oldest message of a queue was stored."""
+
+    code: ClassVar[int] = RequestCode.GET_EARLIEST_MSG_STORETIME
+
+    topic: str
+    queue_id: int
+
+
+# Clients and groups -------------------------------------------------------------------------------------------------
+
+
+class HeartBeatReply(Header):
+    """Java 5 clients read these; always sent."""
+
+    is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
+    is_sub_change: bool = field(name="IS_SUB_CHANGE", default=True)
+
+
+class HeartBeat(Request[HeartBeatReply]):
+    """I am here, with these groups and subscriptions. The body is a `Heartbeat`."""
+
+    code: ClassVar[int] = RequestCode.HEART_BEAT
+
+
+class UnregisterClient(Request[NoFields]):
+    """A client leaves with one or both of its groups; the C++ client sends an empty name for none."""
+
+    code: ClassVar[int] = RequestCode.UNREGISTER_CLIENT
+
+    client_id: str = field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GetConsumerListByGroup(Request[NoFields]):
+    """Who is in a group. The answer's body is a `ConsumerList`; code 1 if nobody is."""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+    consumer_group: str
+
+
+class LockBatchMq(Request[NoFields]):
+    """Lock queues for one orderly consumer. The bodies are `LockQueues` and `LockedQueues`."""
+
+    code: ClassVar[int] = RequestCode.LOCK_BATCH_MQ
+
+
+class UnlockBatchMq(Request[NoFields]):
+    """Free queues. The body is a `LockQueues`."""
+
+    code: ClassVar[int] = RequestCode.UNLOCK_BATCH_MQ
+
+
+class CheckClientConfig(Request[NoFields]):
+    """Is this subscription understood? The body is a `ClientConfigCheck`."""
+
+    code: ClassVar[int] = RequestCode.CHECK_CLIENT_CONFIG
+
+
+class ConsumerSendMsgBack(Request[NoFields]):
+    """Deliver this message again later; C++ sends only the first three. Offsets are physical here."""
+
+    code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK
+
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: int | None = None
+
+
+class EndTransaction(Request[NoFields]):
+    """Commit (8) or roll back (12) a half message, or say that nobody knows yet (0)."""
+
+    code: ClassVar[int] = RequestCode.END_TRANSACTION
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    msg_id: str
+    topic: str | None = None
+    from_transaction_check: bool | None = None
+    transaction_id: str | None = None
+
+
+# A broker to its clients --------------------------------------------------------------------------------------------
+
+
+class CheckTransactionState(Request[NoFields]):
+    """What became of this half message? Its record is the body; the answer is an `EndTransaction`."""
+
+    code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    topic: str | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+class NotifyConsumerIdsChanged(Request[NoFields]):
+    """Somebody joined or left the group: rebalance."""
+
+    code: ClassVar[int] = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+    consumer_group: str
+
+
+class ResetConsumerClientOffset(Request[NoFields]):
+    """Go on from other offsets. The body is a `ResetOffsets`; Java sends the names in the header too."""
+
+    code: ClassVar[int] = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+
+    topic: str | None = None
+    group: str | None = None
+    timestamp: int | None = None
+    is_force: bool | None = None
+
+
+class GetConsumerStatus(Request[NoFields]):
+    """How far is this client with a topic?"""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class GetConsumerRunning(Request[NoFields]):
+    """Show what a consumer is doing; asked of a broker, which asks the client. The answer is a `ConsumerRunning`."""
+
+    code: ClassVar[int] = RequestCode.GET_CONSUMER_RUNNING_INFO
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None
+
+
+class ConsumeMessageDirectly(Request[NoFields]):
+    """Consume this one message now; asked of a broker, which asks the client."""
+
+    code: ClassVar[int] = RequestCode.CONSUME_MESSAGE_DIRECTLY
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None

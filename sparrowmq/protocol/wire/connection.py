@@ -1,0 +1,98 @@
+"""One connection without its socket: bytes to commands, requests to bytes, replies matched to who waits for them.
+
+Either side may ask: a broker pushes requests to its clients on the same connection. Replies come in any order; `opaque`
+alone ties them to their request. The caller does the I/O: it gives every chunk to `receive` and writes what
+`request` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer
+from sparrowmq.protocol.wire.header import Request
+
+W = TypeVar("W")
+
+Sign = Callable[[Request[Any], bytes], dict[str, str]]
+
+_MAX_OPAQUE = 0x7FFFFFFF
+
+
+class Connection(Generic[W]):
+    """The protocol state of one connection; `W` is whatever stands for a waiting caller (a future, a callback)."""
+
+    __slots__ = ("_opaque", "_reader", "_serializer", "_sign", "_waiting")
+
+    def __init__(
+        self,
+        limits: FrameLimits | None = None,
+        serializer: Serializer = Serializer.JSON,
+        sign: Sign | None = None,
+    ) -> None:
+        self._reader = FrameReader(limits)
+        self._serializer = serializer
+        self._sign = sign
+        self._opaque = 0
+        self._waiting: dict[int, W] = {}
+
+    def receive(self, chunk: bytes) -> list[Command]:
+        """The commands that `chunk` completes, requests and replies in order of arrival.
+
+        Raises:
+            RemoteProtocolError: the peer does not speak the protocol; close the connection.
+        """
+        decode = codec.decode
+        return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk)]
+
+    def request(self, request: Request[Any], body: bytes, waiter: W) -> tuple[int, bytes]:
+        """A new request's opaque and its frame up to the body; `waiter` is given back with the reply."""
+        opaque = self._next_opaque()
+        self._waiting[opaque] = waiter
+        return opaque, self._encode(request, body, opaque, oneway=False)
+
+    def oneway(self, request: Request[Any], body: bytes) -> bytes:
+        """The frame up to the body of a request that wants no reply."""
+        return self._encode(request, body, self._next_opaque(), oneway=True)
+
+    def claim(self, reply: Command) -> W | None:
+        """Who waits for this reply; None when nobody does (any more)."""
+        return self._waiting.pop(reply.opaque, None)
+
+    def forget(self, opaque: int) -> None:
+        """Nobody waits for this reply any longer."""
+        self._waiting.pop(opaque, None)
+
+    def expired(self, is_late: Callable[[W], bool]) -> list[W]:
+        """Forget, and return, everyone who has waited too long."""
+        late = [opaque for opaque, waiter in self._waiting.items() if is_late(waiter)]
+        return [self._waiting.pop(opaque) for opaque in late]
+
+    def abandon(self) -> list[W]:
+        """Everyone who still waits, when the connection has ended."""
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        return waiting
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their reply."""
+        return len(self._waiting)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of an unfinished frame are held."""
+        return self._reader.pending_bytes
+
+    def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
+        extra = self._sign(request, body) if self._sign else None
+        return codec.encode_request(
+            request, request.code, opaque, len(body), oneway=oneway, extra=extra, serializer=self._serializer
+        )
+
+    def _next_opaque(self) -> int:
+        self._opaque = self._opaque + 1 & _MAX_OPAQUE
+        return self._opaque

@@ -1,0 +1,158 @@
+"""Between `extFields` and a typed header.
+
+Reading is as lenient as real clients need: numbers, booleans and strings are all accepted for any field, "0" and "1"
+are booleans, unknown fields are ignored. What is written are strings alone: Go's and C++'s clients fail on numbers
+(seen on the wire), whatever the type of the field.
+
+Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+
+import msgspec
+from librt.strings import BytesWriter
+
+from sparrowmq.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from sparrowmq.protocol.wire.header import Header
+
+H = TypeVar("H", bound="Header")
+# bytes or msgspec.Raw, of which mypy is told that it were bytes too: compiled code would believe it.
+Raw: TypeAlias = Any
+
+quote: Final = msgspec.json.encode
+_values_of: Final = msgspec.structs.astuple
+_DECODERS: Final[dict[type[Any], Callable[[Raw], Any]]] = {}
+
+
+def from_json(kind: type[H], ext: Raw) -> H:
+    """The typed header from the bytes of an `extFields` object.
+
+    Raises:
+        RemoteProtocolError: a required field is absent or a value does not fit its field.
+    """
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        decode = _DECODERS[kind] = msgspec.json.Decoder(kind, strict=False).decode
+    try:
+        return cast(H, decode(ext))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return from_fields(kind, fields_of_json(ext))
+
+
+def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
+    """The typed header of a command: `ext` are its JSON bytes, unless it is decoded already; `fields` go before them.
+
+    Raises:
+        RemoteProtocolError: as `from_json`.
+    """
+    if type(ext) is kind:
+        return ext
+    return from_json(kind, ext or b"{}") if fields is None else from_fields(kind, fields)
+
+
+def from_fields(kind: type[H], fields: dict[str, str]) -> H:
+    """The typed header from fields that are all text.
+
+    Raises:
+        RemoteProtocolError: as `from_json`.
+    """
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        missing = [
+            name.encode_name
+            for name in msgspec.structs.fields(kind)
+            if name.required and name.encode_name not in fields
+        ]
+        if missing:
+            # The words of Java 4.9.8: clients' tests look for them.
+            raise RemoteProtocolError(f"the custom field <{missing[0]}> is null") from None
+        raise RemoteProtocolError(f"a header field has a wrong value: {error}") from None
+
+
+def fields_of_json(ext: Raw) -> dict[str, str]:
+    """All fields of an `extFields` object as text; null ones are left out. Absent or null `extFields` are no fields."""
+    if not ext:
+        return {}
+    try:
+        fields = msgspec.json.decode(ext)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"extFields is not JSON: {error}") from None
+    if fields is None:
+        return {}
+    if not isinstance(fields, dict):
+        raise RemoteProtocolError("extFields is not a JSON object")
+    return {name: text_of(value) for name, value in fields.items() if value is not None}
+
+
+class _Member:
+    """How one field of a header class is written."""
+
+    def __init__(self, name: str, default: object) -> None:
+        self.key = quote(name) + b":"
+        self.default = default
+        # Many a field is what it is by default; all of it is here then.
+        self.usual = self.key + quote(text_of(default))
+
+
+_MEMBERS: Final[dict[type[Any], list[_Member]]] = {}
+
+
+def to_json(header: Header) -> bytes:
+    """The header as a JSON object whose values are all strings; a field that is None is left out."""
+    out = BytesWriter()
+    write_json(out, header)
+    return out.getvalue()
+
+
+def write_json(out: BytesWriter, header: Header) -> None:
+    """`to_json`, at the end of `out`."""
+    kind: type[Any] = type(header)
+    members = _MEMBERS.get(kind) or _members_of(kind)
+    values: tuple[Any, ...] = _values_of(header)
+    separator = _OBJECT
+    for member, value in zip(members, values):  # noqa: B905  both have the class's fields; the check costs a loop
+        if value is None:
+            continue
+        out.append(separator)
+        separator = _COMMA
+        if value is member.default:
+            out.write(member.usual)
+            continue
+        out.write(member.key)
+        if type(value) is int:
+            out.append(_QUOTE)
+            out.write(str(value).encode())
+            out.append(_QUOTE)
+        else:
+            out.write(quote(value if type(value) is str else text_of(value)))
+    if separator == _OBJECT:
+        out.append(_OBJECT)
+    out.append(_OBJECT_END)
+
+
+_OBJECT: Final = ord("{")
+_OBJECT_END: Final = ord("}")
+_COMMA: Final = ord(",")
+_QUOTE: Final = ord('"')
+
+
+def _members_of(kind: type[Any]) -> list[_Member]:
+    names, defaults = kind.__struct_encode_fields__, kind.__struct_defaults__  # those of the last fields
+    missing = (msgspec.NODEFAULT,) * (len(names) - len(defaults))
+    members = _MEMBERS[kind] = list(map(_Member, names, missing + defaults))
+    return members
+
+
+def text_of(value: object) -> str:
+    """A field's value as Java writes it: booleans are "true" and "false"."""
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return str(value)

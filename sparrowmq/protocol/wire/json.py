@@ -1,0 +1,244 @@
+"""JSON as RocketMQ's peers write it: the standard, and two dialects of Java's fastjson.
+
+    {0: "10.0.0.1:10911"}                                    integer keys without quotes
+    {{"brokerName": "b", "queueId": 0, "topic": "T"}: 12}    objects as keys; they are always message queues
+
+Reading takes all three. The standard is read by msgspec; only what it refuses goes through the slower reader here, so
+a peer that keeps to it costs nothing more. Integer keys arrive as texts, queues as `MessageQueue`. In the dialects,
+members that are null count as absent.
+Writing never puts a blank after ":" or ",": the Go client cuts routes apart as text. Integer keys are quoted unless
+bare ones are asked for; maps keyed by queues have no standard form, and mqadmin needs fastjson's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from json.decoder import JSONDecodeError
+from json.decoder import scanstring as _scan_string  # type: ignore[attr-defined]
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages.message import MessageQueue
+
+MAX_DEPTH: Final = 8  # the deepest body that Java sends has 6
+
+T = TypeVar("T")
+
+
+class NotJson(RemoteProtocolError, ValueError):
+    """The bytes are neither JSON nor one of the dialects, or do not hold what they should."""
+
+
+def loads(raw: bytes | bytearray | memoryview | str) -> Any:
+    """The plain value: dict, list, text, number, boolean or None.
+
+    Raises:
+        NotJson: says where and what was expected.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Reader(raw).read()
+
+
+def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
+    """The value as `kind`, leniently: "7" is a number, "1" is true, unknown members are left out.
+
+    Raises:
+        NotJson: as `loads`, or a member does not fit.
+    """
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind, strict=False)
+    try:
+        return cast(T, decoder.decode(raw))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = _Reader(raw).read()
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise NotJson(f"the body is no {kind.__name__}: {error}") from None
+
+
+def dumps(value: object, *, bare_integers: bool = False) -> bytes:
+    """The value without blanks, in UTF-8. Structs lose members that are None, and are written by their names' order.
+
+    Args:
+        bare_integers: write integer keys as fastjson does, without quotes.
+    """
+    parts: list[bytes] = []
+    _write(value, parts, bare_integers)
+    return b"".join(parts)
+
+
+_DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+_MEMBERS: dict[type[msgspec.Struct], list[tuple[bytes, str]]] = {}
+_quote = msgspec.json.encode
+
+
+def _write(value: object, parts: list[bytes], bare: bool) -> None:
+    if isinstance(value, msgspec.Struct):
+        members = ((key, getattr(value, name)) for key, name in _members(type(value)))
+        _write_members(((key, member) for key, member in members if member is not None), parts, bare)
+    elif isinstance(value, Mapping):
+        _write_members(((_key(key, bare), member) for key, member in value.items()), parts, bare)
+    elif isinstance(value, (list, tuple, AbstractSet)):
+        items = sorted(value) if isinstance(value, AbstractSet) else value
+        parts.append(b"[")
+        for item in items:
+            _write(item, parts, bare)
+            parts.append(b",")
+        _close(parts, b"]")
+    else:
+        parts.append(_quote(value))
+
+
+def _write_members(members: Any, parts: list[bytes], bare: bool) -> None:
+    parts.append(b"{")
+    for key, member in members:
+        parts.append(key)
+        _write(member, parts, bare)
+        parts.append(b",")
+    _close(parts, b"}")
+
+
+def _close(parts: list[bytes], closing: bytes) -> None:
+    if parts[-1] == b",":
+        parts[-1] = closing
+    else:
+        parts.append(closing)
+
+
+def _members(kind: type[msgspec.Struct]) -> list[tuple[bytes, str]]:
+    """The members of a struct in the order of their wire names, as fastjson writes them."""
+    members = _MEMBERS.get(kind)
+    if members is None:
+        wire = sorted(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        members = _MEMBERS[kind] = [(_quote(name) + b":", attribute) for name, attribute in wire]
+    return members
+
+
+def _key(key: object, bare: bool) -> bytes:
+    if isinstance(key, str):
+        return _quote(key) + b":"
+    if isinstance(key, int):
+        return b"%d:" % key if bare else b'"%d":' % key
+    return dumps(key) + b":"
+
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?\d{1,20}(?![\d.eE])|-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,3})?")
+_WORD = re.compile(r"-?\d{1,20}|[A-Za-z_$][\w$]{0,99}")
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+class _Reader:
+    """Reads the dialects by recursive descent; each method leaves `at` behind what it read."""
+
+    def __init__(self, raw: bytes | bytearray | memoryview | str) -> None:
+        try:
+            self.text = raw if isinstance(raw, str) else str(raw, "utf-8")
+        except UnicodeDecodeError as error:
+            raise NotJson(f"the JSON is not UTF-8: {error.reason} at byte {error.start}") from None
+        self.at = 0
+
+    def read(self) -> Any:
+        value = self._value(0)
+        self._skip()
+        if self.at != len(self.text):
+            raise self._wrong("the end")
+        return value
+
+    def _value(self, depth: int) -> Any:
+        self._skip()
+        start = self.text[self.at : self.at + 1]
+        if start == '"':
+            return self._string()
+        if start and start in "{[":
+            if depth == MAX_DEPTH:
+                raise NotJson(f"the JSON is nested more than {MAX_DEPTH} deep at character {self.at}")
+            return self._object(depth + 1) if start == "{" else self._array(depth + 1)
+        if match := _NUMBER.match(self.text, self.at):
+            self.at = match.end()
+            word = match[0]
+            return int(word) if word.lstrip("-").isdigit() else float(word)
+        match = _WORD.match(self.text, self.at)
+        if match and match[0] in _CONSTANTS:
+            self.at = match.end()
+            return _CONSTANTS[match[0]]
+        raise self._wrong("a value")
+
+    def _object(self, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        self.at += 1
+        if self._taken("}"):
+            return found
+        while True:
+            key = self._object_key(depth)
+            self._expect(":")
+            value = self._value(depth)
+            if value is not None:
+                found[key] = value
+            if self._taken("}"):
+                return found
+            self._expect(",")
+
+    def _object_key(self, depth: int) -> str | MessageQueue:
+        self._skip()
+        start = self.text[self.at : self.at + 1]
+        if start == '"':
+            return self._string()
+        if start == "{":
+            return self._queue(depth)
+        if match := _WORD.match(self.text, self.at):
+            self.at = match.end()
+            return match[0]
+        raise self._wrong("a key")
+
+    def _queue(self, depth: int) -> MessageQueue:
+        start, value = self.at, self._value(depth)
+        try:
+            return msgspec.convert(value, MessageQueue, strict=False)
+        except msgspec.ValidationError as error:
+            raise NotJson(f"the key at character {start} is no message queue: {error}") from None
+
+    def _array(self, depth: int) -> list[Any]:
+        found: list[Any] = []
+        self.at += 1
+        if self._taken("]"):
+            return found
+        while True:
+            found.append(self._value(depth))
+            if self._taken("]"):
+                return found
+            self._expect(",")
+
+    def _string(self) -> str:
+        try:
+            text, self.at = cast(tuple[str, int], _scan_string(self.text, self.at + 1, False))
+        except JSONDecodeError as error:
+            raise NotJson(f"the JSON has a broken text: {error}") from None
+        return text
+
+    def _skip(self) -> None:
+        match = _BLANKS.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+
+    def _taken(self, character: str) -> bool:
+        self._skip()
+        if self.text.startswith(character, self.at):
+            self.at += 1
+            return True
+        return False
+
+    def _expect(self, character: str) -> None:
+        if not self._taken(character):
+            raise self._wrong(repr(character))
+
+    def _wrong(self, expected: str) -> NotJson:
+        found = self.text[self.at : self.at + 20] or "nothing"
+        return NotJson(f"the JSON has {found!r} at character {self.at} where {expected} is expected")

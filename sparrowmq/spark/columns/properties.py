@@ -1,0 +1,137 @@
+"""The properties of many records as Arrow columns.
+
+All property strings lie behind each other in one block, name 0x01 value 0x02 each. Every 0x01 and 0x02 of the block is
+found at once; a pair is then three positions: where its name starts, where the 0x01 is, where it ends.
+
+    K E Y S 01 a b 02 T A G S 01 c 02 | K E Y S 01 d       | : a row's end, which ends a pair without the last 0x02 too
+    ^start  ^mid   ^end
+
+As in Java a pair without 0x01, without a name or without a value does not count, and further 0x01 belong to the value.
+Unlike Java, a name that occurs twice in one record stands twice in the map: looking for that would cost more than all
+the rest, and no client writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowmq.spark.columns.slices import Mask, Positions, at, cut, text
+
+HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+_MID: Final = 1
+_END: Final = 2
+
+
+class PropertyColumns:
+    """The pairs of all rows; `hidden` names are left out."""
+
+    def __init__(self, block: pa.Array, hidden: Sequence[str] = ()) -> None:
+        """`block` holds each record's property string from the start of its buffer on, as `slices.cut` makes it."""
+        self._count = len(block)
+        _, bounds, octets = block.buffers()
+        self._block = octets if octets is not None else pa.py_buffer(b"")
+        self._bounds = np.zeros(1, np.int64)
+        if self._count:
+            self._bounds = np.frombuffer(bounds, np.int32, self._count + 1).astype(np.int64)
+        self._find_pairs()
+        for name in hidden:
+            self._keep(~self._is_named(name))
+
+    def maps(self) -> pa.Array:
+        """A map of names to values for each row."""
+        return pa.MapArray.from_arrays(self._offsets_array, self._names(), text(self._values()))
+
+    def headers(self) -> pa.Array:
+        """A list of (key, value bytes) for each row, the form of Kafka's headers."""
+        pairs = pa.StructArray.from_arrays([self._names(), self._values()], fields=list(HEADER))
+        return pa.ListArray.from_arrays(self._offsets_array, pairs)
+
+    def values_of(self, name: str) -> pa.Array:
+        """The values of one property; null where a row has none."""
+        pairs = np.flatnonzero(self._is_named(name))
+        rows = self._rows[pairs]
+        starts = self._bounds[:-1].copy()
+        ends = starts.copy()
+        starts[rows] = self._mids[pairs] + 1
+        ends[rows] = self._ends[pairs]
+        missing = None
+        if len(pairs) != self._count:
+            missing = np.ones(self._count, np.bool_)
+            missing[rows] = False
+        return text(cut(self._block, starts, ends, missing))
+
+    def _find_pairs(self) -> None:
+        octets = np.frombuffer(self._block, np.uint8, self._bounds[-1])
+        marks = np.flatnonzero((octets - np.uint8(_MID)) <= _END - _MID)
+        kinds = octets[marks]
+        if len(kinds) % 2 == 0 and (kinds[0::2] == _MID).all() and (kinds[1::2] == _END).all():
+            self._mids, self._ends = marks[0::2], marks[1::2]
+        else:
+            self._mids, self._ends = marks[kinds == _MID], marks[kinds == _END]
+        nexts = self._close_rows(octets)
+        self._starts = np.concatenate([np.zeros(min(1, len(nexts)), np.int64), nexts[:-1]])
+        self._offsets = np.searchsorted(nexts, self._bounds, side="right")
+        if not self._is_regular():
+            self._match_irregular()
+
+    def _close_rows(self, octets: npt.NDArray[np.uint8]) -> Positions:
+        """End the pairs that end with their row; gives where the pair after each pair starts."""
+        row_ends = self._bounds[1:]
+        filled = row_ends[row_ends > self._bounds[:-1]]
+        is_open = octets[filled - 1] != _END
+        if not is_open.any():
+            return self._ends + 1
+        nexts = np.concatenate([self._ends + 1, filled[is_open]])
+        order = np.argsort(nexts, kind="stable")
+        self._ends = np.concatenate([self._ends, filled[is_open]])[order]
+        return nexts[order]
+
+    def _is_regular(self) -> bool:
+        """Whether name, 0x01 and value alternate everywhere, and none is empty."""
+        return len(self._mids) == len(self._ends) and bool(
+            (self._mids > self._starts).all() and (self._mids < self._ends - 1).all()
+        )
+
+    def _match_irregular(self) -> None:
+        """Give each pair its first 0x01, and drop the pairs that do not count."""
+        found = np.append(self._mids, np.iinfo(np.int64).max)
+        self._mids = found[np.searchsorted(found, self._starts)]
+        self._keep((self._mids > self._starts) & (self._mids < self._ends - 1))
+
+    def _keep(self, wanted: Mask) -> None:
+        if not wanted.all():
+            self._starts, self._mids, self._ends = (
+                self._starts[wanted],
+                self._mids[wanted],
+                self._ends[wanted],
+            )
+            self._offsets = np.concatenate([[0], np.cumsum(wanted)])[self._offsets]
+
+    def _is_named(self, name: str) -> Mask:
+        wanted = name.encode()
+        is_named: Mask = self._mids - self._starts == len(wanted)
+        candidates = np.flatnonzero(is_named)
+        is_named[candidates] = at(self._block, self._starts[candidates], f"S{len(wanted)}") == wanted
+        return is_named
+
+    def _names(self) -> pa.Array:
+        return text(cut(self._block, self._starts, self._mids))
+
+    def _values(self) -> pa.Array:
+        return cut(self._block, self._mids + 1, self._ends)
+
+    @property
+    def _offsets_array(self) -> pa.Array:
+        return pa.array(self._offsets.astype(np.int32))
+
+    @cached_property
+    def _rows(self) -> Any:
+        """The row of each pair. Read only after the last `_keep`."""
+        return np.repeat(np.arange(self._count), np.diff(self._offsets))

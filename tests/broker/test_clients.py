@@ -1,0 +1,190 @@
+import logging
+
+import pytest
+
+from sparrowmq.broker.clients import SILENCE_S, Clients
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests.bodies import ConsumerBeat
+from sparrowmq.protocol.subscription import Subscription
+from tests.broker.conftest import until
+
+CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+@pytest.fixture
+def clients(clock):
+    return Clients(clock)
+
+
+def beat(clients, peer, client_id, *topics, group="g", version=1, notify=True):
+    subscriptions = [Subscription.build(topic, version=version) for topic in topics]
+    what = ConsumerBeat(group, subscription_data_set=subscriptions)
+    return clients.consume(peer.far, client_id, "JAVA", 409, what, notify=notify)
+
+
+def ids(clients, group="g"):
+    return sorted(member.client_id for member in clients.members(group))
+
+
+async def test_the_first_heartbeat_makes_a_member_and_later_ones_change_nothing(clients, connect):
+    peer = await connect()
+    assert beat(clients, peer, "one", "Orders")
+    assert not beat(clients, peer, "one", "Orders")
+    assert ids(clients) == ["one"]
+    assert clients.subscription("g", "Orders").expression == "*"
+    assert clients.groups_subscribed_to("Orders") == {"g"}
+
+
+@pytest.mark.covers("S-CONS-13")
+async def test_every_member_is_told_when_one_joins_the_newcomer_too(clients, connect):
+    one, two = await connect(), await connect()
+    beat(clients, one, "one", "Orders")
+    beat(clients, two, "two", "Orders")
+    await until(lambda: len(one.pushed) == 2 and len(two.pushed) == 1)
+    assert one.pushed_codes() == [CHANGED, CHANGED]
+    assert one.pushed[0].ext_fields() == {"consumerGroup": "g"}
+    assert one.pushed[0].is_oneway
+
+
+async def test_members_are_told_when_the_topics_change_but_not_when_only_the_expression_does(
+    clients, connect
+):
+    peer = await connect()
+    beat(clients, peer, "one", "Orders")
+    assert beat(clients, peer, "one", "Orders", "Payments", version=2)
+    assert not beat(clients, peer, "one", "Orders", "Payments", version=3)
+    assert beat(clients, peer, "one", "Payments", version=4)
+    assert clients.subscription("g", "Orders") is None
+    await until(lambda: len(peer.pushed) == 3)
+
+
+async def test_a_group_may_not_want_to_be_told(clients, connect):
+    peer = await connect()
+    assert beat(clients, peer, "one", "Orders", notify=False)
+    beat(clients, peer, "one", "Orders", group="h")
+    await until(lambda: bool(peer.pushed))
+    assert [command.ext_fields()["consumerGroup"] for command in peer.pushed] == ["h"]
+
+
+async def test_an_older_subscription_does_not_replace_a_newer_one(clients, connect):
+    one, two = await connect(), await connect()
+    newer = Subscription.build("Orders", "paid", version=9)
+    older = Subscription.build("Orders", "new", version=8)
+    for peer, name, subscription in ((one, "one", newer), (two, "two", older)):
+        what = ConsumerBeat("g", subscription_data_set=[subscription])
+        clients.consume(peer.far, name, "GO", 317, what)
+    assert clients.subscription("g", "Orders") == newer
+
+
+async def test_a_heartbeat_without_subscriptions_keeps_them(clients, connect):
+    peer = await connect()
+    beat(clients, peer, "one", "Orders")
+    assert not clients.consume(peer.far, "one", "JAVA", 479, ConsumerBeat("g"), keep_subscriptions=True)
+    assert clients.subscription("g", "Orders") is not None
+
+
+async def test_a_changed_fingerprint_asks_for_all_subscriptions(clients, connect):
+    beat(clients, await connect(), "one", "Orders")
+    clients.keep_fingerprint("g", 7)
+    assert not clients.must_send_all("g", 7, without_subscriptions=True)
+    assert clients.must_send_all("g", 8, without_subscriptions=True)
+
+
+def test_a_broker_that_restarted_asks_for_all_subscriptions(clients):
+    assert clients.must_send_all("g", 7, without_subscriptions=True)
+    assert not clients.must_send_all("g", 7, without_subscriptions=False)
+
+
+@pytest.mark.covers("S-START-11")
+async def test_who_says_goodbye_is_gone_and_the_others_are_told(clients, connect):
+    one, two = await connect(), await connect()
+    beat(clients, one, "one", "Orders")
+    beat(clients, two, "two", "Orders")
+    clients.leave(two.far, "g", None)
+    assert ids(clients) == ["one"]
+    await until(lambda: len(one.pushed) == 3)
+    clients.leave(one.far, "g", None)
+    assert clients.group_view("g") is None
+
+
+async def test_goodbyes_of_strangers_are_harmless(clients, connect):
+    clients.leave((await connect()).far, "nobody", "none")
+
+
+@pytest.mark.covers("S-CONS-13", "S-CONS-14")
+async def test_a_closed_connection_is_a_goodbye_to_all_groups(clients, connect):
+    one, two = await connect(), await connect()
+    beat(clients, one, "one", "Orders")
+    beat(clients, two, "two", "Orders")
+    clients.produce(two.far, "two", "JAVA", 409, "p")
+    await two.leave()
+    assert ids(clients) == ["one"]
+    assert clients.producers("p") == []
+    await until(lambda: len(one.pushed) == 3)
+
+
+@pytest.mark.covers("S-CONS-13", "S-CONS-14")
+async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect, clock, caplog):
+    silent, living = await connect(), await connect()
+    beat(clients, silent, "silent", "Orders")
+    await clock.advance(100)
+    beat(clients, living, "living", "Orders")
+    await clock.advance(SILENCE_S - 100)
+    clients.expire()
+    assert ids(clients) == ["living", "silent"]
+    await clock.advance(1)
+    clients.expire()
+    assert ids(clients) == ["living"]
+    await until(lambda: silent.near.closed)
+    assert "sent no heartbeat for 120 s" in caplog.text
+
+
+async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
+    one, two = await connect(), await connect()
+    clients.produce(one.far, "one", "JAVA", 409, "p")
+    clients.produce(one.far, "one", "JAVA", 409, "p")
+    clients.produce(two.far, "two", "GO", 317, "p")
+    assert [member.client_id for member in clients.producers("p")] == ["one", "two"]
+    assert [group for group, _ in clients.producer_groups()] == ["p"]
+    assert clients.producer_by_id("two").session is two.far
+    assert clients.producer_by_id("three") is None
+    clients.leave(two.far, None, "p")
+    assert [member.client_id for member in clients.producers("p")] == ["one"]
+
+
+async def test_a_member_is_found_by_its_id_on_its_latest_connection(clients, connect, clock):
+    old, new = await connect(), await connect()
+    beat(clients, old, "one", "Orders")
+    await clock.advance(1)
+    beat(clients, new, "one", "Orders")
+    assert clients.member("g", "one").session is new.far
+    assert clients.member("g", "two") is None
+
+
+async def test_two_programs_with_one_client_id_are_named_in_the_log_once(clients, connect, clock, caplog):
+    old, new = await connect(), await connect()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            beat(clients, old, "10.0.0.1@1", "Orders")
+            await clock.advance(1)
+            beat(clients, new, "10.0.0.1@1", "Orders")
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert old.far.peer in told[0] and new.far.peer in told[0] and "instanceName" in told[0]
+
+
+async def test_a_client_that_reconnects_is_no_clash(clients, connect, clock, caplog):
+    old, new = await connect(), await connect()
+    with caplog.at_level(logging.WARNING):
+        beat(clients, old, "10.0.0.1@1", "Orders")
+        await clock.advance(1)
+        for _ in range(3):
+            beat(clients, new, "10.0.0.1@1", "Orders")
+    assert caplog.records == []
+
+
+async def test_another_client_id_on_the_same_connection_replaces_the_first(clients, connect):
+    peer = await connect()
+    beat(clients, peer, "one", "Orders")
+    assert beat(clients, peer, "two", "Orders")
+    assert ids(clients) == ["two"]

@@ -1,0 +1,106 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.errors import BrokerUnreachable, ConnectionClosed
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.requests.headers import UnregisterClient
+from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.testing.clock import ManualClock
+from tests.client.conftest import until
+
+BEAT = RequestCode.HEART_BEAT
+
+
+class World:
+    def __init__(self, peer) -> None:
+        self.clock = ManualClock()
+        self.pool = Pool(self.clock)
+        self.routes = Routes(NameServers([peer.address], self.pool), self.clock)
+        self.beat: bytes | None = b"{}"
+        self.brokers = Brokers(self.pool, self.routes, self.clock, lambda: self.beat)
+
+
+@pytest.fixture
+async def world(peer):
+    made = World(peer)
+    yield made
+    made.pool.close()
+
+
+@pytest.mark.covers("S-START-03")
+async def test_a_new_connection_begins_with_a_heartbeat(peer, world):
+    assert world.brokers.live(peer.address) is None
+    session, same = await asyncio.gather(*[world.brokers.session(peer.address) for _ in range(2)])
+    assert session is same is world.brokers.live(peer.address)
+    assert [command.code for command in peer.received] == [BEAT]
+
+
+async def test_nobody_to_announce_sends_no_heartbeat(peer, world):
+    world.beat = None
+    await world.brokers.session(peer.address)
+    await world.brokers.announce()
+    assert not peer.requests(BEAT)
+
+
+async def test_a_new_connection_after_a_restart_is_greeted_again(peer, world):
+    session = await world.brokers.session(peer.address)
+    session.close()
+    await until(lambda: session.closed)
+    assert await world.brokers.session(peer.address) is not session
+    assert len(peer.requests(BEAT)) == 2
+
+
+async def test_a_refused_greeting_does_not_bar_the_connection(peer, world):
+    peer.script(BEAT, Answer(ResponseCode.SYSTEM_ERROR, remark="no"))
+    assert await world.brokers.session(peer.address) is world.brokers.live(peer.address)
+
+
+@pytest.mark.covers("S-CFG-06", "S-START-06")
+async def test_every_known_broker_gets_a_heartbeat_every_30_s(peer, world):
+    peer.has("t", others={"gone": "127.0.0.1:1"})
+    await world.routes.of("t")
+    beating = asyncio.ensure_future(world.brokers.keep_alive())
+    for count in (1, 2):
+        await world.clock.advance(30)
+        await until(lambda: len(peer.requests(BEAT)) == count)  # noqa: B023
+    beating.cancel()
+
+
+async def test_a_broker_is_found_by_its_name_and_by_another_replica_if_need_be(peer, world):
+    peer.has("t")
+    await world.routes.of("t")
+    assert await world.brokers.of("broker-a") is await world.brokers.of("broker-a", 1)
+
+
+async def test_a_broker_of_no_route_is_unreachable_and_routes_are_doubted(peer, world):
+    refreshing = asyncio.ensure_future(world.routes.keep_fresh())
+    peer.has("t")
+    await world.routes.of("t")
+    with pytest.raises(BrokerUnreachable, match="no route names this broker"):
+        await world.brokers.of("unknown")
+    await world.clock.advance(1)
+    await until(lambda: len(peer.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2)
+    refreshing.cancel()
+
+
+async def test_all_connected_brokers_are_told_whatever_they_answer(peer, world):
+    await world.brokers.tell_all(UnregisterClient(client_id="me"))
+    await world.brokers.session(peer.address)
+    peer.script(RequestCode.UNREGISTER_CLIENT, Answer(ResponseCode.SYSTEM_ERROR))
+    await world.brokers.tell_all(UnregisterClient(client_id="me"))
+    assert len(peer.requests(RequestCode.UNREGISTER_CLIENT)) == 1
+
+
+async def test_a_connection_that_ends_during_the_greeting_is_an_error(peer, world):
+    peer.script(BEAT, None)
+    asking = asyncio.ensure_future(world.brokers.session(peer.address))
+    await until(lambda: peer.requests(BEAT))
+    for session in peer.sessions:
+        session.close()
+    with pytest.raises(ConnectionClosed):
+        await asking

@@ -1,0 +1,56 @@
+import pytest
+
+from sparrowmq.client.cluster.membership import Membership
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning, Heartbeat
+
+
+class Silent:
+    """A consumer that only has a name."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    def beat(self) -> ConsumerBeat:
+        return ConsumerBeat(group_name=self.group)
+
+    def members_changed(self) -> None: ...
+
+    async def reset(self, offsets) -> None: ...
+
+    def running(self) -> ConsumerRunning:
+        return ConsumerRunning()
+
+
+def test_a_heartbeat_names_all_groups():
+    membership = Membership("me")
+    assert membership.heartbeat() is None
+    membership.add_producer("p")
+    membership.add_consumer(Silent("c"))
+    body = membership.heartbeat()
+    assert body is not None
+    beat = Heartbeat.decode(body)
+    assert beat.client_id == "me"
+    assert [each.group_name for each in beat.producer_data_set] == ["p"]
+    assert [each.group_name for each in beat.consumer_data_set] == ["c"]
+
+
+@pytest.mark.covers("S-PROD-02")
+def test_a_group_has_one_producer_and_one_consumer_of_a_client():
+    membership = Membership("me")
+    membership.add_producer("g")
+    membership.add_consumer(Silent("g"))
+    with pytest.raises(ConfigError, match="use that one"):
+        membership.add_producer("g")
+    with pytest.raises(ConfigError, match="connect a second client"):
+        membership.add_consumer(Silent("g"))
+
+
+def test_only_who_is_in_a_group_can_leave_it():
+    membership = Membership("me")
+    member = Silent("g")
+    membership.add_consumer(member)
+    membership.remove_consumer(Silent("g"))
+    assert membership.consumers == {"g": member}
+    membership.remove_consumer(member)
+    assert not membership.consumers

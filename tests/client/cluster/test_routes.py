@@ -1,0 +1,132 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.routes import Route, Routes
+from sparrowmq.errors import NetworkError, NoRoute
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.testing.clock import ManualClock
+from tests.client.conftest import until
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def routes(peer, clock):
+    pool = Pool(clock)
+    yield Routes(NameServers([peer.address], pool), clock)
+    pool.close()
+
+
+def asked(peer) -> int:
+    return len(peer.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC))
+
+
+@pytest.mark.covers("S-ROUTE-08")
+def test_a_route_lists_queues_in_javas_order():
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name=name, broker_addrs={0: name}) for name in "ba"],
+        queue_datas=[
+            QueueRoute(broker_name="b", read_queue_nums=1, write_queue_nums=2, perm=6),
+            QueueRoute(broker_name="a", read_queue_nums=2, write_queue_nums=1, perm=6),
+        ],
+    )
+    route = Route.build("t", body)
+    assert route.writable == (MessageQueue("t", "a", 0), MessageQueue("t", "b", 0), MessageQueue("t", "b", 1))
+    assert route.readable == (MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0))
+
+
+@pytest.mark.covers("S-ROUTE-09")
+@pytest.mark.parametrize(("perm", "writable", "readable"), [(2, 1, 0), (4, 0, 1), (6, 1, 1), (0, 0, 0)])
+def test_permissions_decide_which_queues_count(perm, writable, readable):
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={0: "x"})],
+        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=perm)],
+    )
+    route = Route.build("t", body)
+    assert (len(route.writable), len(route.readable)) == (writable, readable)
+
+
+def test_a_broker_without_master_is_only_read():
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={1: "slave"})],
+        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)],
+    )
+    route = Route.build("t", body)
+    assert not route.writable and len(route.readable) == 1
+
+
+async def test_a_route_is_asked_once_however_many_want_it(peer, routes):
+    peer.has("t")
+    found = await asyncio.gather(*[routes.of("t") for _ in range(5)])
+    assert asked(peer) == 1 and all(route is found[0] for route in found)
+    assert routes.cached("t") is found[0]
+    assert routes.address("broker-a") == peer.address and routes.address("broker-a", 1) is None
+
+
+@pytest.mark.covers("S-ROUTE-02", "S-PROD-08", "S-PROD-09", "S-START-02")
+async def test_a_topic_that_does_not_exist_is_sent_by_the_template(peer, routes):
+    peer.has("TBW102", queues=8)
+    route = await routes.for_sending("new")
+    assert route.is_template and route.writable == tuple(MessageQueue("new", "broker-a", n) for n in range(4))
+    assert routes.cached("new") is None
+    with pytest.raises(NoRoute):
+        await routes.of("new")
+    peer.has("new", queues=2)
+    await routes.refresh()
+    assert len(routes.cached_for_sending("new").writable) == 2
+
+
+@pytest.mark.covers("S-ROUTE-05")
+async def test_without_a_template_there_is_no_route(peer, routes):
+    with pytest.raises(NoRoute, match=f"no route for topic 'new' at name server {peer.address}"):
+        await routes.for_sending("new")
+
+
+@pytest.mark.covers("S-CFG-05", "S-START-05", "S-ROUTE-11")
+async def test_routes_are_refreshed_every_30_s_and_watchers_told(peer, routes, clock):
+    peer.has("t", queues=1)
+    await routes.of("t")
+    changed: list[str] = []
+    routes.watch(changed.append)
+    refreshing = asyncio.ensure_future(routes.keep_fresh())
+    await clock.advance(29)
+    assert asked(peer) == 1
+    peer.has("t", queues=2)
+    await clock.advance(1)
+    await until(lambda: changed == ["t"])
+    assert len(routes.cached("t").readable) == 2
+    routes.unwatch(changed.append)
+    refreshing.cancel()
+
+
+async def test_a_doubted_route_is_refreshed_within_a_second(peer, routes, clock):
+    peer.has("t")
+    await routes.of("t")
+    refreshing = asyncio.ensure_future(routes.keep_fresh())
+    routes.doubt()
+    await clock.advance(1)
+    await until(lambda: asked(peer) == 2)
+    refreshing.cancel()
+
+
+async def test_what_is_known_stays_when_it_cannot_be_learned(peer, routes):
+    peer.has("t")
+    known = await routes.of("t")
+    del peer.routes["t"]
+    await routes.refresh()
+    assert routes.cached("t") == known
+    await peer.__aexit__()
+    for session in peer.sessions:
+        session.close()
+    await routes.refresh()
+    assert routes.cached("t") == known
+    with pytest.raises(NetworkError):
+        await routes.of("other")

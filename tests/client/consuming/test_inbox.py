@@ -1,0 +1,45 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.consuming.inbox import Inbox, InboxClosed
+
+
+async def test_items_come_in_order_to_one_taker_each():
+    inbox: Inbox[int] = Inbox()
+    takers = [asyncio.ensure_future(inbox.take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    inbox.extend([1, 2, 3])
+    assert sorted(await asyncio.gather(*takers)) == [1, 2]
+    assert await inbox.take() == 3
+
+
+async def test_more_takes_only_what_is_there():
+    inbox: Inbox[int] = Inbox()
+    inbox.extend([1, 2, 3])
+    assert inbox.take_more(2) == [1, 2]
+    assert inbox.take_more(2) == [3]
+    assert len(inbox) == 0
+
+
+async def test_a_cancelled_taker_leaves_its_item_to_another():
+    inbox: Inbox[int] = Inbox()
+    one, two = asyncio.ensure_future(inbox.take()), asyncio.ensure_future(inbox.take())
+    await asyncio.sleep(0)
+    inbox.extend([1])
+    one.cancel()
+    assert await asyncio.wait_for(two, 1) == 1
+    with pytest.raises(asyncio.CancelledError):
+        await one
+
+
+async def test_closing_ends_all_takers_even_if_items_are_left():
+    inbox: Inbox[int] = Inbox()
+    waiting = asyncio.ensure_future(inbox.take())
+    await asyncio.sleep(0)
+    inbox.close()
+    inbox.extend([1])
+    with pytest.raises(InboxClosed):
+        await waiting
+    with pytest.raises(InboxClosed):
+        await inbox.take()

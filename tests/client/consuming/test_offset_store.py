@@ -1,0 +1,84 @@
+import pytest
+
+from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets
+from sparrowmq.errors import BadStore, RemoteError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
+from sparrowmq.remoting.dispatch import Answer
+from tests.client.consuming.test_queue_locks import brokers as brokers
+
+ONE, TWO = (MessageQueue("t", "broker-a", number) for number in range(2))
+QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+@pytest.fixture
+def offsets(peer, brokers) -> BrokerOffsets:
+    peer.usual[UPDATE] = lambda _: Answer()
+    return BrokerOffsets("g", brokers)
+
+
+async def test_a_broker_knows_where_the_group_stands_or_that_it_never_began(peer, offsets):
+    peer.script(QUERY, Answer(header=OffsetReply(offset=42)), Answer(ResponseCode.QUERY_NOT_FOUND))
+    assert await offsets.read(ONE) == 42
+    assert await offsets.read(ONE) is None
+
+
+async def test_any_other_answer_is_an_error(peer, offsets):
+    peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR))
+    with pytest.raises(RemoteError):
+        await offsets.read(ONE)
+
+
+async def test_only_what_changed_is_committed(peer, offsets):
+    await offsets.commit({ONE: 1, TWO: 2})
+    await offsets.commit({ONE: 1, TWO: 3})
+    offsets.forget(ONE)
+    await offsets.commit({ONE: 1, TWO: 3})
+    sent = [command.header(UpdateConsumerOffset) for command in peer.requests(UPDATE)]
+    assert [(each.queue_id, each.commit_offset) for each in sent] == [(0, 1), (1, 2), (1, 3), (0, 1)]
+
+
+async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
+    peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    await offsets.commit({ONE: 1})
+    assert "cannot commit offset 1" in caplog.text and "not now" in caplog.text
+    await offsets.commit({ONE: 1, MessageQueue("t", "nowhere", 0): 5})
+    assert len(peer.requests(UPDATE)) == 2
+
+
+@pytest.mark.covers("S-CONS-05")
+async def test_local_offsets_outlast_the_program_in_javas_form(tmp_path):
+    file = tmp_path / "client" / "group" / "offsets.json"
+    offsets = LocalOffsets(file)
+    assert await offsets.read(ONE) is None
+    await offsets.commit({ONE: 5, TWO: 6})
+    await offsets.commit({ONE: 7})
+    assert await LocalOffsets(file).read(ONE) == 7
+    assert await LocalOffsets(file).read(TWO) == 6
+    assert b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:7' in file.read_bytes()
+    offsets.forget(ONE)
+    assert await offsets.read(ONE) == 7
+
+
+async def test_a_file_of_java_is_read(tmp_path):
+    file = tmp_path / "offsets.json"
+    file.write_text(
+        '{\n\t"offsetTable":{{\n\t\t"brokerName":"broker-a",\n\t\t"queueId":0,\n\t\t"topic":"t"\n\t}:9}\n}'
+    )
+    assert await LocalOffsets(file).read(ONE) == 9
+
+
+async def test_a_broken_file_is_an_error_and_no_new_beginning(tmp_path):
+    file = tmp_path / "offsets.json"
+    file.write_text("{")
+    with pytest.raises(BadStore):
+        await LocalOffsets(file).read(ONE)
+
+
+async def test_a_file_that_cannot_be_written_is_logged(tmp_path, caplog):
+    offsets = LocalOffsets(tmp_path / "folder" / "offsets.json")
+    await offsets.read(ONE)
+    (tmp_path / "folder").write_text("in the way")
+    await offsets.commit({ONE: 1})
+    assert "messages come twice" in caplog.text

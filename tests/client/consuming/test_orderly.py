@@ -1,0 +1,175 @@
+import asyncio
+
+import msgspec
+import pytest
+
+from sparrowmq.background import Background
+from sparrowmq.client.consuming.inbox import InboxClosed
+from sparrowmq.client.consuming.orderly import Orderly
+from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.errors import BrokerUnreachable
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.testing.clock import ManualClock
+from tests.client.consuming.test_received import stored
+
+QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
+
+
+class Aside:
+    """Takes the messages that failed too often, as long as `failures` is 0."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.copies: list[tuple[int, int]] = []
+
+    async def send_copy(self, message, reconsume_times: int) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise BrokerUnreachable("a", "gone")
+        self.copies.append((message.offset, reconsume_times))
+
+
+class World:
+    def __init__(
+        self, background: Background, batch: int = 1, limit: int | None = None, lock: bool = True
+    ) -> None:
+        self.clock = ManualClock()
+        self.aside = Aside()
+        self.delivery = Orderly(batch, self.aside, limit, lock, self.clock, background.spawn)
+        self.owned = [ProcessQueue(queue, 0, FlowLimits()) for queue in QUEUES]
+        for each in self.owned:
+            each.locked_until = 30.0
+
+    def pull(self, count: int, index: int = 0) -> None:
+        owned = self.owned[index]
+        first = owned.next_offset
+        owned.next_offset += count
+        records = [msgspec.structs.replace(stored(), queue_offset=first + n) for n in range(count)]
+        self.delivery.arrived(owned, records)
+
+    async def take(self):
+        return await asyncio.wait_for(self.delivery.take(1), 1)
+
+    async def is_idle(self) -> bool:
+        taking = asyncio.ensure_future(self.delivery.take(1))
+        await self.clock.advance(0)
+        return taking.cancel()
+
+
+@pytest.fixture
+async def background():
+    async with Background() as started:
+        yield started
+
+
+@pytest.fixture
+def world(background) -> World:
+    return World(background)
+
+
+@pytest.mark.covers("S-CONS-04")
+async def test_the_next_message_of_a_queue_waits_for_the_last_one(world):
+    world.pull(2)
+    (first,) = await world.take()
+    assert await world.is_idle()
+    first.ack()
+    (second,) = await world.take()
+    assert (first.offset, second.offset) == (0, 1) and world.owned[0].commit_offset == 1
+
+
+async def test_queues_do_not_wait_for_each_other(world):
+    world.pull(1, index=0)
+    world.pull(1, index=1)
+    assert {(await world.take())[0].queue for _ in range(2)} == set(QUEUES)
+
+
+@pytest.mark.covers("S-CONS-17")
+async def test_a_failed_message_blocks_its_queue_for_a_second_and_comes_again(world):
+    world.pull(2)
+    (first,) = await world.take()
+    first.retry()
+    await world.clock.advance(0.9)
+    assert await world.is_idle()
+    await world.clock.advance(0.1)
+    (again,) = await world.take()
+    assert again is first and again.reconsume_times == 1
+    again.ack()
+    assert (await world.take())[0].offset == 1
+
+
+async def test_of_a_portion_only_what_failed_comes_again_in_order(background):
+    world = World(background, batch=4)
+    world.pull(6)
+    portion = await world.take()
+    assert [each.offset for each in portion] == [0, 1, 2, 3]
+    for each in (portion[3], portion[1]):
+        each.retry()
+    portion[0].ack()
+    assert await world.is_idle()
+    portion[2].ack()
+    await world.clock.advance(1)
+    assert [each.offset for each in await world.take()] == [1, 3, 4, 5]
+
+
+@pytest.mark.covers("S-CONS-20")
+async def test_after_the_last_failure_a_message_is_set_aside(background):
+    world = World(background, limit=1)
+    world.pull(2)
+    for _ in range(2):
+        (message,) = await world.take()
+        message.retry()
+        await world.clock.advance(1)
+    assert world.aside.copies == [(0, 1)] and world.owned[0].commit_offset == 1
+    assert (await world.take())[0].offset == 1
+
+
+async def test_a_message_that_cannot_be_set_aside_is_tried_again(background):
+    world = World(background, limit=0)
+    world.aside.failures = 1
+    world.pull(1)
+    (message,) = await world.take()
+    message.retry()
+    await world.clock.advance(1)
+    (again,) = await world.take()
+    again.retry()
+    await world.clock.advance(0)
+    assert world.aside.copies == [(0, 1)]
+
+
+@pytest.mark.covers("S-CONS-17")
+async def test_without_a_fresh_lock_nothing_is_delivered(world):
+    await world.clock.advance(30)
+    world.pull(1)
+    assert await world.is_idle()
+    world.owned[0].locked_until = 60.0
+    world.delivery.renewed(world.owned[0])
+    assert (await world.take())[0].offset == 0
+
+
+async def test_a_broadcast_group_needs_no_lock(background):
+    world = World(background, lock=False)
+    await world.clock.advance(100)
+    world.pull(1)
+    assert (await world.take())[0].offset == 0
+
+
+async def test_a_queue_that_is_to_be_given_up_delivers_no_more(world):
+    world.pull(2)
+    (first,) = await world.take()
+    world.owned[0].is_leaving = True
+    first.ack()
+    assert await world.is_idle()
+    world.owned[0].is_leaving = False
+    world.delivery.renewed(world.owned[0])
+    assert (await world.take())[0].offset == 1
+
+
+async def test_a_queue_of_somebody_else_is_left_alone(world):
+    world.pull(2)
+    (first,) = await world.take()
+    world.owned[0].drop()
+    first.ack()
+    assert world.owned[0].commit_offset == 0 and await world.is_idle()
+    world.delivery.close()
+    with pytest.raises(InboxClosed):
+        await world.delivery.take(1)

@@ -1,0 +1,235 @@
+import asyncio
+
+import msgspec
+import pytest
+
+from sparrowmq.client.consuming import pulling
+from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
+from sparrowmq.client.consuming.pulling import Puller, messages_in, request
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.settings import subscription
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.remoting.dispatch import Answer
+from tests.client.cluster.test_brokers import World
+from tests.client.conftest import until
+from tests.client.consuming.test_received import stored
+
+QUEUE = MessageQueue("t", "broker-a", 1)
+ALL = subscription("t", None, None, 5)
+PULL = RequestCode.PULL_MESSAGE
+HOST = hosts.pack("127.0.0.1:10911")
+
+
+def rec(offset: int, tag: str = "a", body: bytes = b"body") -> bytes:
+    properties = f"TAGS\x01{tag}\x02".encode()
+    return record.encode(b"t", 1, 0, offset, 1000, 0, 1, HOST, 2, HOST, 0, 0, body, properties)
+
+
+def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Answer:
+    return Answer(0, reply(next_offset, broker_id), body=b"".join(records))
+
+
+def reply(next_offset: int, broker_id: int = 0) -> PullMessageReply:
+    return PullMessageReply(
+        suggest_which_broker_id=broker_id, next_begin_offset=next_offset, min_offset=0, max_offset=100
+    )
+
+
+class Pulled:
+    """A queue being pulled from a scripted broker."""
+
+    def __init__(self, peer, flow: FlowLimits | None = None, commits: bool = True) -> None:
+        self.world = World(peer)
+        self.owned = ProcessQueue(QUEUE, 0, flow or FlowLimits())
+        self.arrived: list[int] = []
+        self.moves: list[int] = []
+        self.puller = Puller(
+            "g",
+            self.owned,
+            ALL,
+            self.world.brokers,
+            self.world.clock,
+            self._take,
+            lambda owned, offset: self.moves.append(offset),
+            commits=commits,
+        )
+
+    def _take(self, owned: ProcessQueue, messages) -> None:
+        for each in messages:
+            owned.add(ReceivedMessage(each, QUEUE))
+            self.arrived.append(each.queue_offset)
+
+
+@pytest.fixture
+async def pulled(peer):
+    peer.has("t")
+    peer.usual[PULL] = lambda _: None  # held
+    made = Pulled(peer)
+    await made.world.routes.of("t")
+    running = asyncio.ensure_future(made.puller.run())
+    yield made
+    running.cancel()
+    made.world.pool.close()
+
+
+def pulls(peer) -> list[PullMessage]:
+    return [command.header(PullMessage) for command in peer.requests(PULL)]
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        ({"hold_s": 0.0}, PullFlag.SUBSCRIPTION),
+        ({"hold_s": 15.0}, PullFlag.SUBSCRIPTION | PullFlag.SUSPEND),
+        (
+            {"hold_s": 15.0, "commit_offset": 7},
+            PullFlag.SUBSCRIPTION | PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET,
+        ),
+    ],
+)
+def test_a_request_says_what_it_carries(options, flags):
+    made = request("g", QUEUE, 5, subscription("t", "a || b", None, 9), count=32, **options)
+    assert (made.sys_flag, made.commit_offset) == (flags, options.get("commit_offset", 0))
+    assert (made.subscription, made.expression_type, made.sub_version) == ("a || b", "TAG", 9)
+    assert made.suspend_timeout_millis == options["hold_s"] * 1000
+
+
+@pytest.mark.covers("S-CONS-15")
+def test_tags_are_compared_exactly():
+    body = rec(0, "Aa") + rec(1, "BB") + rec(2, "C")  # Aa and BB have one hash
+    assert [
+        each.queue_offset for each in messages_in(body, QUEUE, subscription("t", "Aa || C", None, 1))
+    ] == [0, 2]
+    assert len(messages_in(body, QUEUE, ALL)) == 3
+
+
+def test_a_damaged_message_is_left_out_and_told(caplog):
+    damaged = bytearray(rec(1))
+    damaged[damaged.index(b"body")] ^= 1
+    body = rec(0) + bytes(damaged) + rec(2)
+    assert [each.queue_offset for each in messages_in(body, QUEUE, ALL)] == [0, 2]
+    assert "skipping a message of t@broker-a[1]" in caplog.text
+    assert [each.queue_offset for each in messages_in(rec(0) + b"rubbish", QUEUE, ALL)] == [0]
+
+
+async def test_what_is_found_arrives_and_the_next_pull_goes_on_behind_it(peer, pulled):
+    peer.script(PULL, found(rec(0), rec(1), next_offset=2))
+    await until(lambda: len(pulls(peer)) == 2)
+    assert pulled.arrived == [0, 1]
+    first, second = pulls(peer)
+    assert (first.queue_offset, first.sys_flag & PullFlag.COMMIT_OFFSET) == (0, 0)
+    assert (second.queue_offset, second.commit_offset) == (2, 0)
+    assert second.sys_flag & PullFlag.COMMIT_OFFSET
+
+
+async def test_filtered_messages_are_passed_over(peer, pulled):
+    peer.script(
+        PULL,
+        Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(40)),
+        Answer(ResponseCode.PULL_NOT_FOUND, reply(40)),
+    )
+    await until(lambda: len(pulls(peer)) == 3)
+    assert [each.queue_offset for each in pulls(peer)] == [0, 40, 40]
+    assert pulled.owned.commit_offset == 40
+
+
+async def test_an_offset_outside_of_the_queue_is_corrected(peer, pulled, caplog):
+    peer.script(PULL, Answer(ResponseCode.PULL_OFFSET_MOVED, reply(30)))
+    await until(lambda: len(pulls(peer)) == 2)
+    assert pulls(peer)[1].queue_offset == 30 and not pulled.moves
+    assert "has no offset 0 for us" in caplog.text
+
+
+async def test_a_move_with_messages_in_hand_is_the_owners_affair(peer, pulled):
+    peer.script(PULL, found(rec(5), next_offset=6), Answer(ResponseCode.PULL_OFFSET_MOVED, reply(2)))
+    await until(lambda: pulled.moves == [2])
+
+
+async def test_a_move_to_the_same_place_is_not_repeated_at_once(peer, pulled):
+    peer.script(PULL, Answer(ResponseCode.PULL_OFFSET_MOVED, reply(0)))
+    await until(lambda: len(pulls(peer)) == 1)
+    await asyncio.sleep(0.02)
+    assert len(pulls(peer)) == 1
+    await pulled.world.clock.advance(pulling.PAUSE_S)
+    await until(lambda: len(pulls(peer)) == 2)
+
+
+async def test_a_full_queue_is_not_pulled_until_something_is_settled(peer):
+    peer.has("t")
+    peer.usual[PULL] = lambda _: None
+    pulled = Pulled(peer, FlowLimits(messages=2))
+    await pulled.world.routes.of("t")
+    peer.script(PULL, found(rec(0), rec(1), next_offset=2))
+    running = asyncio.ensure_future(pulled.puller.run())
+    await until(lambda: pulled.arrived == [0, 1])
+    await pulled.world.clock.advance(1)
+    assert len(pulls(peer)) == 1
+    message = ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=0), QUEUE)
+    pulled.owned.settle(message)
+    await until(lambda: len(pulls(peer)) == 2)
+    running.cancel()
+    pulled.world.pool.close()
+
+
+async def test_messages_that_are_never_settled_are_mentioned(peer, caplog):
+    peer.has("t")
+    pulled = Pulled(peer, FlowLimits(messages=1))
+    await pulled.world.routes.of("t")
+    peer.script(PULL, found(rec(0), next_offset=1))
+    running = asyncio.ensure_future(pulled.puller.run())
+    await until(lambda: pulled.arrived)
+    await pulled.world.clock.advance(pulling.STALLED_S)
+    assert "call msg.ack()" in caplog.text
+    running.cancel()
+    pulled.world.pool.close()
+
+
+@pytest.mark.parametrize("code", sorted(pulling.UNKNOWN_HERE))
+async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, pulled, code):
+    peer.script(PULL, Answer(code, remark="who are you"))
+    await until(lambda: len(peer.requests(RequestCode.HEART_BEAT)) == 2)
+    await asyncio.sleep(0.01)
+    await pulled.world.clock.advance(pulling.PAUSE_S)
+    await until(lambda: len(pulls(peer)) == 2)
+
+
+async def test_trouble_is_logged_once_and_pulling_goes_on(peer, pulled, caplog):
+    peer.script(PULL, *[Answer(ResponseCode.SYSTEM_ERROR, remark="broken")] * 3)
+    for count in (1, 2, 3):
+        await until(lambda: len(pulls(peer)) == count)  # noqa: B023
+        await asyncio.sleep(0.01)
+        await pulled.world.clock.advance(pulling.PAUSE_S)
+    await until(lambda: len(pulls(peer)) == 4)
+    assert caplog.text.count("broken") == 1
+
+
+async def test_a_slave_is_pulled_when_the_master_says_so_and_gets_no_offsets(peer, pulled):
+    async with type(peer)() as slave:
+        slave.usual[PULL] = lambda _: None
+        peer.routes["t"].broker_datas[0].broker_addrs[1] = slave.address
+        await pulled.world.routes.fetch("t")
+        peer.script(PULL, found(rec(0), next_offset=1, broker_id=1))
+        # The pull that is held now was sent before the script: let it go.
+        for session in peer.sessions:
+            session.close()
+        await asyncio.sleep(0.05)
+        await pulled.world.clock.advance(pulling.PAUSE_S)
+        await until(lambda: slave.requests(PULL))
+        assert not slave.requests(PULL)[0].header(PullMessage).sys_flag & PullFlag.COMMIT_OFFSET
+
+
+async def test_offsets_that_are_kept_here_are_not_committed(peer):
+    peer.has("t")
+    peer.usual[PULL] = lambda _: None
+    pulled = Pulled(peer, commits=False)
+    await pulled.world.routes.of("t")
+    peer.script(PULL, found(rec(0), next_offset=1))
+    running = asyncio.ensure_future(pulled.puller.run())
+    await until(lambda: len(pulls(peer)) == 2)
+    assert not pulls(peer)[1].sys_flag & PullFlag.COMMIT_OFFSET
+    running.cancel()
+    pulled.world.pool.close()

@@ -1,0 +1,152 @@
+import asyncio
+
+import pytest
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.rebalance import Rebalancer, diff
+from sparrowmq.protocol.allocation import averagely
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.remoting.dispatch import Answer
+from tests.client.cluster.test_brokers import World
+from tests.client.conftest import until
+
+MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+QUEUES = [MessageQueue("t", "broker-a", number) for number in range(4)]
+
+
+class Owner:
+    """Owns whatever it is given, once `is_ready`."""
+
+    def __init__(self, peer, strategy=averagely) -> None:
+        self.world = World(peer)
+        self.clock = self.world.clock
+        self.owned: dict[str, list[MessageQueue]] = {}
+        self.is_ready = True
+        self.topics = ["t"]
+        network = Network(
+            "me", "ip", "DEFAULT", peer.address, self.world.routes, self.world.brokers, self.clock
+        )
+        self.rebalancer = Rebalancer("g", network, lambda: self.topics, self.apply, strategy)
+
+    async def apply(self, topic: str, queues) -> bool:
+        if self.is_ready:
+            self.owned[topic] = sorted(queues)
+        return self.is_ready
+
+
+@pytest.fixture
+async def owner(peer):
+    made = Owner(peer)
+    running = asyncio.ensure_future(made.rebalancer.run())
+    yield made
+    running.cancel()
+    made.world.pool.close()
+
+
+def members(*names: str) -> Answer:
+    return Answer(body=ConsumerList(list(names)).encode())
+
+
+async def pass_time(owner: Owner, seconds: float) -> None:
+    """Turn the clock, with turns for the sockets before it."""
+    await asyncio.sleep(0.02)
+    await owner.clock.advance(seconds)
+
+
+def test_a_change_is_what_goes_and_what_comes():
+    change = diff(QUEUES[:2], QUEUES[1:3])
+    assert change.drop == {QUEUES[0]} and change.add == {QUEUES[2]}
+
+
+@pytest.mark.covers("S-CONS-06")
+async def test_queues_are_shared_out_over_the_members(peer, owner):
+    peer.has("t")
+    peer.usual[MEMBERS] = lambda _: members("other", "me")
+    await asyncio.wait_for(owner.rebalancer.first_round.wait(), 5)
+    assert owner.owned == {"t": QUEUES[:2]}
+
+
+@pytest.mark.covers("S-CONS-07")
+async def test_a_member_too_many_gets_none(peer, owner):
+    peer.has("t", queues=1)
+    peer.usual[MEMBERS] = lambda _: members("a", "me")
+    await asyncio.wait_for(owner.rebalancer.first_round.wait(), 5)
+    assert owner.owned == {"t": []}
+
+
+async def test_a_changed_group_is_shared_out_at_once(peer, owner):
+    peer.has("t")
+    await until(lambda: owner.owned)
+    peer.usual[MEMBERS] = lambda _: members("me", "newcomer")
+    owner.rebalancer.soon()
+    await until(lambda: owner.owned == {"t": QUEUES[:2]})
+
+
+@pytest.mark.covers("S-CONS-12")
+async def test_it_is_shared_out_every_20_s_anyway(peer, owner):
+    peer.has("t")
+    await until(lambda: owner.owned)
+    peer.usual[MEMBERS] = lambda _: members("me", "newcomer")
+    await pass_time(owner, 19)
+    assert owner.owned == {"t": QUEUES}
+    await pass_time(owner, 1)
+    await until(lambda: owner.owned == {"t": QUEUES[:2]})
+
+
+@pytest.mark.covers("S-START-09")
+async def test_a_topic_that_comes_later_is_found_within_a_second(peer, owner):
+    await asyncio.wait_for(owner.rebalancer.first_round.wait(), 5)
+    for _ in range(10):
+        await pass_time(owner, 1)
+    assert not owner.owned
+    peer.has("t")
+    await pass_time(owner, 1)
+    await until(lambda: owner.owned == {"t": QUEUES})
+
+
+async def test_what_is_owned_stays_while_members_cannot_be_asked(peer, owner, caplog):
+    peer.has("t")
+    await until(lambda: owner.owned)
+    peer.script(MEMBERS, Answer(ResponseCode.SYSTEM_BUSY, remark="busy"))
+    owner.rebalancer.soon()
+    await until(lambda: "busy" in caplog.text)
+    assert owner.owned == {"t": QUEUES}
+
+
+@pytest.mark.covers("S-CONS-06")
+async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, owner):
+    peer.script(MEMBERS, Answer(ResponseCode.SYSTEM_ERROR, remark="no consumer for this group"))
+    peer.has("t")
+    await until(lambda: len(peer.requests(RequestCode.HEART_BEAT)) == 2)
+    await pass_time(owner, 1)
+    await until(lambda: owner.owned)
+
+
+async def test_a_queue_that_is_still_locked_is_tried_again_soon(peer, owner):
+    owner.is_ready = False
+    peer.has("t")
+    await until(lambda: peer.requests(MEMBERS))
+    owner.is_ready = True
+    await pass_time(owner, 1)
+    await until(lambda: owner.owned == {"t": QUEUES})
+
+
+async def test_one_trouble_is_logged_once(peer, owner, caplog):
+    peer.has("t")
+    peer.usual[MEMBERS] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="all wrong")
+    for _ in range(3):
+        await until(lambda: peer.requests(MEMBERS))
+        peer.received.clear()
+        await pass_time(owner, 1)
+    assert caplog.text.count("all wrong") == 1
+
+
+@pytest.mark.covers("S-CONS-03")
+async def test_broadcasting_gives_every_member_everything(peer):
+    owner = Owner(peer, strategy=None)
+    peer.has("t")
+    await owner.rebalancer.round()
+    assert owner.owned == {"t": QUEUES} and not peer.requests(MEMBERS)
+    owner.world.pool.close()

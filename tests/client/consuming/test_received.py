@@ -1,0 +1,141 @@
+import asyncio
+import logging
+import zlib
+
+import pytest
+
+from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.errors import InvalidMessage, RemoteProtocolError
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
+
+QUEUE = MessageQueue("t", "a", 1)
+
+
+def stored(body: bytes = b'{"a":1}', topic: str = "t", sys_flag: int = 0, **properties: str) -> StoredMessage:
+    return StoredMessage(
+        topic, 1, 5, 1000, 200, 0, 0, sys_flag, 1, "10.0.0.1:5", 2, "10.0.0.2:10911", 0, 0, body, properties
+    )
+
+
+class Told:
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def __call__(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def message(told) -> ReceivedMessage:
+    return ReceivedMessage(stored(), QUEUE, told)
+
+
+def test_it_says_what_was_sent():
+    message = ReceivedMessage(stored(TAGS="paid", KEYS="k1 k2", UNIQ_KEY="ID", own="1"), QUEUE)
+    assert (message.topic, message.tag, message.keys, message.msg_id) == ("t", "paid", ["k1", "k2"], "ID")
+    assert (message.text(), message.json()) == ('{"a":1}', {"a": 1})
+    assert message.properties["own"] == "1" and message.offset == 5
+    assert (message.born_timestamp_ms, message.store_timestamp_ms) == (1, 2)
+    assert message.offset_msg_id == "0A00000200002A9F00000000000003E8"
+    assert "ID" in repr(message)
+
+
+def test_a_retried_message_has_its_own_topic():
+    message = ReceivedMessage(stored(topic="%RETRY%g", RETRY_TOPIC="t"), QUEUE)
+    assert message.topic == "t"
+
+
+def test_a_compressed_body_is_inflated_when_it_is_looked_at():
+    message = ReceivedMessage(stored(zlib.compress(b"x" * 1000), sys_flag=SysFlag.COMPRESSED), QUEUE)
+    assert message.body == b"x" * 1000 and message.body is message.body
+    broken = ReceivedMessage(stored(b"no zlib", sys_flag=SysFlag.COMPRESSED), QUEUE)
+    with pytest.raises(RemoteProtocolError):
+        _ = broken.body
+
+
+def test_a_body_that_is_no_json_says_so():
+    with pytest.raises(InvalidMessage, match="not JSON"):
+        ReceivedMessage(stored(b"{"), QUEUE).json()
+
+
+def test_its_fate_is_told_once(message, told):
+    assert message.is_unsettled
+    message.retry(delay_level=4)
+    message.ack()
+    message.retry()
+    assert told.outcomes == [Outcome.RETRY] and message.delay_level == 4 and not message.is_unsettled
+
+
+def test_a_pulled_message_has_nobody_to_tell():
+    message = ReceivedMessage(stored(), QUEUE)
+    message.ack()
+    message.retry()
+    assert not message.is_unsettled
+
+
+async def test_a_block_that_ends_well_acknowledges(message, told):
+    async with message.process():
+        assert not told.outcomes
+    assert told.outcomes == [Outcome.DONE]
+
+
+@pytest.mark.covers("S-CONS-19")
+async def test_a_block_that_raises_is_logged_and_retried(message, told, caplog):
+    with caplog.at_level(logging.ERROR):
+        async with message.process():
+            raise ValueError("broken")
+    assert told.outcomes == [Outcome.RETRY]
+    assert "broken" in caplog.text
+
+
+async def test_what_the_block_said_itself_counts(message, told):
+    async with message.process():
+        message.retry()
+    assert told.outcomes == [Outcome.RETRY]
+
+
+async def test_a_cancelled_block_says_nothing(message, told):
+    async def handle() -> None:
+        async with message.process():
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(handle())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not told.outcomes and message.is_unsettled
+
+
+async def test_a_cancellation_that_is_not_ours_is_a_failure(message, told):
+    async with message.process():
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        await cancelled
+    assert told.outcomes == [Outcome.RETRY]
+
+
+def test_blocking_code_has_the_same(message, told):
+    with message.process():
+        pass
+    assert told.outcomes == [Outcome.DONE]
+
+
+def test_blocking_code_may_fail_but_be_interrupted_too(told):
+    with ReceivedMessage(stored(), QUEUE, told).process():
+        raise ValueError("broken")
+    with pytest.raises(KeyboardInterrupt), ReceivedMessage(stored(), QUEUE, told).process():
+        raise KeyboardInterrupt
+    assert told.outcomes == [Outcome.RETRY]
+
+
+async def test_its_fate_can_be_told_from_another_thread(message, told):
+    message.settle_in(asyncio.get_running_loop())
+    await asyncio.to_thread(message.ack)
+    await asyncio.sleep(0)
+    assert told.outcomes == [Outcome.DONE]

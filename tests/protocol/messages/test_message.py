@@ -1,0 +1,84 @@
+"""Messages: what a producer's message becomes, and what a stored one tells."""
+
+import pytest
+
+from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
+
+
+def stored(**properties: str) -> StoredMessage:
+    return StoredMessage(
+        "Orders", 1, 7, 100, 91, 0, 0, 0, 1, "10.0.0.9:55", 2, "127.0.0.1:11911", 0, 0, b"abc", properties
+    )  # fmt: skip
+
+
+@pytest.mark.covers("S-PROD-17")
+def test_tag_keys_delay_and_wait_become_properties() -> None:
+    message = Message("Orders", b"x", tag="paid", keys=["a", "b"], properties={"shop": "7"}, delay_level=3)
+    assert message.wire_properties() == {
+        "shop": "7",
+        "KEYS": "a b",
+        "TAGS": "paid",
+        "DELAY": "3",
+        "WAIT": "true",
+    }
+    assert Message("Orders", b"x", wait_stored=False).wire_properties() == {"WAIT": "false"}
+
+
+def test_keys_may_be_given_as_one_text() -> None:
+    assert Message("Orders", b"x", keys="a b").keys == ["a", "b"]
+
+
+def test_a_text_as_body_is_refused_with_advice() -> None:
+    with pytest.raises(InvalidMessage, match="encode"):
+        Message("Orders", "text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keys", [["a b"], [""]])
+def test_a_key_with_a_blank_is_refused(keys: list[str]) -> None:
+    with pytest.raises(InvalidMessage, match="blank"):
+        Message("Orders", b"x", keys=keys).wire_properties()
+
+
+def test_a_reserved_property_is_refused_and_an_open_one_passes() -> None:
+    with pytest.raises(InvalidMessage, match="'UNIQ_KEY'"):
+        Message("Orders", b"x", properties={"UNIQ_KEY": "1"}).wire_properties()
+    assert Message("Orders", b"x", properties={"TTL": "9"}).wire_properties()["TTL"] == "9"
+
+
+def test_a_stored_message_tells_its_tag_keys_and_ids() -> None:
+    message = stored(TAGS="paid", KEYS="a  b", UNIQ_KEY="0A")
+    assert (message.tags, message.keys, message.unique_key, message.message_id) == (
+        "paid",
+        ["a", "b"],
+        "0A",
+        "0A",
+    )
+    assert message.offset_id == "7F00000100002E870000000000000064"
+    assert str(message) == "Orders[1]@7 0A 3 bytes"
+
+
+def test_a_stored_message_without_properties_is_named_by_its_place() -> None:
+    message = stored()
+    assert (message.tags, message.keys, message.unique_key) == (None, [], None)
+    assert message.message_id == message.offset_id
+
+
+def test_a_stored_message_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        stored().queue_id = 2  # type: ignore[misc]
+
+
+def test_queues_sort_by_topic_broker_and_number_and_serve_as_keys() -> None:
+    queues = [
+        MessageQueue("T", "b", 0),
+        MessageQueue("T", "a", 10),
+        MessageQueue("T", "a", 2),
+        MessageQueue("S", "z", 9),
+    ]
+    assert [str(queue) for queue in sorted(queues)] == ["S@z[9]", "T@a[2]", "T@a[10]", "T@b[0]"]
+    assert {MessageQueue("T", "a", 2): 1}[queues[2]] == 1
+
+
+def test_property_names_are_those_of_java() -> None:
+    assert (Property.UNIQ_KEY, Property.TRAN_MSG, Property.REAL_QID) == ("UNIQ_KEY", "TRAN_MSG", "REAL_QID")

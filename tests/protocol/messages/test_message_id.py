@@ -1,0 +1,89 @@
+"""Ids of messages: layout, order, month changes, and Java's and C++'s observed ids."""
+
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages.message_id import (
+    OffsetId,
+    OffsetIds,
+    UniqueIds,
+    born_timestamp_ms,
+    offset_id,
+    parse_offset_id,
+)
+
+NOON_MS = int(datetime(2024, 12, 31, 12).timestamp()) * 1000
+
+
+def test_a_unique_id_holds_ip_pid_salt_time_and_counter() -> None:
+    ids = UniqueIds(bytes([10, 0, 0, 1]), pid=0x12345, salt=0xCAFEBABE, counter=0xFFFF)
+    since_month_ms = NOON_MS - int(datetime(2024, 12, 1).timestamp()) * 1000
+    assert ids.next(NOON_MS) == f"0A0000012345CAFEBABE{since_month_ms:08X}FFFF"
+    assert ids.next(NOON_MS).endswith("0000")
+
+
+def test_an_ipv6_maker_gives_56_digits() -> None:
+    assert len(UniqueIds(bytes(16), 1, 2).next(NOON_MS)) == 56
+
+
+def test_ids_of_one_maker_differ_within_a_millisecond() -> None:
+    ids = UniqueIds(bytes(4), 1, 2)
+    assert len({ids.next(NOON_MS) for _ in range(0x10000)}) == 0x10000
+
+
+def test_time_starts_again_with_the_month() -> None:
+    ids = UniqueIds(bytes(4), 1, 2)
+    december, january = ids.next(NOON_MS), ids.next(NOON_MS + 12 * 3600 * 1000 + 5)
+    assert int(january[20:28], 16) == 5 < int(december[20:28], 16)
+
+
+def test_an_ip_of_another_size_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="4 or 16"):
+        UniqueIds(b"abc", 1, 2)
+
+
+@pytest.mark.parametrize("age_ms", [0, 1, 86_400_000, 20 * 86_400_000])
+def test_the_birth_is_read_back_from_an_id(age_ms: int) -> None:
+    assert born_timestamp_ms(UniqueIds(bytes(4), 1, 2).next(NOON_MS - age_ms), NOON_MS) == NOON_MS - age_ms
+
+
+def test_an_id_of_the_last_month_is_placed_there() -> None:
+    january_ms = NOON_MS + 86_400_000
+    assert born_timestamp_ms(UniqueIds(bytes(4), 1, 2).next(NOON_MS), january_ms) == NOON_MS
+
+
+@pytest.mark.parametrize("text", ["", "abc", "Z" * 32])
+def test_a_foreign_id_has_no_birth(text: str) -> None:
+    assert born_timestamp_ms(text, NOON_MS) is None
+
+
+@pytest.mark.covers("S-STORE-06")
+def test_an_offset_id_is_the_one_that_java_made() -> None:
+    host = hosts.pack("127.0.0.1:11911")
+    assert offset_id(host, 0) == "7F00000100002E870000000000000000"
+    assert parse_offset_id("7F00000100002E870000000000000000") == OffsetId("127.0.0.1:11911", 0)
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3:10911", "[::1]:10911"])
+def test_offset_ids_are_read_back(address: str) -> None:
+    assert parse_offset_id(offset_id(hosts.pack(address), 1 << 40)) == OffsetId(address, 1 << 40)
+
+
+@pytest.mark.parametrize("text", ["", "7F", "G" * 32, "0" * 40])
+def test_a_text_that_is_no_offset_id_is_refused(text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="32 hex digits"):
+        parse_offset_id(text)
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1), max_size=20))
+def test_many_offset_ids_are_made_as_one_is(offsets: list[int]) -> None:
+    host = hosts.pack("10.1.2.3:10911")
+    ids = OffsetIds(host)
+    for offset in offsets:
+        for near in (offset, offset ^ 0x8000, offset ^ 0x10000):
+            assert ids.text(near) == offset_id(host, near)

@@ -1,0 +1,77 @@
+"""The property string: both directions, both brokers' endings, broken pairs, limits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.messages import properties
+
+TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
+CASES = [
+    ("", {}),
+    ("KEYS\x01a b\x02TAGS\x01x\x02", {"KEYS": "a b", "TAGS": "x"}),
+    ("KEYS\x01a b\x02TAGS\x01x", {"KEYS": "a b", "TAGS": "x"}),
+    ("k\x01a=b;c\x02", {"k": "a=b;c"}),
+    ("名\x01é😀\x02", {"名": "é😀"}),
+    ("broken\x02k\x01v\x02", {"k": "v"}),
+    ("k\x01v\x02broken", {"k": "v"}),
+    ("k\x01\x02n\x01v\x02", {"n": "v"}),
+    ("\x01v\x02n\x01w\x02", {"n": "w"}),
+    ("\x02\x02n\x01w\x02\x02", {"n": "w"}),
+    ("k\x01v\x01w\x02", {"k": "v\x01w"}),
+    ("k\x01old\x02k\x01new\x02", {"k": "new"}),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES)
+def test_a_string_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
+    assert properties.parse(text) == expected
+    assert properties.parse(text.encode()) == expected
+    assert properties.parse(memoryview(text.encode())) == expected
+
+
+@given(st.dictionaries(TEXT, TEXT))
+def test_what_was_rendered_is_read_back_in_order(given: dict[str, str]) -> None:
+    assert list(properties.parse(properties.render(given).encode()).items()) == list(given.items())
+
+
+@given(st.binary())
+def test_any_bytes_are_read_without_an_error(raw: bytes) -> None:
+    assert all(name and value for name, value in properties.parse(raw).items())
+
+
+@pytest.mark.parametrize("bad", [{"a\x01": "b"}, {"a": "b\x02"}, {"": "b"}, {"\x02": "x"}])
+def test_separators_and_empty_names_are_refused(bad: dict[str, str]) -> None:
+    with pytest.raises(InvalidMessage):
+        properties.check({"good": "x", **bad})
+
+
+@pytest.mark.covers("S-PROD-17")
+def test_the_size_limit_counts_bytes_with_separators() -> None:
+    properties.check({"k": "v" * (properties.MAX_SIZE_BYTES - 3)})
+    with pytest.raises(InvalidMessage, match="32768 bytes"):
+        properties.check({"k": "v" * (properties.MAX_SIZE_BYTES - 2)})
+    with pytest.raises(InvalidMessage, match="32767 are allowed"):
+        properties.check({"k": "é" * 16383})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a\x01b",
+        "a\x01b\x02",
+        "TAGS\x01t\x02a\x01b",
+        "a\x01b\x02TAGS\x01t",
+        "XTAGS\x01no\x02TAGS\x01yes\x02",
+        "TAGS\x01first\x02TAGS\x01last\x02",
+        "TAGS\x01\x02",
+        "TAGS\x02a\x01b",
+        "a\x01TAGS\x02b\x01c",
+        "TAGS\x01has = and , and \x03",
+    ],
+)
+def test_a_value_looked_up_in_the_text_is_the_parsed_one(text):
+    marked = properties.marked(text)
+    assert properties.value(marked, properties.mark("TAGS")) == properties.parse(text).get("TAGS")

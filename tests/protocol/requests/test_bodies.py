@@ -1,0 +1,214 @@
+"""Bodies: the JSON of Java 4.9.8 in both directions, and what other clients send instead."""
+
+import pytest
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.wire.body import Body
+
+QUEUE = MessageQueue("Orders", "broker-a", 0)
+MQ = '{"brokerName":"broker-a","queueId":0,"topic":"Orders"}'
+BROKER = bodies.BrokerRoute("DefaultCluster", "broker-a", {0: "127.0.0.1:10911", 1: "127.0.0.1:10921"})
+ADDRESSES_JSON = '"brokerAddrs":{0:"127.0.0.1:10911",1:"127.0.0.1:10921"}'
+BROKER_JSON = "{" + ADDRESSES_JSON + ',"brokerName":"broker-a","cluster":"DefaultCluster"}'
+ROUTE = bodies.TopicRoute([BROKER], [bodies.QueueRoute("broker-a", 4, 4, 6)])
+QUEUE_ROUTE_JSON = '{"brokerName":"broker-a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}'
+ROUTE_JSON = (
+    '{"brokerDatas":[' + BROKER_JSON + '],"filterServerTable":{},"queueDatas":[' + QUEUE_ROUTE_JSON + "]}"
+)
+VERSION = bodies.DataVersion(3, 1700000000000)
+VERSION_JSON = '{"counter":3,"timestamp":1700000000000}'
+GROUP_JSON = (
+    '{"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,"groupName":"cg",'
+    '"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,"whichBrokerWhenConsumeSlowly":1}'
+)
+TOPIC_JSON = (
+    '{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG","topicName":"Orders","topicSysFlag":0,'
+    '"writeQueueNums":4}'
+)
+ALL_JSON = (
+    '{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":7,"tagsSet":[],'
+    '"topic":"Orders"}'
+)
+CONNECTION = bodies.Connection("10.0.0.1@1", "10.0.0.1:5", "JAVA", 409)
+CONNECTION_JSON = '{"clientAddr":"10.0.0.1:5","clientId":"10.0.0.1@1","language":"JAVA","version":409}'
+THREE_WORDS = '"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY"'
+
+# Written by Java 4.9.8 (RemotingSerializable.toJson), but for time stamps.
+JAVA: list[tuple[Body, str]] = [
+    (ROUTE, ROUTE_JSON),
+    (
+        bodies.TopicRoute([BROKER], [], "broker-a:4"),
+        '{"brokerDatas":['
+        + BROKER_JSON
+        + '],"filterServerTable":{},"orderTopicConf":"broker-a:4","queueDatas":[]}',
+    ),
+    (
+        bodies.ClusterTable({"broker-a": BROKER}, {"DefaultCluster": ["broker-a"]}),
+        '{"brokerAddrTable":{"broker-a":'
+        + BROKER_JSON
+        + '},"clusterAddrTable":{"DefaultCluster":["broker-a"]}}',
+    ),
+    (bodies.TopicList(["Orders"]), '{"topicList":["Orders"]}'),
+    (bodies.GroupList(["cg"]), '{"groupList":["cg"]}'),
+    (bodies.KVTable({"a": "b"}), '{"table":{"a":"b"}}'),
+    (
+        bodies.TopicConfigTable(VERSION, {"Orders": bodies.TopicConfig("Orders", 4, 4)}),
+        '{"dataVersion":' + VERSION_JSON + ',"topicConfigTable":{"Orders":' + TOPIC_JSON + "}}",
+    ),
+    (
+        bodies.GroupConfigTable(VERSION, {"cg": bodies.GroupConfig("cg")}),
+        '{"dataVersion":' + VERSION_JSON + ',"subscriptionGroupTable":{"cg":' + GROUP_JSON + "}}",
+    ),
+    (bodies.ConsumerList(["10.0.0.1@1"]), '{"consumerIdList":["10.0.0.1@1"]}'),
+    (
+        bodies.LockQueues("cg", "10.0.0.1@1", [QUEUE]),
+        '{"clientId":"10.0.0.1@1","consumerGroup":"cg","mqSet":[' + MQ + "]}",
+    ),
+    (bodies.LockedQueues([QUEUE]), '{"lockOKMQSet":[' + MQ + "]}"),
+    (
+        bodies.TopicStats({QUEUE: bodies.TopicOffset(0, 9, 1700000000000)}),
+        '{"offsetTable":{' + MQ + ':{"lastUpdateTimestamp":1700000000000,"maxOffset":9,"minOffset":0}}}',
+    ),
+    (
+        bodies.ConsumeStats(1.5, {QUEUE: bodies.QueueProgress(2, 1, None, 1700000000000)}),
+        '{"consumeTps":1.5,"offsetTable":{'
+        + MQ
+        + ':{"brokerOffset":2,"consumerOffset":1,"lastTimestamp":1700000000000}}}',
+    ),
+    (
+        bodies.ConsumerConnections(
+            [CONNECTION],
+            {"Orders": Subscription("Orders", version=7)},
+            "CONSUME_PASSIVELY",
+            "CLUSTERING",
+            "CONSUME_FROM_FIRST_OFFSET",
+        ),
+        '{"connectionSet":[' + CONNECTION_JSON + "]," + THREE_WORDS + ',"messageModel":"CLUSTERING",'
+        '"subscriptionTable":{"Orders":' + ALL_JSON + "}}",
+    ),
+    (bodies.ProducerConnections([CONNECTION]), '{"connectionSet":[' + CONNECTION_JSON + "]}"),
+    (bodies.ResetOffsets({QUEUE: 5}), '{"offsetTable":{' + MQ + ":5}}"),
+    (bodies.ConsumeOutcome(), '{"autoCommit":true,"order":false,"spentTimeMills":0}'),
+    (
+        bodies.ConsumerRunning(
+            {"PROP_CLIENT_VERSION": "V4_9_8"},
+            [Subscription("Orders", version=7)],
+            {QUEUE: bodies.ProcessQueueState(3)},
+            {"Orders": bodies.ConsumeStatus(consume_ok_tps=1.25)},
+        ),
+        '{"mqTable":{' + MQ + ':{"cachedMsgCount":0,"cachedMsgMaxOffset":0,"cachedMsgMinOffset":0,'
+        '"cachedMsgSizeInMiB":0,"commitOffset":3,"droped":false,"lastConsumeTimestamp":0,"lastLockTimestamp":0,'
+        '"lastPullTimestamp":0,"locked":false,"transactionMsgCount":0,"transactionMsgMaxOffset":0,'
+        '"transactionMsgMinOffset":0,"tryUnlockTimes":0}},"properties":{"PROP_CLIENT_VERSION":"V4_9_8"},'
+        '"statusTable":{"Orders":{"consumeFailedMsgs":0,"consumeFailedTPS":0.0,"consumeOKTPS":1.25,"consumeRT":0.0,'
+        '"pullRT":0.0,"pullTPS":0.0}},"subscriptionSet":[' + ALL_JSON + "]}",
+    ),
+    (
+        bodies.Heartbeat(
+            "10.0.0.1@1",
+            [bodies.ProducerBeat("pg")],
+            [
+                bodies.ConsumerBeat(
+                    "cg",
+                    consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+                    subscription_data_set=[Subscription.build("Orders", "TagA || TagB", version=7)],
+                )
+            ],
+        ),
+        '{"clientID":"10.0.0.1@1","consumerDataSet":[{' + THREE_WORDS + ',"groupName":"cg",'
+        '"messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[2598919,2598920],'
+        '"expressionType":"TAG","subString":"TagA || TagB","subVersion":7,"tagsSet":["TagA","TagB"],'
+        '"topic":"Orders"}],"unitMode":false}],"producerDataSet":[{"groupName":"pg"}]}',
+    ),
+    (bodies.ConsumerOffsets({"Orders@cg": {0: 12, 1: 7}}), '{"offsetTable":{"Orders@cg":{0:12,1:7}}}'),
+    (bodies.DelayOffsets({3: 15}), '{"offsetTable":{3:15}}'),
+]
+
+
+@pytest.mark.parametrize(("body", "text"), JAVA, ids=lambda value: type(value).__name__)
+def test_a_body_is_that_of_java_in_both_directions(body: Body, text: str) -> None:
+    assert body.encode(bare_integers=True).decode() == text
+    assert type(body).decode(text.encode()) == body
+    assert type(body).decode(body.encode()) == body
+
+
+def test_a_route_for_new_clients_is_standard_json_without_blanks() -> None:
+    assert ROUTE.encode().decode() == ROUTE_JSON.replace('{0:"', '{"0":"').replace(',1:"', ',"1":"')
+
+
+def test_a_route_of_5_is_read() -> None:
+    sent = (
+        b'{"brokerDatas":[{"brokerAddrs":{"0":"h:1"},"brokerName":"b","cluster":"c","enableActingMaster":false}],'
+        b'"filterServerTable":null,"queueDatas":[],"topicQueueMappingByBroker":null}'
+    )
+    assert bodies.TopicRoute.decode(sent).broker_datas == [bodies.BrokerRoute("c", "b", {0: "h:1"}, False)]
+
+
+def test_a_heartbeat_of_the_cpp_client_has_places_instead_of_names() -> None:
+    sent = (
+        b'{"clientID":"1@D","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"g","messageModel":"0",'
+        b'"subscriptionDataSet":[{"codeSet":[0],"subString":"A","subVersion":"3","tagsSet":["A"],"topic":"T"}]}]}\n'
+    )
+    beat = bodies.Heartbeat.decode(sent)
+    (consumer,) = beat.consumer_data_set
+    assert (beat.client_id, beat.producer_data_set) == ("1@D", [])
+    assert (consumer.consume_from_where, consumer.consume_type, consumer.message_model) == (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_PASSIVELY",
+        "BROADCASTING",
+    )
+    assert consumer.subscription_data_set == [Subscription.build("T", "A", version=3)]
+
+
+def test_a_heartbeat_of_5_may_leave_out_its_subscriptions() -> None:
+    beat = bodies.Heartbeat.decode(
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":null}],'
+        b'"heartbeatFingerprint":77,"withoutSub":true}'
+    )
+    assert (beat.heartbeat_fingerprint, beat.without_sub) == (77, True)
+    assert beat.consumer_data_set[0].subscription_data_set == []
+
+
+@pytest.mark.parametrize("place", ["-1", "9", '"9"', "true"])
+def test_a_place_that_stands_for_nothing_is_refused(place: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        bodies.Heartbeat.decode(b'{"consumerDataSet":[{"consumeType":%b}]}' % place.encode())
+
+
+def test_the_reset_for_cpp_clients_has_rows_instead_of_a_map() -> None:
+    reset = bodies.ResetOffsets({QUEUE: 5})
+    rows = '{"offsetTable":[{"brokerName":"broker-a","offset":5,"queueId":0,"topic":"Orders"}]}'
+    assert reset.encode_for_c().decode() == rows
+    assert bodies.ResetOffsets.decode(rows.encode()) == reset
+
+
+@pytest.mark.parametrize("sent", [b"[]", b"7", b'{"offsetTable":7}', b'{"offsetTable":[7]}'])
+def test_a_reset_that_cannot_be_read_is_refused(sent: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        bodies.ResetOffsets.decode(sent)
+
+
+def test_versions_of_4_and_5_can_be_the_same() -> None:
+    assert VERSION.is_same(bodies.DataVersion(3, 1700000000000, 0))
+    assert not VERSION.is_same(bodies.DataVersion(4, 1700000000000))
+    assert not VERSION.is_same(bodies.DataVersion(3, 1700000000000, 2))
+
+
+def test_what_only_5_has_is_kept() -> None:
+    sent = b'{"attributes":{"+a":"b"},"groupRetryPolicy":{"type":"CUSTOMIZED"},"consumeTimeoutMinute":15}'
+    group = bodies.GroupConfig.decode(sent)
+    assert (group.consume_timeout_minute, group.group_retry_policy) == (15, {"type": "CUSTOMIZED"})
+    assert b'"attributes":{"+a":"b"}' in group.encode()
+
+
+def test_bodies_do_not_share_their_empty_members() -> None:
+    bodies.TopicList().topic_list.append("x")
+    assert bodies.TopicList().topic_list == []
+
+
+def test_a_check_of_a_subscription_is_read() -> None:
+    sent = b'{"clientId":"c","group":"g","subscriptionData":{"topic":"T","subString":"a>1","expressionType":"SQL92"}}'
+    assert bodies.ClientConfigCheck.decode(sent).subscription_data == Subscription("T", "a>1", kind="SQL92")

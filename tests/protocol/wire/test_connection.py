@@ -1,0 +1,62 @@
+"""Replies matched to who waits for them, without a socket."""
+
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.wire.codec import encode_reply
+from sparrowmq.protocol.wire.connection import Connection
+
+PULL = PullMessage("g", "t", 1, 2, 32, 6, 0, 15000, 17)
+
+
+def test_replies_in_any_order_find_their_waiters() -> None:
+    client: Connection[str] = Connection()
+    server: Connection[str] = Connection()
+    frames = [client.request(PULL, b"", name)[1] for name in ("first", "second", "third")]
+    asked = server.receive(b"".join(frames))
+    replies = [encode_reply(command, 0, PullMessageReply(0, 1, 0, 1)) for command in reversed(asked)]
+    assert [client.claim(reply) for reply in client.receive(b"".join(replies))] == [
+        "third",
+        "second",
+        "first",
+    ]
+    assert client.in_flight == 0
+
+
+def test_a_reply_nobody_waits_for_is_claimed_by_nobody() -> None:
+    client: Connection[str] = Connection()
+    opaque, head = client.request(PULL, b"", "waiter")
+    [command] = Connection[str]().receive(head)
+    client.forget(opaque)
+    [reply] = client.receive(encode_reply(command, 0))
+    assert client.claim(reply) is None
+
+
+def test_an_ended_connection_gives_back_everyone_who_waits() -> None:
+    client: Connection[str] = Connection()
+    client.request(PULL, b"", "one")
+    client.request(PULL, b"", "two")
+    assert client.abandon() == ["one", "two"]
+    assert client.in_flight == 0
+
+
+def test_only_those_who_waited_too_long_expire() -> None:
+    client: Connection[int] = Connection()
+    for deadline in (1, 5, 3):
+        client.request(PULL, b"", deadline)
+    assert client.expired(lambda deadline: deadline <= 3) == [1, 3]
+    assert client.in_flight == 1
+
+
+def test_requests_are_signed_when_asked() -> None:
+    client: Connection[str] = Connection(
+        sign=lambda request, body: {"Signature": f"{request.code}:{len(body)}"}
+    )
+    _, head = client.request(PULL, b"xyz", "waiter")
+    [command] = Connection[str]().receive(head + b"xyz")
+    assert command.ext_fields()["Signature"] == "11:3"
+
+
+def test_oneway_requests_wait_for_nothing() -> None:
+    client: Connection[str] = Connection()
+    [command] = Connection[str]().receive(client.oneway(PULL, b""))
+    assert command.is_oneway
+    assert client.in_flight == 0

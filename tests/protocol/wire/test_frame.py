@@ -1,0 +1,92 @@
+"""Length-prefixed frames, whatever pieces they arrive in."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer, begin, end
+
+
+def frame(header: bytes, body: bytes = b"", serializer: int = 0) -> bytes:
+    out = begin()
+    out.write(header)
+    return end(out, serializer, len(body)) + body
+
+
+def test_the_prefix_counts_header_length_header_and_body() -> None:
+    assert frame(b"{}", b"abc") == bytes.fromhex("00000009 00000002") + b"{}abc"
+
+
+def test_the_serializer_stands_in_the_top_byte_of_the_header_length() -> None:
+    assert FrameReader().feed(frame(b"hh", b"b", Serializer.ROCKETMQ)) == [(1, b"hh", b"b")]
+
+
+def test_many_frames_in_one_chunk_come_in_order() -> None:
+    chunk = b"".join(frame(b"h%d" % number, b"b" * number) for number in range(20))
+    assert FrameReader().feed(chunk) == [(0, b"h%d" % number, b"b" * number) for number in range(20)]
+
+
+def test_a_frame_byte_by_byte_comes_with_its_last_byte() -> None:
+    reader, stream = FrameReader(), frame(b'{"code":1}', b"body") * 2
+    found = [got for position in range(len(stream)) for got in reader.feed(stream[position : position + 1])]
+    assert found == [(0, b'{"code":1}', b"body")] * 2
+    assert reader.pending_bytes == 0
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=300)), max_size=8),
+    st.lists(st.integers(1, 64), min_size=1, max_size=50),
+)
+def test_any_split_gives_the_same_frames(parts: list[tuple[bytes, bytes]], sizes: list[int]) -> None:
+    stream = b"".join(frame(header, body) for header, body in parts)
+    reader, found, position, turn = FrameReader(), [], 0, 0
+    while position < len(stream):
+        size = sizes[turn % len(sizes)]
+        found += reader.feed(stream[position : position + size])
+        position, turn = position + size, turn + 1
+    assert found == [(0, header, body) for header, body in parts]
+
+
+BAD = [
+    (struct.pack(">i", -5), "negative frame length -5"),
+    (struct.pack(">ii", -1, 4), "negative frame length"),
+    (struct.pack(">ii", 3, 0), "no room for the header length"),
+    (struct.pack(">ii", 0, 0), "no room"),
+    (struct.pack(">ii", 17 * 1024 * 1024, 10), "at most 16777216"),
+    (struct.pack(">i", 17 * 1024 * 1024), "at most 16777216"),
+    (struct.pack(">ii", 20, 17), "header of 17 bytes in a frame of 20"),
+    (struct.pack(">ii", 1024 * 1024, 512 * 1024), "header of 524288 bytes; at most"),
+    (b"GET / HTTP/1.1\r\n\r\n", "at most 16777216"),
+    (b"\x16\x03\x01\x02\x00\x01\x00", "at most 16777216"),
+]
+
+
+@pytest.mark.parametrize(("stream", "words"), BAD)
+def test_a_broken_length_ends_the_stream_with_a_clear_error(stream: bytes, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        FrameReader().feed(stream)
+
+
+@pytest.mark.parametrize(("stream", "words"), BAD)
+def test_a_broken_length_byte_by_byte_is_seen_too(stream: bytes, words: str) -> None:
+    reader = FrameReader()
+    with pytest.raises(RemoteProtocolError):
+        for position in range(len(stream)):
+            reader.feed(stream[position : position + 1])
+
+
+def test_limits_are_the_readers_own() -> None:
+    with pytest.raises(RemoteProtocolError, match="at most 100"):
+        FrameReader(FrameLimits(frame_bytes=100)).feed(frame(b"h" * 100, b"b"))
+
+
+def test_a_large_frame_in_small_chunks_is_joined_once() -> None:
+    reader, body = FrameReader(), bytes(1_000_000)
+    stream = frame(b"{}", body)
+    found = []
+    for position in range(0, len(stream), 4096):
+        found += reader.feed(stream[position : position + 4096])
+    assert found == [(0, b"{}", body)]

@@ -1,0 +1,173 @@
+"""JSON and fastjson's dialects: reading all, writing two, and what is refused."""
+
+import json as standard
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.wire import json
+
+QUEUE = MessageQueue("T", "b", 0)
+QUEUE_KEY = '{"brokerName":"b","queueId":0,"topic":"T"}'
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    SCALARS | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+class Table(msgspec.Struct, rename="camel"):
+    zulu: int | None = None
+    offset_table: dict[MessageQueue, int] = {}
+    by_number: dict[int, str] = {}
+    flag: bool = False
+
+
+def with_queue(text: str) -> str:
+    return text.replace("QUEUE", QUEUE_KEY)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{0:"a",1:"b"}', {"0": "a", "1": "b"}),
+        (
+            '{ -1 : 2 , "x" : [ 1 , 2.5e3 , -0.5 , true, false ] }\n',
+            {"-1": 2, "x": [1, 2500.0, -0.5, True, False]},
+        ),
+        ("{QUEUE:12}", {QUEUE: 12}),
+        ("{QUEUE:{QUEUE:[]}}", {QUEUE: {QUEUE: []}}),
+        ('{"a":null,0:null,"b":[null]}', {"b": [None]}),
+        ('{name:"\\u4e16\\"\\n",0:{}}', {"name": '世"\n', "0": {}}),
+        ("{0:12345678901234567890}", {"0": 12345678901234567890}),
+        ("[]", []),
+        ('"x"', "x"),
+    ],
+)
+def test_the_dialects_are_read(text: str, value: object) -> None:
+    assert json.loads(with_queue(text)) == value
+    assert json.loads(memoryview(with_queue(text).encode())) == value
+
+
+@given(VALUES)
+def test_standard_json_is_read_and_written(value: object) -> None:
+    written = json.dumps(value)
+    assert json.loads(written) == standard.loads(written) == value
+
+
+@given(VALUES)
+def test_the_slow_reader_agrees_with_the_fast_one(value: object) -> None:
+    def without_nulls(item: object) -> object:
+        if isinstance(item, dict):
+            return {key: without_nulls(member) for key, member in item.items() if member is not None}
+        return [without_nulls(member) for member in item] if isinstance(item, list) else item
+
+    assert json.loads("{0:" + json.dumps([value]).decode() + "}") == {"0": [without_nulls(value)]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1,",
+        '{"a"}',
+        '{"a":}',
+        "{a b:1}",
+        "{0:1,}",
+        "{0:1 2}",
+        "{0:1} x",
+        "{0:NaN}",
+        "{0:Infinity}",
+        "{0:nul}",
+        '{0:"open}',
+        '{0:"\\x"}',
+        "{0:1.}",
+        "{0:" + "9" * 5000 + "}",
+        "{[1]:2}",
+        '{{"topic":"T"}:2}',
+        "{0:01e}",
+    ],
+)
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(json.NotJson):
+        json.loads(text)
+
+
+@pytest.mark.parametrize("kind", [RemoteProtocolError, ValueError])
+def test_the_error_is_the_peers_fault_and_a_wrong_value(kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="'no' at character 0 where a value is expected"):
+        json.loads("no")
+
+
+def test_bytes_that_are_no_utf8_are_refused() -> None:
+    with pytest.raises(json.NotJson, match="UTF-8"):
+        json.loads(b'{"a":"\xff"}')
+
+
+@pytest.mark.parametrize("opening", ["[", "{0:", '{"a":[', "{{"])
+def test_nesting_is_limited(opening: str) -> None:
+    with pytest.raises(json.NotJson, match="nested"):
+        json.loads(opening * 100_000)
+
+
+def test_eight_levels_pass_and_nine_do_not() -> None:
+    assert json.loads("{0:" * 8 + "1" + "}" * 8)
+    with pytest.raises(json.NotJson, match="more than 8 deep"):
+        json.loads("{0:" * 9 + "1" + "}" * 9)
+
+
+@given(st.text('{}[]:,"\\ 01.eEtrufalsn-{"a":1}'))
+def test_noise_gives_a_value_or_the_one_error(noise: str) -> None:
+    try:
+        json.loads(noise)
+    except json.NotJson:
+        return
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"offsetTable":{QUEUE:"5"},"byNumber":{"3":"x"},"flag":"1","unknown":[1],"zulu":null}',
+        '{"offsetTable":{QUEUE:5},"byNumber":{3:"x"},"flag":true}',
+    ],
+)
+def test_a_typed_value_is_read_leniently(text: str) -> None:
+    assert json.decode(with_queue(text).encode(), Table) == Table(None, {QUEUE: 5}, {3: "x"}, True)
+
+
+def test_standard_json_is_read_without_the_slow_reader() -> None:
+    assert json.decode(b'{"byNumber":{"3":"x"},"flag":"true"}\n', Table) == Table(
+        by_number={3: "x"}, flag=True
+    )
+
+
+def test_a_typed_value_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(json.NotJson, match="no Table"):
+        json.decode(b'{"flag":"perhaps"}', Table)
+
+
+def test_members_are_written_in_the_order_of_their_names_without_blanks() -> None:
+    table = Table(7, {QUEUE: 5}, {3: "x", 0: "y"}, True)
+    rest = with_queue('"flag":true,"offsetTable":{QUEUE:5},"zulu":7}')
+    assert json.dumps(table).decode() == '{"byNumber":{"3":"x","0":"y"},' + rest
+    assert json.dumps(table, bare_integers=True).decode() == '{"byNumber":{3:"x",0:"y"},' + rest
+    assert json.decode(json.dumps(table, bare_integers=True), Table) == table
+
+
+def test_members_that_are_none_are_left_out_and_sets_are_sorted() -> None:
+    assert json.dumps(Table()) == b'{"byNumber":{},"flag":false,"offsetTable":{}}'
+    assert json.dumps({"s": frozenset("cab"), "e": set(), "t": ()}) == b'{"s":["a","b","c"],"e":[],"t":[]}'
+    value: dict[str, Any] = {"a": None, "b": [None, 0.0, "世"]}
+    assert json.dumps(value).decode() == '{"a":null,"b":[null,0.0,"世"]}'
