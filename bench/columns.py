@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.spark.columns.records import COLUMNS, decode
 
 ROUNDS = 30
@@ -30,26 +32,18 @@ CHOICES = {
 }
 
 
+PROPERTIES = "KEYS\x01order-%d\x02TAGS\x01paid\x02UNIQ_KEY\x010A00000100002A9F%016X\x02region\x01eu\x02CLUSTER\x01c\x02"
+
+
 def pull_body(rows: int) -> bytes:
     """Records of one queue."""
     host = hosts.pack("10.0.0.1:10911")
     return b"".join(
         record.encode(
-            topic=b"Orders",
-            queue_id=1,
-            flag=0,
-            queue_offset=offset,
-            physical_offset=offset * 300,
-            sys_flag=0,
-            born_timestamp_ms=1_700_000_000_000 + offset,
-            born_host=host,
-            store_timestamp_ms=1_700_000_000_001 + offset,
-            store_host=host,
-            reconsume_times=0,
-            prepared_offset=0,
-            body=b"x" * 100,
-            properties=b"KEYS\x01order-%d\x02TAGS\x01paid\x02UNIQ_KEY\x010A00000100002A9F%016X\x02region\x01eu\x02CLUSTER\x01c\x02"
-            % (offset, offset),
+            Entry(
+                "Orders", 1, b"x" * 100, Properties(PROPERTIES % (offset, offset)), 1_700_000_000_000, host
+            ),
+            Placed(offset * 300, offset, 1_700_000_000_001 + offset, host),
         )
         for offset in range(rows)
     )

@@ -22,12 +22,15 @@ from zlib import crc32
 # A message's way: socket, frame, dispatch, handler, log, queue, and back.
 MODULES: Final = (
     "sparrowmq.watermark",
+    "sparrowmq.turn",
+    "sparrowmq.safety",
     "sparrowmq.stats",
     "sparrowmq.protocol.wire.frame",
     "sparrowmq.protocol.wire.fields",
     "sparrowmq.protocol.wire.codec",
     "sparrowmq.protocol.wire.connection",
     "sparrowmq.protocol.messages.properties",
+    "sparrowmq.protocol.messages.entry",
     "sparrowmq.protocol.messages.message_id",
     "sparrowmq.protocol.messages.record",
     "sparrowmq.store.mapped_file",
@@ -39,6 +42,7 @@ MODULES: Final = (
     "sparrowmq.store.message_store",
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.dispatch",
+    "sparrowmq.broker.detour",
     "sparrowmq.broker.topics",
     "sparrowmq.broker.writing",
     "sparrowmq.broker.handlers.send",

@@ -21,7 +21,8 @@
         ├── BadStore              a folder or file is not what a store holds
         ├── CorruptRecord         bytes on disk are damaged
         ├── DiskFull              no room for the next file
-        └── StoreFailed           a sync failed: the store is read-only from then on
+        ├── NotSafeInTime         a message is stored, but not yet as safe as was promised
+        └── StoreFailed           a write or sync failed: the store is read-only from then on
 
 Each message says what happened and what to do next. `ProtocolError` splits by who is at fault, so that a
 server closes the connection of a faulty peer and a client reports a faulty caller without looking at texts.
@@ -198,6 +199,23 @@ class CorruptRecord(StoreError):
 
 class DiskFull(StoreError):
     """There is no room for the next file; reads go on, writes are refused until space is freed."""
+
+
+class NotSafeInTime(StoreError):
+    """A message is stored, but it took too long to make it as safe as was promised.
+
+    Attributes:
+        code: the response code that says so, as in `protocol.codes.ResponseCode`.
+    """
+
+    def __init__(self, code: int, what: str, timeout_s: float) -> None:
+        super().__init__(code, what, timeout_s)
+        self.code = code
+        self.what = what
+        self.timeout_s = timeout_s
+
+    def __str__(self) -> str:
+        return f"the message is stored, but was not {self.what} within {self.timeout_s:g} s; a crash now could lose it"
 
 
 class StoreFailed(StoreError):

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
 
@@ -109,7 +111,7 @@ def store(tmp_path):
     )
     opened = MessageStore.open(settings)
     for number in range(100):
-        opened.append("Orders", 0, b"x" * 1000, b"", 1, bytes(8), keys=(f"k{number}",))
+        opened.append(Entry("Orders", 0, b"x" * 1000, Properties(f"KEYS\x01k{number}"), 1, bytes(8)))
     opened.dispatch()
     opened.close()
     return settings

@@ -28,6 +28,8 @@ FLOORS = (
         "clock",
         "waiting",
         "watermark",
+        "turn",
+        "safety",
         "background",
         "snapshot",
         "config",

@@ -21,7 +21,7 @@ _BY_REASON = {
     "messages go to the operating system at once, and to disk in one sync for all that wait": """
         flushCommitLogLeastPages flushCommitLogThoroughInterval flushConsumeQueueLeastPages
         flushConsumeQueueThoroughInterval flushIntervalConsumeQueue commitIntervalCommitLog commitCommitLogLeastPages
-        commitCommitLogThoroughInterval flushCommitLogTimed syncFlushTimeout transientStorePoolEnable
+        commitCommitLogThoroughInterval flushCommitLogTimed transientStorePoolEnable
         transientStorePoolSize fastFailIfNoBufferInStorePool""",
     "log files are allocated ahead, and the page cache decides what stays in memory": """
         warmMapedFileEnable warmMappedFileEnable flushLeastPagesWhenWarmMapedFile accessMessageInMemoryMaxRatio

@@ -14,7 +14,7 @@ from sparrowmq.background import Background
 from sparrowmq.broker.chores import chores_of, run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.figures import Figures
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -41,7 +41,7 @@ from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Counter
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush
+from sparrowmq.turn import Turn
 
 _NEVER = 1 << 63  # An offset that no log reaches.
 
@@ -60,7 +60,8 @@ class Broker:
     def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
         self.settings = settings
         self._clock = clock or SystemClock()
-        self._server = Server(_not_yet, self._clock, settings.bind_address, settings.port)
+        self._turn = Turn()
+        self._server = Server(_not_yet, self._clock, settings.bind_address, settings.port, turn=self._turn)
         self._stack = AsyncExitStack()
 
     @property
@@ -97,16 +98,17 @@ class Broker:
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
-        writer = Writer(store, settings.cluster, settings.delay_levels, clock)
-        delayed = DelayedDelivery(store, writer, settings.delay_levels, clock, folder / "delayOffset.json")
+        delays = settings.delay_levels
+        detour = delay_levels(delays, clock)
+        writer = Writer(store, settings.cluster, (detour,))
+        delayed = DelayedDelivery(store, writer, detour, delays, clock, folder / "delayOffset.json")
         clients, locks = Clients(clock), QueueLocks(clock)
         received, sent = Counter(), Counter()
         figures = Figures(settings, store, delayed, received, sent, clock)
         registration = Registration(settings, topics, clock, pool, self.address)
-        waits_for = store.flushed if settings.flush is Flush.SYNC else None
         topics.on_change = registration.topics_changed
         tasks = await stack.enter_async_context(Background())
-        tasks.spawn(store.run(), "store")
+        tasks.spawn(store.run(self._turn), "store")
         tasks.spawn(store.flushed.reached(_NEVER), "disk")  # Fails when a sync fails, and so ends the broker.
         tasks.spawn(delayed.run(), "delayed delivery")
         tasks.spawn(registration.run(), "registration")
@@ -120,7 +122,7 @@ class Broker:
             (
                 SendHandler(store, writer, topics, groups, self._send_rules(store), received),
                 PullHandler(store, topics, groups, clients, offsets, clock, self._pull_rules(), sent),
-                RetryHandler(store, writer, topics, groups, waits_for),
+                RetryHandler(store, writer, topics, groups),
                 ClientHandler(clients, groups, topics, locks, registration.announced),
                 OffsetHandler(store, topics, offsets, delayed),
                 TopicHandler(store, topics, offsets, registration.announced),
@@ -137,8 +139,7 @@ class Broker:
 
     def _send_rules(self, store: MessageStore) -> SendRules:
         settings = self.settings
-        waits_for = store.flushed if settings.flush is Flush.SYNC else None
-        return SendRules(settings.max_message_bytes, waits_for, store.settings.store_host, settings.name)
+        return SendRules(settings.max_message_bytes, store.settings.store_host, settings.name)
 
     def _pull_rules(self) -> PullRules:
         settings = self.settings

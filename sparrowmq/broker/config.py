@@ -136,6 +136,12 @@ class BrokerSettings(Settings):
         duration("ms", 1, 60_000),
         "how often ASYNC_FLUSH writes to disk; at least every 500 ms",
     )
+    safety_timeout_ms: int = setting(
+        "syncFlushTimeout",
+        5000,
+        duration("ms", 1, 600_000),
+        "how long a send waits for the disk until it is answered FLUSH_DISK_TIMEOUT",
+    )
     retention_h: int = setting(
         "fileReservedTime", 72, duration("h", 1, 1_000_000), "how long messages are kept"
     )
@@ -243,6 +249,7 @@ class BrokerSettings(Settings):
             index_entries=self.index_entries,
             flush=self.flush,
             flush_interval_ms=self.flush_interval_ms,
+            safety_timeout_ms=self.safety_timeout_ms,
             store_host=hosts.pack(f"{_bracketed(_resolved(self.ip))}:{port}"),
             property_crc=self.property_crc,
             corrupt_policy=self.corrupt_policy,

@@ -5,6 +5,8 @@
                           ...
     due ── restore topic and queue (detour.py) ── store again ── offset of the level + 1 ── delayOffset.json
 
+`delay_levels` is the detour by which messages come into these queues; `DelayedDelivery` brings them out.
+
 An entry's due time stands where other queues have the hash of the tags: store time plus delay. (A message that is
 retried keeps its old birth, so that could not be counted from.) One coroutine sleeps until the earliest first
 message is due, or a queue that was empty gets one. There is no other polling.
@@ -24,15 +26,17 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq import snapshot
-from sparrowmq.broker import detour
+from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
-from sparrowmq.protocol import hosts
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
-from sparrowmq.protocol.messages import properties as property_string
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import mark
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
@@ -61,20 +65,49 @@ class _Level:
     waiter: Waiter | None = None
 
 
+def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
+    """The detour of messages with a delay level."""
+
+    def park(entry: Entry) -> bool:
+        text = entry.properties.get(Property.DELAY) or "0"
+        try:
+            level = delays.clamp(int(text))
+        except ValueError:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the delay level {text!r} is not a number; the first level is 1",
+            ) from None
+        if level <= 0:
+            return False
+        entry.deliver_at_ms = clock.now_ms() + delays.delay_ms(level)
+        move(entry, SCHEDULE_TOPIC, queue_of(level))
+        return True
+
+    return Detour(mark(Property.DELAY), park, restore)
+
+
 class DelayedDelivery:
     """The delay levels of one broker.
 
     Args:
+        detour: `delay_levels`, as the writer has it.
         path: of delayOffset.json.
     Raises:
         BadStore: the file cannot be read, nor its copies.
     """
 
     def __init__(
-        self, store: MessageStore, writer: Writer, delays: DelayLevels, clock: Clock, path: Path
+        self,
+        store: MessageStore,
+        writer: Writer,
+        detour: Detour,
+        delays: DelayLevels,
+        clock: Clock,
+        path: Path,
     ) -> None:
         self._store = store
         self._writer = writer
+        self._detour = detour
         self._delays = delays
         self._clock = clock
         self._wake = asyncio.Event()
@@ -178,24 +211,13 @@ class DelayedDelivery:
             )
             return
         try:
-            message = record.decode(view)
-            topic, queue_id, properties = detour.restore(message.properties)
-            appended = self._writer.put(
-                topic,
-                queue_id,
-                message.body,
-                property_string.render(properties),
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                born_timestamp_ms=message.born_timestamp_ms,
-                born_host=hosts.pack(message.born_host),
-                reconsume_times=message.reconsume_times,
-            )
+            entry = self._detour.restore(record.decode(view))
+            placed = self._writer.put(entry, back_from=self._detour)
         except (InvalidMessage, RemoteProtocolError, CorruptRecord, RemoteError) as error:
             # Its place in the level is passed over, or nothing behind it would ever be delivered.
             log.error("the delayed message at log offset %d cannot be delivered: %s", physical_offset, error)
             return
-        self._stored_end = appended[2]
+        self._stored_end = placed.end
 
     def _wait_ms(self, level: int, due_ms: int) -> int:
         wait_ms = due_ms - self._clock.now_ms()

@@ -1,47 +1,81 @@
 """A detour: a message waits in a system topic, with its real address among its properties, and is brought back later.
 
     to Orders[2], DELAY 3  ── park ──  SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
-                           ── restore ──  to Orders[2], no DELAY
+                           ── restore ──  to Orders[2]
 
-Delay levels, retries (a delayed message to a retry topic) and half messages all go this way. Pure functions: no
-store here.
+Delay levels go this way today; half messages and delivery at any time will. A `Detour` is the pair of functions, and
+`Writer` asks each before it stores a message. The address stays among the properties, and DELAY too: Java leaves both
+there, and programs read them. So what comes back is not asked about the detour that it comes from.
 Source: CommitLog.asyncPutMessage and ScheduleMessageService.messageTimeup, Java 4.9.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable
 
 from sparrowmq.errors import InvalidMessage
-from sparrowmq.protocol.messages.message import Property
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.messages.property_names import Property
 
 
-class Restored(NamedTuple):
-    """Where a parked message belongs, and its properties there."""
+class Detour:
+    """A reason for which messages wait elsewhere.
 
-    topic: str
-    queue_id: int
-    properties: dict[str, str]
+    Args:
+        mark: of the property that every message for it has (`properties.mark`), so that others cost one search.
+        park: moves a message to where it waits; returns False, and has changed nothing, if it need not wait.
+        restore: the message as it is to be stored when its time has come. Raises: InvalidMessage, it was not parked.
+    """
+
+    __slots__ = ("mark", "park", "restore")
+
+    def __init__(
+        self, mark: str, park: Callable[[Entry], bool], restore: Callable[[StoredMessage], Entry]
+    ) -> None:
+        self.mark = mark
+        self.park = park
+        self.restore = restore
 
 
-def park(topic: str, queue_id: int, properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a message that waits elsewhere; `restore` finds its address in them."""
-    return {**properties, Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
+def move(entry: Entry, topic: str, queue_id: int) -> None:
+    """Let a message wait in a queue of a system topic; `restore` finds its address in its properties."""
+    entry.properties.put(Property.REAL_TOPIC, entry.topic)
+    entry.properties.put(Property.REAL_QID, str(entry.queue_id))
+    entry.topic, entry.queue_id = topic, queue_id
 
 
-def restore(properties: Mapping[str, str]) -> Restored:
-    """The real address of a parked message.
-
-    The address stays in the properties, as Java leaves it there; the delay goes, or the message would be parked
-    again.
+def restore(message: StoredMessage) -> Entry:
+    """A parked message on its way to its real address.
 
     Raises:
-        InvalidMessage: no address, so it was not parked.
+        InvalidMessage: it has none, so it was not parked.
     """
-    topic = properties.get(Property.REAL_TOPIC)
-    queue_id = properties.get(Property.REAL_QID, "")
+    topic = message.properties.get(Property.REAL_TOPIC)
+    queue_id = message.properties.get(Property.REAL_QID, "")
     if not topic or not queue_id.isdecimal():
         raise InvalidMessage(f"a parked message has no address: REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}")
-    kept = {name: value for name, value in properties.items() if name != Property.DELAY}
-    return Restored(topic, int(queue_id), kept)
+    return again(message, topic, int(queue_id), Properties(render(message.properties)))
+
+
+def again(
+    message: StoredMessage,
+    topic: str,
+    queue_id: int,
+    properties: Properties,
+    reconsume_times: int | None = None,
+) -> Entry:
+    """A stored message on its way to another place; born as it was."""
+    return Entry(
+        topic,
+        queue_id,
+        message.body,
+        properties,
+        message.born_timestamp_ms,
+        hosts.pack(message.born_host),
+        message.flag,
+        message.sys_flag,
+        message.reconsume_times if reconsume_times is None else reconsume_times,
+    )

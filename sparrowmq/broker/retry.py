@@ -10,11 +10,12 @@ Source: SendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ, Java 4.9
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparrowmq.protocol import names
-from sparrowmq.protocol.messages.message import Property, StoredMessage
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.messages.property_names import Property
 
 FIRST_RETRY_LEVEL = 3
 DLQ_QUEUES = 1
@@ -30,7 +31,7 @@ class SentBack:
     """
 
     topic: str
-    properties: dict[str, str]
+    properties: Properties
     reconsume_times: int
 
     @property
@@ -51,14 +52,9 @@ def send_back(message: StoredMessage, group: str, delay_level: int, max_reconsum
     if not dead:
         properties[Property.DELAY] = str(delay_level or FIRST_RETRY_LEVEL + message.reconsume_times)
     topic = names.dlq_topic(group) if dead else names.retry_topic(group)
-    return SentBack(topic, properties, message.reconsume_times + 1)
+    return SentBack(topic, Properties(render(properties)), message.reconsume_times + 1)
 
 
 def is_exhausted(reconsume_times: int | None, asked_max: int | None, group_max: int) -> bool:
     """Whether a message that a client itself sent to a retry topic has used up its tries."""
     return (reconsume_times or 0) >= (group_max if asked_max is None else asked_max)
-
-
-def without_delay(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a message that is to be there at once."""
-    return {name: value for name, value in properties.items() if name != Property.DELAY}

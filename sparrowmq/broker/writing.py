@@ -1,7 +1,7 @@
-"""How every message enters the store: properties completed, detours taken, one append.
+"""How every message enters the store: detours taken, properties completed, one append.
 
     send ─┐
-    send back ─┤── Writer.put ── delayed? park it in SCHEDULE_TOPIC_XXXX ── store.append
+    send back ─┤── Writer.put ── a detour? park it there ── complete its properties ── store.append
     delay due ─┘
 
 Whoever stores a message goes through here, so that a message looks the same wherever it came from.
@@ -10,143 +10,79 @@ Source: SendMessageProcessor and CommitLog.asyncPutMessage, Java 4.9.8.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from sparrowmq.broker import detour
-from sparrowmq.clock import Clock
+from sparrowmq.broker.detour import Detour
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.delay_levels import DelayLevels
-from sparrowmq.protocol.messages import properties as property_text
-from sparrowmq.protocol.messages.message import Property
-from sparrowmq.protocol.messages.properties import VALUE_END
-from sparrowmq.protocol.messages.record import Buffer
-from sparrowmq.protocol.names import SCHEDULE_TOPIC
-from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.message_store import Appended, MessageStore, Part
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, mark
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.store.message_store import MessageStore
 
 # The record adds 20 bytes of checksum to the properties; all together have an int16 length.
-MAX_PROPERTIES_BYTES = property_text.MAX_SIZE_BYTES - 20
+MAX_PROPERTIES_BYTES: Final = MAX_SIZE_BYTES - 20
 
-
-_TAGS: Final = property_text.mark(Property.TAGS)
-_KEYS: Final = property_text.mark(Property.KEYS)
-_UNIQUE_KEY: Final = property_text.mark(Property.UNIQ_KEY)
-_DELAY: Final = property_text.mark(Property.DELAY)
-_WAITS: Final = f"{property_text.mark(Property.WAIT)}true{VALUE_END}"
-_CLUSTER: Final = property_text.mark(Property.CLUSTER)
-_NO_KEYS: Final[tuple[str, ...]] = ()
+_WAITS: Final = f"{mark(Property.WAIT)}true{VALUE_END}"
+_CLUSTER: Final = mark(Property.CLUSTER)
 
 
 class Writer:
-    """Appends messages as the broker stores them."""
+    """Appends messages as the broker stores them.
 
-    def __init__(self, store: MessageStore, cluster: str, delays: DelayLevels, clock: Clock) -> None:
+    Args:
+        detours: asked in this order.
+    """
+
+    def __init__(self, store: MessageStore, cluster: str, detours: Sequence[Detour]) -> None:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
-        self._delays = delays
-        self._clock = clock
+        self._detours = tuple(detours)
 
-    def put(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: str,
-        flag: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        born_host: bytes,
-        reconsume_times: int = 0,
-    ) -> Appended:
-        """Append one message; `properties` is their string form, as it came.
+    def put(self, entry: Entry, back_from: Detour | None = None) -> Placed:
+        """Append one message.
 
+        Args:
+            back_from: the detour that it took and comes back from; only those behind it are asked.
         Raises:
-            RemoteError: MESSAGE_ILLEGAL, the properties are too long or the delay is no number.
+            RemoteError: MESSAGE_ILLEGAL, the properties are too long, or what they ask for cannot be.
             StoreFailed, DiskFull: nothing was stored.
         """
-        text = property_text.marked(properties)
-        tags_code = tags_code_of(text)
-        if _DELAY in text and (level := self._level(text)) > 0:
-            tags_code = self._clock.now_ms() + self._delays.delay_ms(level)
-            text = property_text.marked(
-                property_text.render(detour.park(topic, queue_id, property_text.parse(properties)))
-            )
-            topic, queue_id = SCHEDULE_TOPIC, level - 1
-        return self._store.append(
-            topic,
-            queue_id,
-            body,
-            self._stored(text),
-            born_timestamp_ms,
-            born_host,
-            flag,
-            sys_flag,
-            tags_code,
-            keys_of(text),
-            property_text.value(text, _UNIQUE_KEY),
-            reconsume_times,
-        )
+        may_park = back_from is None
+        for detour in self._detours:
+            if may_park and entry.properties.has(detour.mark) and detour.park(entry):
+                break
+            may_park = may_park or detour is back_from
+        self._complete(entry)
+        return self._store.append(entry)
 
-    def part(
-        self,
-        body: Buffer,
-        properties: str,
-        flag: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        born_host: bytes,
-    ) -> Part:
-        """One message of a batch, as `put` would store it; batches are never delayed.
+    def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
+        """Append messages of one queue side by side: all of them or none.
 
         Raises:
-            RemoteError: MESSAGE_ILLEGAL, the properties are too long.
+            RemoteError: as `put`; also if one of them would have to take a detour.
+            StoreFailed, DiskFull: nothing was stored.
         """
-        text = property_text.marked(properties)
-        return Part(
-            body,
-            self._stored(text),
-            born_timestamp_ms,
-            born_host,
-            flag,
-            sys_flag,
-            tags_code_of(text),
-            keys_of(text),
-            property_text.value(text, _UNIQUE_KEY),
-        )
+        for entry in entries:
+            for detour in self._detours:
+                if entry.properties.has(detour.mark) and detour.park(entry):
+                    raise RemoteError(
+                        ResponseCode.MESSAGE_ILLEGAL,
+                        f"a batch cannot hold a message with the property {detour.mark[1:-1]}; send it by itself",
+                    )
+            self._complete(entry)
+        return self._store.append_batch(entries)
 
-    def _stored(self, text: str) -> bytes:
+    def _complete(self, entry: Entry) -> None:
         """The properties as they are stored: without the wish to wait, with the cluster's name, which Go needs."""
-        text = text.replace(_WAITS, VALUE_END, 1)
-        if _CLUSTER not in text:
-            text += self._cluster
-        stored = text[1:].encode("utf-8", "surrogatepass")
-        if len(stored) > MAX_PROPERTIES_BYTES:
+        properties = entry.properties
+        properties.strike(_WAITS)
+        if not properties.has(_CLUSTER):
+            properties.add(self._cluster)
+        size = len(properties.encode())
+        if size > MAX_PROPERTIES_BYTES:
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the properties take {len(stored)} bytes; at most {MAX_PROPERTIES_BYTES} can be stored, use the body",
+                f"the properties take {size} bytes; at most {MAX_PROPERTIES_BYTES} can be stored, use the body",
             )
-        return stored
-
-    def _level(self, text: str) -> int:
-        """The delay level, 0 for none. Raises: RemoteError, it is no number."""
-        level = property_text.value(text, _DELAY) or "0"
-        try:
-            return self._delays.clamp(int(level))
-        except ValueError:
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the delay level {level!r} is not a number; the first level is 1",
-            ) from None
-
-
-def tags_code_of(text: str) -> int:
-    """What the consume queue keeps of the tags in a marked string: Java's string hash, 0 without tags."""
-    tags = property_text.value(text, _TAGS)
-    return java_hash(tags) if tags else 0
-
-
-def keys_of(text: str) -> tuple[str, ...]:
-    """The keys in a marked string that are indexed, besides the unique key."""
-    keys = property_text.value(text, _KEYS)
-    return tuple(keys.split()) if keys else _NO_KEYS

@@ -6,28 +6,27 @@ A handler is a method bound with `@handles(PullMessage)`. It returns
     a reply header    success
     None              success without fields
     Answer            anything else: another code, a remark, a body
-    After             the reply, once a watermark has reached a target: no task is made, however many wait
+    After             the reply, once what it says is safe: no task is made, however many wait
     a coroutine       which returns one of the first three; the only form that costs a task
 Errors become replies here and nowhere else.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from sparrowmq.errors import DiskFull, RemoteError, SparrowError, StoreFailed
+from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.session import Buffer, Session, add_reply
+from sparrowmq.safety import Safety
 from sparrowmq.waiting import tell
-from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +54,18 @@ class Answer:
 
 
 class After:
-    """The reply to give once `watermark` has reached `target`."""
+    """The reply to one request, to give once the log is as safe as `safety` promises up to `end`.
 
-    __slots__ = ("reply", "target", "watermark")
+    If that takes too long, the reply leaves with the code of what did not come.
+    """
 
-    def __init__(self, watermark: Watermark, target: int, reply: Header | Answer | None) -> None:
-        self.watermark = watermark
-        self.target = target
+    __slots__ = ("command", "end", "reply", "safety")
+
+    command: Command  # whose reply it is; the dispatcher's
+
+    def __init__(self, safety: Safety, end: int, reply: Header | None) -> None:
+        self.safety = safety
+        self.end = end
         self.reply = reply
 
 
@@ -133,42 +137,44 @@ class Dispatcher:
             self._spawn(tell(result, partial(self._finish_later, session, command)))
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:
-        """Collect what one chunk of requests waits for: it is one wait, whether for one reply or for a thousand."""
+        """Collect what one turn's requests wait for: it is one wait, whether for one reply or for a thousand."""
         if not session.parked:
-            asyncio.get_running_loop().call_soon(self._wait_for_parked, session)
-        together = session.parked.get(after.watermark)
-        if together is None:
-            together = session.parked[after.watermark] = []
-        together.append((command, after))
+            session.turn.answer(partial(self._answer_parked, session))
+        after.command = command
+        session.parked.append(after)
 
-    def _wait_for_parked(self, session: Session) -> None:
-        parked, session.parked = session.parked, {}
-        for watermark, together in parked.items():
-            session.hold(len(together))
-            # The appends of a chunk are covered by the same sync, so the first waits no longer than the last.
-            target = max([after.target for _, after in together])
-            # The replies are made now, while the disk is busy, and not when their peer waits for nothing else.
-            replies: list[Buffer] = []
-            for command, after in together:
-                if isinstance(reply := after.reply, Answer):
-                    add_reply(replies, command, reply.code, reply.header, reply.remark, reply.body)
-                else:
-                    add_reply(replies, command, 0, reply)
-            watermark.when(target, partial(self._reply_parked, session, together, replies))
+    def _answer_parked(self, session: Session) -> None:
+        parked, session.parked = session.parked, []
+        safety = parked[0].safety
+        others = [after for after in parked if after.safety is not safety]
+        if others:
+            parked = [after for after in parked if after.safety is safety]
+            session.parked = others
+            session.turn.answer(partial(self._answer_parked, session))
+        # The appends of a turn are made safe together, so the first waits no longer than the last.
+        end = max([after.end for after in parked])
+        # The replies are made now, while the disk is busy, and not when their peer waits for nothing else.
+        replies: list[Buffer] = []
+        for after in parked:
+            add_reply(replies, after.command, 0, after.reply)
+        if safety.holds(end):
+            session.write(replies)
+        else:
+            session.hold(len(parked))
+            safety.when(end, partial(self._reply_parked, session, parked, replies))
 
     def _reply_parked(
-        self,
-        session: Session,
-        parked: list[tuple[Command, After]],
-        replies: list[Buffer],
-        error: BaseException | None,
+        self, session: Session, parked: list[After], replies: list[Buffer], error: BaseException | None
     ) -> None:
         session.hold(-len(parked))
         if error is None:
             session.write(replies)
             return
-        for command, _ in parked:
-            self._finish(session, command, failure(error, command, session))
+        for after in parked:
+            if isinstance(error, NotSafeInTime):
+                session.reply(after.command, error.code, after.reply, str(error))
+            else:
+                self._finish(session, after.command, failure(error, after.command, session))
 
     def _finish_later(
         self, session: Session, command: Command, result: Header | Answer | None, error: Exception | None

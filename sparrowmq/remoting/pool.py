@@ -13,6 +13,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
+from sparrowmq.turn import Turn
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
@@ -56,6 +57,7 @@ class Pool:
         self._locks: dict[str, asyncio.Lock] = {}
         self._backoffs: dict[str, _Backoff] = {}
         self._closed = False
+        self._turn = Turn()
 
     def live(self, address: str) -> Session | None:
         """The session to an address if one is open now."""
@@ -104,7 +106,12 @@ class Pool:
 
     def _make(self) -> Session:
         return Session(
-            self._dispatch, self._clock, self._limits, sign=self._sign, serializer=self._serializer
+            self._dispatch,
+            self._clock,
+            self._limits,
+            sign=self._sign,
+            serializer=self._serializer,
+            turn=self._turn,
         )
 
     def _back_off(self, address: str) -> None:

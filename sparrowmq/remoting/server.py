@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
+from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +39,20 @@ class Server:
     """
 
     def __init__(
-        self, dispatch: Dispatch, clock: Clock, host: str, port: int, limits: ServerLimits | None = None
+        self,
+        dispatch: Dispatch,
+        clock: Clock,
+        host: str,
+        port: int,
+        limits: ServerLimits | None = None,
+        turn: Turn | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self.sessions: set[Session] = set()
         self.dispatch = dispatch
         self._clock = clock
+        self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
@@ -130,7 +138,9 @@ class Server:
             self._socket = None
 
     def _accept(self) -> Session:
-        return Session(self.dispatch, self._clock, self._limits.session, on_begin=self._admit)
+        return Session(
+            self.dispatch, self._clock, self._limits.session, turn=self._turn, on_begin=self._admit
+        )
 
     def _admit(self, session: Session) -> None:
         self.sessions.add(session)

@@ -2,8 +2,8 @@
 
 Both ends of RocketMQ's protocol are the same: either may ask at any time, and replies come in any order. A
 chunk from the socket may hold dozens of requests; all are handled in one go and their replies leave in one
-write. Reading stops while the peer does not read our answers, or while too many of its requests wait:
-back-pressure lives here and nowhere else.
+write, at the end of the turn (turn.py). Reading stops while the peer does not read our answers, or while too many
+of its requests wait: back-pressure lives here and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.watermark import Watermark
+from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,8 @@ class _Waiting:
 class Session(asyncio.Protocol):
     """A live connection. Made by `Server` and `Pool`; use `call`, `tell` and, in the dispatcher, `reply`.
 
-    `on_begin(session)` is called once it is connected, `on_end`'s callbacks once it has ended.
+    `turn` is that of the loop, if others take part in it; `on_begin(session)` is called once it is connected,
+    `on_end`'s callbacks once it has ended.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Session(asyncio.Protocol):
         *,
         sign: Sign | None = None,
         serializer: Serializer = Serializer.JSON,
+        turn: Turn | None = None,
         on_begin: Callable[[Session], object] | None = None,
     ) -> None:
         self.peer = "?"
@@ -107,8 +109,9 @@ class Session(asyncio.Protocol):
         self.local = "?"
         self.peer_version = 0
         self.closed = False
-        # Requests of one chunk whose replies wait for something, with what each waits for; the dispatcher's.
-        self.parked: dict[Watermark, list[tuple[Command, Any]]] = {}
+        self.turn = turn or Turn()
+        # Replies to this turn's requests that wait until what they say is safe; the dispatcher's.
+        self.parked: list[Any] = []
         self.last_read = clock.monotonic()
         self._dispatch = dispatch
         self._clock = clock
@@ -118,7 +121,6 @@ class Session(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
         self._flush_due = False
-        self._store_first = False
         self._on_begin = on_begin
         self._held = 0
         self._unread = False
@@ -192,7 +194,7 @@ class Session(asyncio.Protocol):
     def close(self) -> None:
         """Send what was answered so far, then end the connection."""
         if self._transport is not None and not self.closed:
-            self._flush_chunk()
+            self._flush()
             self._transport.close()
 
     @property
@@ -224,19 +226,12 @@ class Session(asyncio.Protocol):
             log.warning("closing the connection of %s: %s", self.peer, error)
             self.close()
             return
-        self._flush_due = True  # One write for all answers of this chunk, below.
         dispatch = self._dispatch
         for command in received:
             if command.flag & REPLY_FLAG:
                 self._settle(command)
             else:
                 dispatch(self, command)
-        if self._out:
-            # Soon: behind the turn that the store has asked for, to write. A flush that was asked for before waits too.
-            self._store_first = True
-            self._loop.call_soon(self._flush_chunk)
-        else:
-            self._flush_due = False
 
     def eof_received(self) -> bool:
         return False
@@ -273,15 +268,9 @@ class Session(asyncio.Protocol):
     def _flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
-
-    def _flush_chunk(self) -> None:
-        self._store_first = False
-        self._flush()
+            self.turn.answer(self._flush)
 
     def _flush(self) -> None:
-        if self._store_first:
-            return
         self._flush_due = False
         if self._out:
             self._write_out()

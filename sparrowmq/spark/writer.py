@@ -38,8 +38,9 @@ from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.message import KEY_SEPARATOR, RESERVED, MessageQueue, Property
+from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
+from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.sender import Sender

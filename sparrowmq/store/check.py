@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from sparrowmq.errors import BadStore, CorruptRecord
-from sparrowmq.protocol.messages import properties as property_string
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import Property, SysFlag
 from sparrowmq.protocol.messages.record import Outline
@@ -144,9 +143,8 @@ class _Check:
         if found.store_timestamp_ms < self._last_ms:
             yield f"{where} was stored at {found.store_timestamp_ms}, the one before it at {self._last_ms}"
         self._last_ms = found.store_timestamp_ms
-        properties = property_string.parse(found.properties)
         if self._index is not None:
-            for missing in self._missing_keys(found, properties):
+            for missing in self._missing_keys(found):
                 yield f"{where} has the key {missing!r}, which the index does not know"
         if found.sys_flag & SysFlag.PREPARED:
             return
@@ -159,9 +157,7 @@ class _Check:
             yield f"{where} is number {found.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
         self._next[key] = found.queue_offset + 1
         if queue is not None:  # else the topic was deleted
-            yield from self._entry_of(
-                queue, found, tags_code(found, properties, self._settings.delay_levels_ms)
-            )
+            yield from self._entry_of(queue, found, tags_code(found, self._settings.delay_levels_ms))
 
     def _entry_of(self, queue: ConsumeQueue, found: Outline, code: int) -> Iterator[str]:
         entry = queue.entry(found.queue_offset)
@@ -191,7 +187,7 @@ class _Check:
         if found is None or wanted not in [key_hash(found.topic, key) for key in _possible_keys(found)]:
             yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
 
-    def _missing_keys(self, found: Outline, properties: dict[str, str]) -> list[str]:
+    def _missing_keys(self, found: Outline) -> list[str]:
         index = self._index
         is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
         if (
@@ -204,7 +200,7 @@ class _Check:
         stored_ms = found.store_timestamp_ms
         return [
             key
-            for key in keys_of(properties)
+            for key in keys_of(found.properties)
             if found.physical_offset
             not in index.find(found.topic, key, 1 << 30, stored_ms - 1000, stored_ms + 1000)
         ]
@@ -223,5 +219,4 @@ def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
 
 def _possible_keys(found: Outline) -> list[str]:
     """What the index may know a record by: its keys and, in a store of Java 5.4, its tag."""
-    properties = property_string.parse(found.properties)
-    return [*keys_of(properties), f"T#{properties.get(Property.TAGS)}"]
+    return [*keys_of(found.properties), f"T#{found.properties.get(Property.TAGS)}"]

@@ -24,10 +24,9 @@ from types import ModuleType
 from typing import Final
 
 from sparrowmq.errors import DiskFull, SparrowError
-from sparrowmq.protocol.messages import properties as property_string
-from sparrowmq.protocol.messages.message import Property, SysFlag
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline
-from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
 from sparrowmq.watermark import Watermark
@@ -129,9 +128,8 @@ class Dispatch:
             Hole: entries before this one are missing, and it is not `healing` that is done.
         """
         found = outline(record)
-        properties = property_string.parse(found.properties)
         if found.physical_offset > indexed:
-            self._collect_keys(found, properties)
+            self._collect_keys(found)
         if found.sys_flag & SysFlag.PREPARED:  # prepared or rolled back: Java gives it no place in a queue
             return
         key = found.topic, found.queue_id
@@ -143,7 +141,7 @@ class Dispatch:
             last = last_offsets[queue] = queue.last_entry()[0]
         if found.physical_offset > last:
             self._make_ready(queue, found.queue_offset, healing)
-            code = tags_code(found, properties, self._delay_levels_ms)
+            code = tags_code(found, self._delay_levels_ms)
             self.add(queue, found.physical_offset, found.size, code)
             last_offsets[queue] = found.physical_offset
 
@@ -161,18 +159,17 @@ class Dispatch:
         else:
             raise Hole(queue, queue_offset)
 
-    def _collect_keys(self, found: Outline, properties: dict[str, str]) -> None:
-        keys = tuple(properties.get(Property.KEYS, "").split())
-        unique_key = properties.get(Property.UNIQ_KEY)
+    def _collect_keys(self, found: Outline) -> None:
+        keys, unique_key = found.properties.keys, found.properties.unique_key
         is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
         if self._index is not None and (keys or unique_key) and not is_rollback:
             self.keys.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
 
 
-def tags_code(found: Outline, properties: dict[str, str], delay_levels_ms: tuple[int, ...]) -> int:
+def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:
     """What a record's queue entry has as tags code."""
-    level = properties.get(Property.DELAY, "")
-    if found.topic == SCHEDULE_TOPIC and level.isascii() and level.isdigit() and int(level) > 0:
-        return found.store_timestamp_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
-    tags = properties.get(Property.TAGS)
-    return java_hash(tags) if tags else 0
+    if found.topic == SCHEDULE_TOPIC:
+        level = found.properties.get(Property.DELAY) or ""
+        if level.isascii() and level.isdigit() and int(level) > 0:
+            return found.store_timestamp_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+    return found.properties.tags_code

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.messages.message import Property
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.mapped_file import MappedFile, is_unused
 from sparrowmq.store.vfs import Unsynced, Vfs
@@ -311,11 +311,10 @@ def key_hash(topic: str, key: str) -> int:
     return 0 if found > 0x7FFFFFFF else found
 
 
-def keys_of(properties: dict[str, str]) -> list[str]:
+def keys_of(properties: Properties) -> list[str]:
     """What a message can be found by: its unique key, and each word of its KEYS."""
-    unique_key = properties.get(Property.UNIQ_KEY)
-    keys = properties.get(Property.KEYS, "").split()
-    return keys if unique_key is None else [unique_key, *keys]
+    unique_key = properties.unique_key
+    return [*properties.keys] if unique_key is None else [unique_key, *properties.keys]
 
 
 def _name(stored_ms: int) -> str:

@@ -1,17 +1,16 @@
 """The message store: the only door through which upper floors come to the disk.
 
     with MessageStore.open(StoreSettings(path)) as store:
-        appended = store.append("Orders", 0, b"body", b"", born_timestamp_ms=..., born_host=...)
+        placed = store.append(Entry("Orders", 0, b"body", Properties(), born_timestamp_ms=..., born_host=...))
         store.dispatch()                                    # by itself while `run` is running
-        store.flush()                                       # likewise; `await store.durable().reached(end)` then
+        store.flush()                                       # likewise; `store.safety(True).when(placed.end, ...)` then
         found = store.read("Orders", 0, offset=0, max_count=32)
 
 One event loop owns a store, and nothing here awaits but `run`: append, dispatch and read follow each other,
 and need no lock. Threads see only files (flush, checkpoint, the next log file).
 
-The messages of one burst of requests are written when the loop has read all of them; then their answers leave (with
-SYNC: once they are on disk), and then their queues show them. They all carry the same store timestamp, which never
-goes back, even if the clock does.
+The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all carry the
+same store timestamp, which never goes back, even if the clock does.
 """
 
 from __future__ import annotations
@@ -22,13 +21,16 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Self
 
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, StoreError, StoreFailed, StoreLocked
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Buffer, encode
+from sparrowmq.safety import Demand, Safety
 from sparrowmq.store import reading, upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.commit_log import CommitLog
@@ -42,32 +44,13 @@ from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Retention
 from sparrowmq.store.settings import Flush, StoreSettings
 from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs
+from sparrowmq.turn import Turn
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
-# Physical offset, queue offset, the log's end behind the record, store timestamp in ms.
-Appended: TypeAlias = tuple[int, int, int, int]
-
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
 _FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
-_ALWAYS: Final = Watermark((1 << 63) - 1)
-
-
-class Part(NamedTuple):
-    """One message of a batch."""
-
-    body: Buffer
-    properties: bytes
-    born_timestamp_ms: int
-    born_host: bytes
-    flag: int = 0
-    sys_flag: int = 0
-    tags_code: int = 0
-    keys: tuple[str, ...] = ()
-    unique_key: str | None = None
-    reconsume_times: int = 0
-    prepared_offset: int = 0
 
 
 class MessageStore:
@@ -75,6 +58,7 @@ class MessageStore:
 
     Attributes:
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
+        written: the offset up to which the log's files have what was appended; it fails when a write fails.
     """
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
@@ -104,7 +88,14 @@ class MessageStore:
         self._full_until_s = 0.0
         self._follows_master = False
         self.wants_checkpoint = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn: Turn | None = None
+        self.written = Watermark(self._log.written)
+        written = Demand(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
+        flushed = Demand(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
+        timeout_s = settings.safety_timeout_ms / 1000
+        self._written = Safety((written,), clock, timeout_s)
+        # What is on disk was written before.
+        self._safe = Safety((flushed,), clock, timeout_s) if settings.flush is Flush.SYNC else self._written
 
     @classmethod
     def open(
@@ -147,81 +138,58 @@ class MessageStore:
         store._lock = lock
         return store
 
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        body: Buffer,
-        properties: bytes,
-        born_timestamp_ms: int,
-        born_host: bytes,
-        flag: int = 0,
-        sys_flag: int = 0,
-        tags_code: int = 0,
-        keys: tuple[str, ...] = (),
-        unique_key: str | None = None,
-        reconsume_times: int = 0,
-        prepared_offset: int = 0,
-    ) -> Appended:
+    def append(self, entry: Entry) -> Placed:
         """Put a message at the end of the log and of its queue.
-
-        `tags_code` is the hash of the tag, but when to deliver for SCHEDULE_TOPIC_XXXX.
 
         Raises:
             InvalidMessage, MessageTooLarge: it can never be stored.
             DiskFull: there is no room now; nothing has changed.
-            StoreFailed: a sync failed before; nothing is taken any more.
+            StoreFailed: a write or sync failed before; nothing is taken any more.
         """
-        queue = self._by_key.get((topic, queue_id)) or self._queues.obtain(topic, queue_id)
-        dispatch, commit_log = self._dispatch, self._log
-        if not dispatch.dirty:
+        queue = self._by_key.get((entry.topic, entry.queue_id))
+        if queue is None:
+            queue = self._queues.obtain(entry.topic, entry.queue_id)
+        if not self._dispatch.dirty:
             self._begin_burst()
-        offset, queue_offset, now_ms = commit_log.end, queue.next_offset, self._now_ms
+        commit_log = self._log
+        placed = Placed(commit_log.end, queue.next_offset, self._now_ms, self._store_host)
         while True:
-            record = encode(
-                queue.topic_bytes, queue_id, flag, queue_offset, offset, sys_flag, born_timestamp_ms, born_host,
-                now_ms, self._store_host, reconsume_times, prepared_offset, body, properties, self._property_crc,
-            )  # fmt: skip
+            record = encode(entry, placed, self._property_crc)
             size = len(record)
-            if offset + size <= commit_log.limit:
+            if placed.offset + size <= commit_log.limit:
                 break
-            offset = self._make_room(size)  # and encode it again: a record says where it lies
+            placed.offset = self._make_room(size)  # and encode it again: a record says where it lies
         commit_log.append(record)
-        if not sys_flag & _PREPARED:
-            dispatch.add(queue, offset, size, tags_code)
-        if unique_key is not None or keys:
-            dispatch.keys.add(topic, offset, now_ms, keys, unique_key)
-        return offset, queue_offset, offset + size, now_ms
+        self._enter(queue, entry, placed, size)
+        return placed
 
-    def append_batch(self, topic: str, queue_id: int, parts: Sequence[Part]) -> list[Appended]:
+    def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
         """Put messages at the end of one queue, side by side in one file of the log: all of them or none.
 
         Raises:
-            InvalidMessage: also if one of them is prepared or rolled back.
+            InvalidMessage: also if one of them is prepared or rolled back, or belongs to another queue.
             others as `append`.
         """
-        if any(part.sys_flag & _PREPARED for part in parts):
-            raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
-        if not parts:
+        if not entries:
             return []
-        queue = self._queues.obtain(topic, queue_id)
+        first = entries[0]
+        for entry in entries:
+            if entry.sys_flag & _PREPARED:
+                raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
+            if entry.topic != first.topic or entry.queue_id != first.queue_id:
+                raise InvalidMessage("a batch belongs to one queue; send one batch for each")
+        queue = self._queues.obtain(first.topic, first.queue_id)
         if not self._dispatch.dirty:
             self._begin_burst()
-        batch = self._encode_batch(queue, parts)
-        size = sum(map(len, batch))
+        places, batch = self._encode_batch(queue, entries)
+        size = len(batch)
         if self._log.end + size > self._log.limit:
             self._make_room(size)
-            batch = self._encode_batch(queue, parts)
-        offset, now_ms = self._log.end, self._now_ms
-        appended: list[Appended] = []
-        self._log.append(b"".join(batch))
-        for part, record in zip(parts, batch, strict=True):
-            if part.unique_key is not None or part.keys:
-                self._dispatch.keys.add(topic, offset, now_ms, part.keys, part.unique_key)
-            appended.append((offset, queue.next_offset, offset + len(record), now_ms))
-            self._dispatch.add(queue, offset, len(record), part.tags_code)
-            offset += len(record)
-        return appended
+            places, batch = self._encode_batch(queue, entries)
+        self._log.append(batch)
+        for entry, placed in zip(entries, places, strict=True):
+            self._enter(queue, entry, placed, placed.end - placed.offset)
+        return places
 
     def append_raw(self, offset: int, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
@@ -268,9 +236,13 @@ class MessageStore:
         """The offset at which the next record will begin."""
         return self._log.end
 
-    def durable(self) -> Watermark:
-        """What an answer has to wait for: `flushed` with SYNC, and with ASYNC a mark that every offset has reached."""
-        return self.flushed if self.settings.flush is Flush.SYNC else _ALWAYS
+    def safety(self, wants_safety: bool) -> Safety:
+        """What the answer about a message waits for: with SYNC the disk, with ASYNC the write.
+
+        Args:
+            wants_safety: whether its producer does (`Properties.wants_safety`); otherwise the write is enough.
+        """
+        return self._safe if wants_safety else self._written
 
     def dispatch(self) -> None:
         """Write what was appended, and show it to the queues."""
@@ -283,6 +255,7 @@ class MessageStore:
     def flush(self) -> None:
         """Write the log to disk, here and now. Raises: StoreFailed."""
         self._flusher.flush()
+        self.written.advance(self._log.written)
 
     def checkpoint(self) -> None:
         """Write log, queues and index to disk, here and now, so that the next start has less to do.
@@ -378,9 +351,13 @@ class MessageStore:
         self._queues.remove_topic(topic)
         self.wants_checkpoint.set()
 
-    def run(self) -> Coroutine[Any, Any, None]:
-        """Write to disk, make checkpoints and delete what is old, until cancelled; then `close`."""
-        return upkeep.run(self)
+    def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
+        """Write to disk, make checkpoints and delete what is old, until cancelled; then `close`.
+
+        Args:
+            turn: of the loop, if others take part in it.
+        """
+        return upkeep.run(self, turn or Turn())
 
     def close(self) -> None:
         """Bring everything to disk and give the lock back. A store that failed is left as after a crash."""
@@ -409,14 +386,14 @@ class MessageStore:
 
     # What `upkeep` does with it ---------------------------------------------------------------------------------
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+    def attach(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         """Sync in a thread from now on, and end the bursts of requests by themselves."""
-        self._loop = loop
+        self._turn = turn
         self._flusher.start(loop)
 
     def detach(self) -> None:
         """Undo `attach`; what was given to the thread is finished first."""
-        self._loop = None
+        self._turn = None
         self._flusher.stop()
 
     def flush_soon(self) -> None:
@@ -458,7 +435,9 @@ class MessageStore:
 
     def fail(self, cause: OSError) -> StoreFailed:
         """Acknowledge nothing any more, and take no more messages."""
-        return self._flusher.fail(cause)
+        failure = self._flusher.fail(cause)
+        self.written.fail(failure)
+        return failure
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -492,34 +471,35 @@ class MessageStore:
             self._log.crc_from = found.end
         self._checkpointer.crc_from = self._log.crc_from
         self._flusher.start_at(found.end)
+        self.written.advance(found.end)
         self.checkpoint()
         if not self._vfs.exists(layout.abort):
             self._vfs.close(self._vfs.create(layout.abort, 0, allocate=False))
         self._vfs.sync_folder(layout.root)
 
     def _begin_burst(self) -> None:
-        """The first message after a dispatch: look at the clock, and have the loop end the burst."""
-        self._now_ms = max(self._now_ms, self.clock.now_ms())
-        if self._loop is not None:
-            self._loop.call_soon(self._end_burst)
+        """The first message after a dispatch: look at the clock, and have the turn end the burst.
 
-    def _end_burst(self) -> None:
-        """Write the burst; then sessions have their turn to send its answers, and then its queues show it.
-
-        With SYNC its answers wait for the disk, so its queues come first: while they are written, the thread that
-        syncs gets the GIL, and sessions make the answers while the disk is busy (a tenth more messages, measured).
+        With SYNC the answers wait for the disk anyhow, so the queues come at once: while they are written, the thread
+        that syncs gets the GIL (a tenth more messages, measured).
         """
-        if self.settings.flush is Flush.SYNC:
-            self.dispatch()
+        self._now_ms = max(self._now_ms, self.clock.now_ms())
+        turn = self._turn
+        if turn is None:
             return
-        self._write_burst()
-        asyncio.get_running_loop().call_soon(self.dispatch)
+        if self.settings.flush is Flush.SYNC:
+            turn.write(self.dispatch)
+        else:
+            turn.write(self._write_burst)
+            turn.show(self.dispatch)
 
     def _write_burst(self) -> bool:
         """Write what was appended, and have it synced if an answer waits for that; whether it could be written."""
         written = self._attempt(self._log.write_out)
-        if written and self.settings.flush is Flush.SYNC and self._loop is not None:
-            self._flusher.kick()
+        if written:
+            if self.settings.flush is Flush.SYNC and self._turn is not None:
+                self._flusher.kick()
+            self.written.advance(self._log.written)
         return written
 
     def _attempt(self, work: Callable[[], object]) -> bool:
@@ -533,18 +513,26 @@ class MessageStore:
             self.fail(error)
         return False
 
-    def _encode_batch(self, queue: ConsumeQueue, parts: Sequence[Part]) -> list[bytes]:
-        """The records of a batch, as they would lie at the log's end."""
-        offset, batch = self._log.end, []
-        for queue_offset, part in enumerate(parts, queue.next_offset):
-            record = encode(
-                queue.topic_bytes, queue.queue_id, part.flag, queue_offset, offset, part.sys_flag,
-                part.born_timestamp_ms, part.born_host, self._now_ms, self._store_host, part.reconsume_times,
-                part.prepared_offset, part.body, part.properties, self._property_crc,
-            )  # fmt: skip
-            batch.append(record)
-            offset += len(record)
-        return batch
+    def _encode_batch(self, queue: ConsumeQueue, entries: Sequence[Entry]) -> tuple[list[Placed], bytes]:
+        """The records of a batch, as they would lie at the log's end, and where."""
+        offset, places, records = self._log.end, [], []
+        for queue_offset, entry in enumerate(entries, queue.next_offset):
+            placed = Placed(offset, queue_offset, self._now_ms, self._store_host)
+            record = encode(entry, placed, self._property_crc)
+            offset = placed.end = offset + len(record)
+            places.append(placed)
+            records.append(record)
+        return places, b"".join(records)
+
+    def _enter(self, queue: ConsumeQueue, entry: Entry, placed: Placed, size: int) -> None:
+        """Remember what queue and index will have to know of a record that was appended."""
+        placed.end = placed.offset + size
+        properties = entry.properties
+        if not entry.sys_flag & _PREPARED:
+            self._dispatch.add(queue, placed.offset, size, entry.tags_code)
+        keys, unique_key = properties.keys, properties.unique_key
+        if unique_key is not None or keys:
+            self._dispatch.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 
     def _make_room(self, size: int) -> int:
         """Where a record of `size` bytes can begin. Raises: MessageTooLarge, DiskFull, StoreFailed."""

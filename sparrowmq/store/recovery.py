@@ -26,7 +26,9 @@ from typing import Final
 
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import MAGIC_BLANK
 from sparrowmq.store.checkpoint import Checkpoint, save
 from sparrowmq.store.commit_log import CommitLog
@@ -39,7 +41,7 @@ from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
 
-LOST_TOPIC: Final = b"SPARROWMQ_LOST"
+LOST_TOPIC: Final = "SPARROWMQ_LOST"
 _CHUNK: Final = 1 << 20
 _REPLAY_BATCH: Final = 10_000
 
@@ -322,9 +324,9 @@ def _filler(offset: int, size: int, stored_ms: int) -> bytes:
         size >= records.MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE
     )  # each record that ought to have one is as large
     free = size - records.MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
-    topic = LOST_TOPIC if free >= len(LOST_TOPIC) else b""
-    body = bytes(max(free - len(topic), 0))
+    topic = LOST_TOPIC if free >= len(LOST_TOPIC) else ""
     host = bytes(8)
-    return records.encode(
-        topic, 0, 0, 0, offset, SysFlag.PREPARED, 0, host, stored_ms, host, 0, 0, body, b"", crc=crc
+    entry = Entry(
+        topic, 0, bytes(max(free - len(topic), 0)), Properties(), 0, host, sys_flag=SysFlag.PREPARED
     )
+    return records.encode(entry, Placed(offset, 0, stored_ms, host), crc)

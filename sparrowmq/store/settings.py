@@ -39,6 +39,7 @@ class StoreSettings:
     Attributes:
         commit_log_path: where the log is, if not in `path`.
         flush_interval_ms: how often ASYNC writes to disk; never more seldom than 500 ms.
+        safety_timeout_ms: how long an answer waits until its message is safe (Java: syncFlushTimeout).
         store_host: what records and offset ids give as this broker's address, as `hosts.pack` makes it.
         property_crc: whether records carry the CRC over all of their bytes.
         open_queue_files: how many files of queues may be open at once.
@@ -57,6 +58,7 @@ class StoreSettings:
     # Unlike Java: an answer means "on disk" unless it is told not to.
     flush: Flush = Flush.SYNC
     flush_interval_ms: int = 500
+    safety_timeout_ms: int = 5000
     store_host: bytes = hosts.pack("127.0.0.1:10911")
     # Unlike Java: on, because its other CRC covers bodies alone.
     property_crc: bool = True
@@ -87,6 +89,7 @@ class StoreSettings:
             self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries"
         )
         _demand(self.flush_interval_ms > 0, "flushIntervalCommitLog must be positive")
+        _demand(self.safety_timeout_ms > 0, "syncFlushTimeout must be positive")
         _demand(len(self.store_host) in (hosts.IPV4_SIZE, hosts.IPV6_SIZE), "store_host takes 8 bytes or 20")
 
     @property

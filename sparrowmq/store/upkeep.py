@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
+from sparrowmq.turn import Turn
 
 if TYPE_CHECKING:
     from sparrowmq.store.message_store import MessageStore
@@ -28,9 +29,9 @@ _TEND_PERIOD_S: Final = 0.1
 _RETENTION_PERIOD_S: Final = 10.0
 
 
-async def run(store: MessageStore) -> None:
+async def run(store: MessageStore, turn: Turn) -> None:
     """Until cancelled."""
-    store.attach(asyncio.get_running_loop())
+    store.attach(asyncio.get_running_loop(), turn)
     with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
         try:
             async with asyncio.TaskGroup() as tasks:

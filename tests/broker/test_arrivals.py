@@ -8,6 +8,8 @@ import pytest
 
 from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
 from sparrowmq.store.settings import Flush, StoreSettings
@@ -24,7 +26,9 @@ async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
 
 
 def put(store: MessageStore, tags_code: int = 0) -> None:
-    store.append("t", 0, b"body", b"", 1, HOST, tags_code=tags_code)
+    entry = Entry("t", 0, b"body", Properties(), 1, HOST)
+    entry.deliver_at_ms = tags_code
+    store.append(entry)
     store.dispatch()
 
 

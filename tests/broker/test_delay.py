@@ -5,13 +5,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import StoreFailed
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
-from sparrowmq.protocol.messages import properties as property_string
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
 from tests.broker.conftest import until
@@ -28,15 +29,16 @@ class Delaying:
         settings = StoreSettings(path, commit_log_file_size=1 << 20, index=False, flush=Flush.ASYNC)
         self.clock = clock
         self.store = MessageStore.open(settings, clock=clock)
-        self.writer = Writer(self.store, "DefaultCluster", levels, clock)
+        detour = delay_levels(levels, clock)
+        self.writer = Writer(self.store, "DefaultCluster", (detour,))
         self.delayed = DelayedDelivery(
-            self.store, self.writer, levels, clock, path / "config" / "delayOffset.json"
+            self.store, self.writer, detour, levels, clock, path / "config" / "delayOffset.json"
         )
 
     def send(self, body, level, topic="Orders", queue_id=0, **properties):
-        found = {"UNIQ_KEY": body.decode(), "DELAY": str(level), **properties}
-        text = property_string.render(found)
-        self.writer.put(topic, queue_id, body, text, 7, 0, self.clock.now_ms(), BORN, 2)
+        text = render({"UNIQ_KEY": body.decode(), "DELAY": str(level), **properties})
+        entry = Entry(topic, queue_id, body, Properties(text), self.clock.now_ms(), BORN, 7, 0, 2)
+        self.writer.put(entry)
         self.store.dispatch()
 
     def delivered(self, topic="Orders", queue_id=0):
@@ -84,6 +86,7 @@ async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, 
             "UNIQ_KEY": "one",
             "TAGS": "paid",
             "KEYS": "k1",
+            "DELAY": "1",
             "REAL_TOPIC": "Orders",
             "REAL_QID": "3",
             "CLUSTER": "DefaultCluster",
@@ -193,7 +196,9 @@ async def test_levels_that_the_configuration_lost_still_deliver(tmp_path, clock)
 
 async def test_a_parked_message_without_an_address_is_passed_over(tmp_path, clock, caplog):
     async with running(tmp_path, clock) as it:
-        it.store.append(SCHEDULE, 0, b"lost", b"", clock.now_ms(), BORN, tags_code=clock.now_ms())
+        lost = Entry(SCHEDULE, 0, b"lost", Properties(), clock.now_ms(), BORN)
+        lost.deliver_at_ms = clock.now_ms()
+        it.store.append(lost)
         it.send(b"one", 1)
         await clock.advance(2)
         assert it.bodies() == [b"one"]
@@ -202,8 +207,9 @@ async def test_a_parked_message_without_an_address_is_passed_over(tmp_path, cloc
 
 async def test_a_due_time_far_beyond_the_level_counts_as_now(tmp_path, clock):
     async with running(tmp_path, clock) as it:
-        properties = b"REAL_TOPIC\x01Orders\x02REAL_QID\x010\x02"
-        it.store.append(SCHEDULE, 0, b"set back", properties, 1, BORN, tags_code=clock.now_ms() + 3_600_000)
+        entry = Entry(SCHEDULE, 0, b"set back", Properties("REAL_TOPIC\x01Orders\x02REAL_QID\x010"), 1, BORN)
+        entry.deliver_at_ms = clock.now_ms() + 3_600_000
+        it.store.append(entry)
         it.store.dispatch()
         await until(lambda: it.bodies() == [b"set back"])
 

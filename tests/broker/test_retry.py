@@ -34,27 +34,27 @@ def tried(times, **properties):
 def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
     back = retry.send_back(MESSAGE, "billing", 0, 16)
     assert (back.topic, back.reconsume_times, back.is_dead) == ("%RETRY%billing", 1, False)
-    assert back.properties["DELAY"] == "3"
-    assert back.properties["RETRY_TOPIC"] == "Orders"
-    assert back.properties["ORIGIN_MESSAGE_ID"] == MESSAGE.offset_id
-    assert back.properties["UNIQ_KEY"] == "AB"
+    assert back.properties.get("DELAY") == "3"
+    assert back.properties.get("RETRY_TOPIC") == "Orders"
+    assert back.properties.get("ORIGIN_MESSAGE_ID") == MESSAGE.offset_id
+    assert back.properties.get("UNIQ_KEY") == "AB"
 
 
 @pytest.mark.covers("S-RETRY-01")
 @pytest.mark.parametrize("times", range(16))
 def test_each_try_waits_one_level_longer(times):
-    assert retry.send_back(tried(times), "g", 0, 16).properties["DELAY"] == str(3 + times)
+    assert retry.send_back(tried(times), "g", 0, 16).properties.get("DELAY") == str(3 + times)
 
 
 def test_later_failures_keep_where_the_message_came_from():
     message = tried(2, RETRY_TOPIC="First", ORIGIN_MESSAGE_ID="F00", DELAY="4")
     back = retry.send_back(message, "g", 0, 16)
-    assert (back.properties["RETRY_TOPIC"], back.properties["ORIGIN_MESSAGE_ID"]) == ("First", "F00")
-    assert back.properties["DELAY"] == "5"
+    assert (back.properties.get("RETRY_TOPIC"), back.properties.get("ORIGIN_MESSAGE_ID")) == ("First", "F00")
+    assert back.properties.get("DELAY") == "5"
 
 
 def test_a_consumer_may_choose_the_level():
-    assert retry.send_back(tried(4), "g", 1, 16).properties["DELAY"] == "1"
+    assert retry.send_back(tried(4), "g", 1, 16).properties.get("DELAY") == "1"
 
 
 @pytest.mark.covers("S-CONS-20", "S-RETRY-06")
@@ -74,7 +74,7 @@ def test_a_message_dies_after_the_last_try_or_when_asked(times, level, most, dea
     assert back.is_dead is dead
     assert back.topic == ("%DLQ%g" if dead else "%RETRY%g")
     assert back.reconsume_times == times + 1
-    assert ("DELAY" in back.properties) is not dead
+    assert (back.properties.get("DELAY") is None) is dead
 
 
 @pytest.mark.parametrize(

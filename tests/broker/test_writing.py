@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker.delay import delay_levels
 from sparrowmq.broker.writing import MAX_PROPERTIES_BYTES, Writer
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import render
+from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
@@ -36,11 +38,11 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[MessageStore]:
 
 @pytest.fixture
 def writer(store: MessageStore, clock: ManualClock) -> Writer:
-    return Writer(store, "C", DelayLevels.parse("1s 5s"), clock)
+    return Writer(store, "C", (delay_levels(DelayLevels.parse("1s 5s"), clock),))
 
 
 def put(writer: Writer, text: str, topic: str = "t", queue_id: int = 1) -> None:
-    writer.put(topic, queue_id, b"body", text, 0, 0, 1, HOST)
+    writer.put(Entry(topic, queue_id, b"body", Properties(text), 1, HOST))
 
 
 def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMessage:
@@ -65,7 +67,10 @@ def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMe
 def test_properties_are_stored_without_the_wish_to_wait_and_with_the_cluster(
     writer: Writer, sent: str, kept: str
 ) -> None:
-    assert writer.part(b"", sent, 0, 0, 1, HOST).properties == kept.encode()
+    one, other = (Entry("t", 1, b"", Properties(sent), 1, HOST) for _ in range(2))
+    writer.put(one)
+    writer.put_batch([other])
+    assert one.properties.encode() == other.properties.encode() == kept.encode()
 
 
 def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> None:

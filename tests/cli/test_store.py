@@ -2,6 +2,8 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.store import store
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
 
@@ -29,9 +31,7 @@ def path(settings):
     """A store with some messages."""
     opened = MessageStore.open(settings)
     for number in range(50):
-        opened.append(
-            "Orders", number % 4, b"x" * 100, b"KEYS\x01k%d\x02" % number, 1, bytes(8), keys=(f"k{number}",)
-        )
+        opened.append(Entry("Orders", number % 4, b"x" * 100, Properties(f"KEYS\x01k{number}"), 1, bytes(8)))
     opened.dispatch()
     opened.close()
     return settings.path

@@ -10,7 +10,9 @@ import pytest
 
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
@@ -63,17 +65,8 @@ def send_to_apache(port: int, numbers: range) -> None:
 
 def append_to_ours(store: MessageStore, numbers: range) -> None:
     for number in numbers:
-        code, unique_key = "ab"[number % 2], f"U{number:031d}"
         store.append(
-            "Exchange",
-            number % QUEUES,
-            body(number),
-            properties(number).encode(),
-            1,
-            HOST,
-            tags_code=ord(code),
-            keys=(f"key-{number}", "all"),
-            unique_key=unique_key,
+            Entry("Exchange", number % QUEUES, body(number), Properties(properties(number)), 1, HOST)
         )
 
 

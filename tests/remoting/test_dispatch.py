@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout, StoreFailed
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.table import ROWS, Role, Row
@@ -14,6 +15,8 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
 from sparrowmq.remoting.session import Session
+from sparrowmq.safety import Demand, Safety
+from sparrowmq.testing.clock import ManualClock
 from sparrowmq.watermark import Watermark
 from tests.remoting.conftest import Serve
 
@@ -73,9 +76,15 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
         assert (await held).header == HEADER
 
 
+def promise(*marks: Watermark, clock: Clock | None = None) -> Safety:
+    """What is safe once all marks are reached."""
+    return Safety([Demand(mark, 10, "on disk") for mark in marks], clock or SystemClock(), 5)
+
+
 async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:
     mark = Watermark()
-    async with serve(dispatcher(After(mark, 10, HEADER))) as (_, session):
+    safety = promise(mark)
+    async with serve(dispatcher(lambda: After(safety, 10, HEADER))) as (_, session):
         waiting = [session.call(pull()) for _ in range(5)]
         while not mark.waiting:
             await asyncio.sleep(0)
@@ -90,7 +99,8 @@ async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> N
 
 async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Serve) -> None:
     mark, targets = Watermark(), iter([3, 1, 2])
-    async with serve(dispatcher(lambda: After(mark, next(targets), HEADER))) as (_, session):
+    safety = promise(mark)
+    async with serve(dispatcher(lambda: After(safety, next(targets), HEADER))) as (_, session):
         waiting = [session.call(pull()) for _ in range(3)]
         while not mark.waiting:
             await asyncio.sleep(0)
@@ -102,10 +112,44 @@ async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Se
         assert [(await future).header for future in waiting] == [HEADER] * 3
 
 
+async def test_replies_of_one_turn_may_wait_for_different_things(serve: Serve) -> None:
+    first, second = Watermark(), Watermark()
+    answers = iter([After(promise(first), 1, HEADER), After(promise(second), 1, HEADER)])
+    async with serve(dispatcher(lambda: next(answers))) as (_, session):
+        one, other = session.call(pull()), session.call(pull())
+        while not (first.waiting and second.waiting):
+            await asyncio.sleep(0)
+        second.advance(1)
+        assert (await other).header == HEADER
+        assert not one.done()
+        first.advance(1)
+        assert (await one).header == HEADER
+
+
+async def test_what_is_safe_already_is_answered_in_the_same_turn(serve: Serve) -> None:
+    async with serve(dispatcher(After(promise(Watermark(10)), 10, HEADER))) as (_, session):
+        assert (await session.call(pull())).header == HEADER
+
+
+async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: Serve) -> None:
+    clock, mark = ManualClock(), Watermark()
+    async with serve(dispatcher(After(promise(mark, clock=clock), 10, HEADER))) as (_, session):
+        waiting = session.call(pull(), accept={10})
+        while not mark.waiting:
+            await asyncio.sleep(0)
+        await clock.advance(4.9)
+        assert not waiting.done()
+        await clock.advance(0.6)
+        late = await waiting
+    assert (late.code, late.header) == (10, HEADER)
+    assert "was not on disk within 5 s" in (late.remark or "")
+    assert mark.waiting == 0
+
+
 async def test_nothing_is_acknowledged_after_a_failed_sync(serve: Serve) -> None:
     mark = Watermark()
     mark.fail(StoreFailed("the disk answered EIO"))
-    async with serve(dispatcher(After(mark, 10, HEADER))) as (_, session):
+    async with serve(dispatcher(After(promise(mark), 10, HEADER))) as (_, session):
         with pytest.raises(RemoteError, match="EIO") as caught:
             await session.call(pull())
     assert caught.value.code == 14

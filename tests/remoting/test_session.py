@@ -13,6 +13,7 @@ from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits, address_text
 from sparrowmq.testing.clock import ManualClock
+from sparrowmq.turn import Turn
 from tests.remoting.conftest import Serve
 
 
@@ -182,19 +183,16 @@ async def test_reading_stops_while_the_peer_does_not_read_our_answers(serve: Ser
         writer.transport.abort()
 
 
-async def test_no_answer_of_a_chunk_leaves_before_the_store_had_its_turn() -> None:
-    loop, transport = asyncio.get_running_loop(), _Transport()
+async def test_no_answer_leaves_before_what_the_turn_writes() -> None:
+    turn, transport = Turn(), _Transport()
 
     def store_and_reply(session: Session, command: Command) -> None:
-        # As a store does: its turn is asked for while the chunk is handled.
-        loop.call_soon(transport.events.append, "stored")
+        turn.write(lambda: transport.events.append("stored"))
         session.reply(command, 0, None, "stored before this")
 
-    session = Session(store_and_reply, ManualClock())
+    session = Session(store_and_reply, ManualClock(), turn=turn)
     session.connection_made(transport)
-    session.reply(
-        Command(code=11, opaque=1), 0, None, "an earlier answer"
-    )  # asks for a flush, which runs first
+    session.reply(Command(code=11, opaque=1), 0, None, "an earlier answer")  # asks for its step first
     session.data_received(encode_request(pull(), PullMessage.code, 2))
     while len(transport.events) < 2:
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import batch, record
+from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessageReply, SendMessageReply
 from sparrowmq.protocol.subscription import Subscription, java_hash
 from sparrowmq.protocol.wire import codec
@@ -27,6 +27,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import FrameReader
 from sparrowmq.protocol.wire.header import Header
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from tests import records
 
 BROKER = "broker-a"
 
@@ -236,8 +237,8 @@ def _tag_code(message):
 
 
 def _record(topic, queue_id, offset, body, properties, time_ms):
-    return record.encode(
-        topic=topic.encode(),
+    return records.encoded(
+        topic=topic,
         queue_id=queue_id,
         flag=0,
         queue_offset=offset,

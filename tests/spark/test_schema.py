@@ -7,10 +7,10 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import record
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS, Rows, check, columns
+from tests.records import encoded
 
 ARROW = {
     "string": pa.string(),
@@ -34,8 +34,8 @@ def records(count=2, body=b"hi"):
     host = hosts.pack("10.0.0.1:10911")
     return RecordColumns(
         b"".join(
-            record.encode(
-                topic=b"T",
+            encoded(
+                topic="T",
                 queue_id=3,
                 flag=0,
                 queue_offset=offset,

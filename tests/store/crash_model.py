@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
-from sparrowmq.store.message_store import MessageStore, Part
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
 from sparrowmq.store.settings import StoreSettings
 from tests.store.crash_states import Disk, DiskState, Effect, Mutant, RecordVfs
@@ -105,18 +107,16 @@ class Model:
             getattr(self, name)()
 
     def append(self) -> None:
-        topic, queue_id = self.rng.choice(QUEUES)
-        part = self._part()
+        entry = self._entry(*self.rng.choice(QUEUES))
         effects = len(self.vfs.effects)
-        appended = self.store.append(topic, queue_id, *part[:4], keys=part.keys, unique_key=part.unique_key)
-        self._sent(topic, queue_id, part, appended, effects)
+        self._sent(entry, self.store.append(entry), effects)
 
     def batch(self) -> None:
         topic, queue_id = self.rng.choice(QUEUES)
-        parts = [self._part() for _ in range(self.rng.randint(2, 4))]
+        entries = [self._entry(topic, queue_id) for _ in range(self.rng.randint(2, 4))]
         effects = len(self.vfs.effects)
-        for part, appended in zip(parts, self.store.append_batch(topic, queue_id, parts), strict=True):
-            self._sent(topic, queue_id, part, appended, effects)
+        for entry, placed in zip(entries, self.store.append_batch(entries), strict=True):
+            self._sent(entry, placed, effects)
 
     def dispatch(self) -> None:
         self.store.dispatch()
@@ -147,16 +147,16 @@ class Model:
         list(retention.run(0))
         self.vfs.used = 0.0
 
-    def _part(self) -> Part:
+    def _entry(self, topic: str, queue_id: int) -> Entry:
         self.count += 1
         key = f"k{self.count}"
         body = self.rng.randbytes(self.rng.choice((0, 10, 60, 300)))
-        return Part(body, f"UNIQ_KEY\x01{key}\x02".encode(), 1, HOST, unique_key=key)
+        return Entry(topic, queue_id, body, Properties(f"UNIQ_KEY\x01{key}"), 1, HOST)
 
-    def _sent(self, topic: str, queue_id: int, part: Part, appended: tuple, effects: int) -> None:
-        offset, queue_offset, end, _ = appended
-        key = part.unique_key or ""
-        self.sent.append(Sent(topic, queue_id, queue_offset, offset, end, bytes(part.body), key, effects))
+    def _sent(self, entry: Entry, placed: Placed, effects: int) -> None:
+        key = entry.properties.unique_key or ""
+        place = (placed.queue_offset, placed.offset, placed.end)
+        self.sent.append(Sent(entry.topic, entry.queue_id, *place, bytes(entry.body), key, effects))
 
     def _promise(self) -> None:
         self.vfs.note("ack", 0)

@@ -6,17 +6,19 @@ verified, so every test of the store ends in `sparrowmq.store.check`.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparrowmq.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.store.check import verify
-from sparrowmq.store.message_store import Appended, MessageStore, Part
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
@@ -79,22 +81,53 @@ class Stores:
             assert not violations, "\n".join(violations)
 
 
+class Where(NamedTuple):
+    """What the store says of a message that it took, to be compared."""
+
+    offset: int
+    queue_offset: int
+    end: int
+    store_timestamp_ms: int
+
+
+def where(placed: Placed) -> Where:
+    """A place to compare."""
+    return Where(placed.offset, placed.queue_offset, placed.end, placed.store_timestamp_ms)
+
+
 def message(
-    body: bytes = b"body", *, key: str | None = None, tag: str | None = None, unique_key: str | None = None
-) -> Part:
-    """A message as the broker gives it to the store: its properties say what its other fields say."""
-    properties = {"KEYS": key, "TAGS": tag, "UNIQ_KEY": unique_key}
-    packed = "".join(f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None)
-    keys = tuple(key.split()) if key else ()
-    tags_code = java_hash(tag) if tag else 0
-    return Part(body, packed.encode(), 1, HOST, tags_code=tags_code, keys=keys, unique_key=unique_key)
+    body: bytes = b"body", topic: str = "Orders", queue_id: int = 0, *, sys_flag: int = 0, **words: str
+) -> Entry:
+    """A message as the broker gives it to the store; `words`: tag, key, unique_key."""
+    names = {"key": "KEYS", "tag": "TAGS", "unique_key": "UNIQ_KEY"}
+    properties = Properties(render({names[word]: value for word, value in words.items()}))
+    return Entry(topic, queue_id, body, properties, 1, HOST, sys_flag=sys_flag)
 
 
 def put(
     store: MessageStore, body: bytes = b"body", topic: str = "Orders", queue_id: int = 0, **words: str
-) -> Appended:
+) -> Where:
     """Append a message; `words` as for `message`."""
-    return store.append(topic, queue_id, *message(body, **words))
+    return where(store.append(message(body, topic, queue_id, sys_flag=0, **words)))
+
+
+def put_batch(store: MessageStore, *entries: Entry) -> list[Where]:
+    """Append a batch."""
+    return list(map(where, store.append_batch(entries)))
+
+
+async def safe(store: MessageStore, end: int, wants_safety: bool = True) -> int:
+    """How far the log is on disk, once it is as safe up to `end` as an answer demands."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def told(error: BaseException | None) -> None:
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(store.flushed.value)
+
+    store.safety(wants_safety).when(end, told)
+    return await future
 
 
 def messages(read: Read) -> list[StoredMessage]:

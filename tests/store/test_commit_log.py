@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge, StoreError
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.messages.record import MAGIC_BLANK, MIN_SIZE_BYTES, encode
+from sparrowmq.protocol.messages.record import MAGIC_BLANK, MIN_SIZE_BYTES
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.vfs import Disk
+from tests.records import encoded
 from tests.store.crash_states import RecordVfs
 from tests.store.faulty_disk import FaultyDisk
-from tests.store.stores import HOST
 
 FILE_SIZE = 1024
-TOPIC = b"T"
+TOPIC = "T"
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def log(folder):
 def record(offset, size, body=b""):
     """A record of exactly `size` bytes; without property CRC, which would cost 20."""
     body = body.ljust(size - MIN_SIZE_BYTES - len(TOPIC), b"x")
-    made = encode(TOPIC, 0, 0, 0, offset, 0, 1, HOST, 2, HOST, 0, 0, body, b"", crc=False)
+    made = encoded(TOPIC, 0, body, physical_offset=offset, crc=False)
     assert len(made) == size
     return made
 

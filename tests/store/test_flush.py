@@ -12,7 +12,7 @@ from sparrowmq.store.flush import Flusher
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush
 from tests.store.faulty_disk import FaultyDisk, broken
-from tests.store.stores import bodies, put
+from tests.store.stores import bodies, put, safe
 
 FIRST = "0" * 20
 
@@ -59,7 +59,7 @@ async def test_with_sync_flush_an_answer_waits_until_the_message_is_on_disk(stor
         store.flush()
         hold_syncs(disk)
         _, _, end, _ = put(store)
-        answer = asyncio.create_task(store.durable().reached(end))
+        answer = asyncio.create_task(safe(store, end))
         await begins(disk)
         assert not answer.done() and store.flushed.value < end
         disk.may_sync.set()
@@ -81,7 +81,7 @@ async def test_one_sync_covers_all_that_came_while_the_one_before_was_under_way(
             store.dispatch()  # each is a burst of its own
         assert store.end < 4096
         disk.may_sync.set()
-        assert await within_10_s(asyncio.gather(*map(store.durable().reached, ends)))
+        assert await within_10_s(asyncio.gather(*(safe(store, end) for end in ends)))
         assert disk.synced == [FIRST, FIRST]
 
 
@@ -94,7 +94,7 @@ async def test_with_async_flush_the_answer_comes_at_once_and_the_sync_with_the_i
         disk.synced.clear()
         _, _, end, _ = put(store)
         store.dispatch()
-        assert await store.durable().reached(end) >= end
+        await safe(store, end)
         await clock.advance(0.199)
         assert disk.synced == [] and store.flushed.value < end
         await clock.advance(0.001)
@@ -150,7 +150,7 @@ async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_
         ends = [put(store, b"lost?")[2]]
         await begins(disk)
         ends += [put(store, b"lost?")[2] for _ in range(3)]
-        waiting = [asyncio.create_task(store.durable().reached(end)) for end in ends]
+        waiting = [asyncio.create_task(safe(store, end)) for end in ends]
         disk.may_sync.set()
         answers = await within_10_s(asyncio.gather(*waiting, return_exceptions=True))
         assert [type(answer) for answer in answers] == [StoreFailed] * 4
@@ -161,7 +161,7 @@ async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_
             with pytest.raises(StoreFailed):
                 attempt()
         with pytest.raises(StoreFailed):
-            await store.durable().reached(ends[0])
+            await safe(store, ends[0])
         assert store.flushed.value == flushed and disk.synced == []
         assert bodies(store)[0] == b"acknowledged"  # reads go on
     assert [record.levelname for record in caplog.records].count("CRITICAL") == 1
@@ -171,12 +171,12 @@ async def test_what_was_acknowledged_before_a_failed_sync_stays_acknowledged(sto
     store = stores.open(vfs=disk, clock=clock)
     async with running(store):
         _, _, end, _ = put(store)
-        await within_10_s(store.durable().reached(end))
+        await within_10_s(safe(store, end))
         disk.sync_error = broken()
         _, _, later, _ = put(store)
         with pytest.raises(StoreFailed):
-            await within_10_s(store.durable().reached(later))
-        assert await store.durable().reached(end) == end
+            await within_10_s(safe(store, later))
+        assert await safe(store, end) == end
 
 
 def test_a_store_that_failed_is_left_as_after_a_crash_and_keeps_what_was_acknowledged(stores, disk, caplog):
@@ -208,7 +208,7 @@ async def test_a_failed_sync_of_a_regular_checkpoint_is_the_end_too(stores, disk
     store = stores.open(vfs=disk, clock=clock)
     async with running(store):
         _, _, end, _ = put(store)
-        await within_10_s(store.durable().reached(end))
+        await within_10_s(safe(store, end))
         disk.sync_error = broken()
         await clock.advance(5)
         with pytest.raises(StoreFailed):

@@ -10,6 +10,7 @@ from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.vfs import Unsynced
+from sparrowmq.turn import Turn
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import bodies, message, put
 
@@ -41,7 +42,7 @@ async def test_a_message_without_room_is_refused_and_writes_resume_after_space_r
     disk.full_for = ("commitlog",)
     refused(store)
     with pytest.raises(DiskFull):
-        store.append_batch("Orders", 0, [message(bytes(600))] * 2)
+        store.append_batch([message(bytes(600))] * 2)
     assert len(bodies(store)) == count  # reads go on
     await clock.advance(1)
     refused(store)
@@ -118,7 +119,7 @@ async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
 
 async def test_the_message_that_finds_room_again_is_shown_too(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
-    store._loop = asyncio.get_running_loop()
+    store._turn = Turn()
     disk.full_for = ("consumequeue",)
     put(store, b"first")
     await clock.advance(1)

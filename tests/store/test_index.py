@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.index import (
     ENTRY,
     HEADER,
@@ -158,12 +159,12 @@ def test_the_hash_is_that_of_java_made_positive(topic: str, key: str, expected: 
 
 @pytest.mark.covers("S-STORE-05")
 def test_a_message_has_its_unique_key_and_each_word_of_its_keys():
-    assert keys_of({"UNIQ_KEY": "7F00", "KEYS": "order-1  user-2", "TAGS": "a"}) == [
+    assert keys_of(Properties("UNIQ_KEY\x017F00\x02KEYS\x01order-1  user-2\x02TAGS\x01a")) == [
         "7F00",
         "order-1",
         "user-2",
     ]
-    assert keys_of({"TAGS": "a"}) == []
+    assert keys_of(Properties("TAGS\x01a")) == []
 
 
 @pytest.mark.covers("S-STORE-05", "S-STORE-06")

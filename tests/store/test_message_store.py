@@ -8,23 +8,23 @@ import pytest
 from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge, StoreError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import ENTRY, offset_name
 from sparrowmq.store.reading import Status
 from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.clock import ManualClock
-from tests.store.stores import HOST, bodies, message, messages, put
+from tests.store.stores import HOST, bodies, message, messages, put, put_batch, safe
 
 LATER = 1 << 62
 
 
 def size_of(part, topic="Orders"):
     """How many bytes the message takes in the log."""
-    encoded = record.encode(
-        topic.encode(), 0, 0, 0, 0, 0, 1, HOST, 1, HOST, 0, 0, part.body, part.properties, crc=True
-    )
-    return len(encoded)
+    part.topic = topic
+    return len(record.encode(part, Placed(0, 0, 1, HOST)))
 
 
 def keys_found(store, key, topic="Orders", max_count=9, begin_ms=0, end_ms=LATER):
@@ -36,7 +36,7 @@ def keys_found(store, key, topic="Orders", max_count=9, begin_ms=0, end_ms=LATER
 def test_a_message_is_stored_with_all_that_was_said_about_it(stores, clock):
     store = stores.open(clock=clock, store_host=hosts.pack("10.0.0.1:10911"))
     put(store)
-    store.append("Orders", 3, b"body", b"A\x01b\x02", 1234, hosts.pack("[::1]:5"), 7, 1, 0, (), None, 2, 99)
+    store.append(Entry("Orders", 3, b"body", Properties("A\x01b"), 1234, hosts.pack("[::1]:5"), 7, 1, 2, 99))
     store.dispatch()
     (found,) = messages(store.read("Orders", 3, 0, 10))
     assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("Orders", 3, 0, b"body")
@@ -114,7 +114,7 @@ async def test_a_running_store_makes_checkpoints(stores, clock):
     running = asyncio.create_task(store.run())
     await asyncio.sleep(0)
     _, _, end, _ = put(store)
-    await asyncio.wait_for(store.durable().reached(end), 10)
+    await asyncio.wait_for(safe(store, end), 10)
     await clock.advance(1)
     async with asyncio.timeout(10):
         while store._checkpointer.written < end:
@@ -129,7 +129,8 @@ async def test_a_running_store_makes_checkpoints(stores, clock):
 @pytest.mark.parametrize("sys_flag", [SysFlag.PREPARED, SysFlag.ROLLBACK])
 def test_prepared_and_rolled_back_messages_are_in_the_log_and_in_no_queue(stores, sys_flag):
     store = stores.open()
-    offset, queue_offset, _, _ = store.append("Orders", 0, b"half", b"", 1, HOST, sys_flag=sys_flag)
+    half = store.append(message(b"half", sys_flag=sys_flag))
+    offset, queue_offset = half.offset, half.queue_offset
     assert put(store, b"next")[1] == queue_offset == 0
     store.dispatch()
     found = store.record_at(offset)
@@ -158,9 +159,9 @@ def test_a_message_that_no_file_can_hold_is_refused_and_the_store_goes_on(stores
 def test_a_message_that_cannot_be_written_down_is_refused_and_nothing_has_changed(stores):
     store = stores.open()
     with pytest.raises(InvalidMessage):
-        store.append("Orders", 0, b"", b"x" * 40_000, 1, HOST)
+        store.append(message(b"", tag="x" * 40_000))
     with pytest.raises(InvalidName):
-        store.append("../etc", 0, b"", b"", 1, HOST)
+        store.append(message(topic="../etc"))
     assert store.end == 0 and put(store)[:2] == (0, 0)
 
 
@@ -171,9 +172,7 @@ def test_a_batch_lies_side_by_side_in_one_queue(stores):
     store = stores.open()
     put(store)
     start = store.end
-    appended = store.append_batch(
-        "Orders", 0, [message(b"a"), message(b"bb", tag="t"), message(b"c", key="k")]
-    )
+    appended = put_batch(store, message(b"a"), message(b"bb", tag="t"), message(b"c", key="k"))
     put(store, b"last")
     store.dispatch()
     assert [queue_offset for _, queue_offset, _, _ in appended] == [1, 2, 3]
@@ -187,9 +186,9 @@ def test_a_batch_goes_to_one_file_or_the_next_whole(stores):
     part = message(bytes(100))
     size = size_of(part)
     while store.end + 2 * size <= 4096 - 8:
-        store.append("Orders", 0, *part)
+        store.append(part)
     assert store.end + size <= 4096 - 8  # one of them would fit
-    first, second = store.append_batch("Orders", 0, [part, part])
+    first, second = put_batch(store, part, part)
     assert first[0] == 4096 and second[0] == 4096 + size
     store.dispatch()
     assert len(bodies(store)) == second[1] + 1
@@ -199,10 +198,10 @@ def test_a_batch_that_just_fits_stays_in_its_file(stores):
     store = stores.open()
     empty = size_of(message(b""))
     left = 4096 - 8 - 2 * empty
-    appended = store.append_batch("Orders", 0, [message(bytes(left)), message(b"")])
+    appended = put_batch(store, message(bytes(left)), message(b""))
     assert appended[-1][2] == 4096 - 8
     with pytest.raises(MessageTooLarge):
-        store.append_batch("Orders", 0, [message(bytes(left)), message(b"1")])
+        put_batch(store, message(bytes(left)), message(b"1"))
 
 
 def test_a_batch_of_which_one_part_is_impossible_is_refused_as_a_whole(stores):
@@ -210,9 +209,9 @@ def test_a_batch_of_which_one_part_is_impossible_is_refused_as_a_whole(stores):
     put(store)
     end = store.end
     with pytest.raises(InvalidMessage):
-        store.append_batch("Orders", 0, [message(b"good"), message(b"")._replace(properties=b"x" * 40_000)])
+        put_batch(store, message(b"good"), message(b"", tag="x" * 40_000))
     with pytest.raises(MessageTooLarge):
-        store.append_batch("Orders", 0, [message(bytes(1000))] * 4)
+        put_batch(store, *[message(bytes(1000))] * 4)
     assert store.end == end and put(store, b"next")[1] == 1
     store.dispatch()
     assert bodies(store) == [b"body", b"next"]
@@ -220,7 +219,7 @@ def test_a_batch_of_which_one_part_is_impossible_is_refused_as_a_whole(stores):
 
 def test_an_empty_batch_changes_nothing(stores):
     store = stores.open()
-    assert store.append_batch("Orders", 0, []) == []
+    assert put_batch(store) == []
     assert store.end == 0
 
 
@@ -228,7 +227,15 @@ def test_an_empty_batch_changes_nothing(stores):
 def test_a_batch_cannot_hold_messages_of_a_transaction(stores, sys_flag):
     store = stores.open()
     with pytest.raises(InvalidMessage, match="a batch cannot hold messages of a transaction"):
-        store.append_batch("Orders", 0, [message(), message()._replace(sys_flag=sys_flag)])
+        put_batch(store, message(), message(sys_flag=sys_flag))
+    assert store.end == 0
+
+
+def test_a_batch_belongs_to_one_queue(stores):
+    store = stores.open()
+    for other in (message(queue_id=1), message(topic="Payments")):
+        with pytest.raises(InvalidMessage, match="send one batch for each"):
+            put_batch(store, message(), other)
     assert store.end == 0
 
 
@@ -241,7 +248,7 @@ def test_all_messages_of_a_burst_carry_one_timestamp(stores):
     store.dispatch()
     assert put(store)[3] == 2000
     store.dispatch()
-    assert [each[3] for each in store.append_batch("Orders", 0, [message(), message()])] == [3000, 3000]
+    assert [each[3] for each in put_batch(store, message(), message())] == [3000, 3000]
     assert clock.steps == []
 
 

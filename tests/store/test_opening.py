@@ -121,7 +121,7 @@ def test_closing_brings_everything_to_disk_and_takes_the_store_out_of_use(stores
     disk.synced.clear()
     store.close()
     assert disk.synced[0] == "0" * 20 and disk.synced[-1] == "checkpoint"
-    for attempt in (lambda: put(store), lambda: store.append_batch("Orders", 0, [message()])):
+    for attempt in (lambda: put(store), lambda: store.append_batch([message()])):
         with pytest.raises(StoreError, match="the store is closed"):
             attempt()
 

@@ -223,7 +223,7 @@ def test_a_read_without_a_match_moves_past_all_it_saw(store: MessageStore):
 
 def test_a_read_without_a_match_looks_at_800_entries_at_most(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
-    store.append_batch("Orders", 0, [message(b"0", tag="a")] * 900)
+    store.append_batch([message(b"0", tag="a")] * 900)
     store.dispatch()
     read = store.read("Orders", 0, 50, 32, tag_codes=codes("none"))
     assert MAX_SCANNED_ENTRIES == 800

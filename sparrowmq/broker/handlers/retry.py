@@ -12,13 +12,12 @@ import random
 from typing import Final
 
 from sparrowmq.broker import retry
+from sparrowmq.broker.detour import again
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import properties as property_string
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm, StoredMessage
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
@@ -27,7 +26,6 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
@@ -38,25 +36,15 @@ KNOWS_MAX_TIMES: Final = 121
 class RetryHandler:
     """Stores messages again that consumers sent back.
 
-    Args:
-        wait_for: the watermark that what is acknowledged must have reached; None answers at once (ASYNC_FLUSH).
-            # Unlike Java, which never waits here: the consumer commits its offset after this answer, so a retry
-            # that is lost in a crash would be lost for good.
+    # Unlike Java, the answer waits until the message is as safe as a send's: the consumer commits its offset after
+    # it, so a retry that is lost in a crash would be lost for good.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        writer: Writer,
-        topics: Topics,
-        groups: Groups,
-        wait_for: Watermark | None,
-    ) -> None:
+    def __init__(self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups) -> None:
         self._store = store
         self._writer = writer
         self._topics = topics
         self._groups = groups
-        self._wait_for = wait_for
 
     @handles(ConsumerSendMsgBack)
     def send_back(self, header: ConsumerSendMsgBack, command: Command, session: Session) -> After | None:
@@ -68,16 +56,9 @@ class RetryHandler:
         most = _max_times(header, command, group)
         back = retry.send_back(message, group.group_name, header.delay_level, most)
         topic = self._target(back, group)
-        appended = self._writer.put(
-            topic.topic_name,
-            random.randrange(topic.write_queue_nums),
-            message.body,
-            property_string.render(back.properties),
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=hosts.pack(message.born_host),
-            reconsume_times=back.reconsume_times,
+        queue_id = random.randrange(topic.write_queue_nums)
+        placed = self._writer.put(
+            again(message, topic.topic_name, queue_id, back.properties, back.reconsume_times)
         )
         if back.is_dead:
             log.warning(
@@ -86,7 +67,7 @@ class RetryHandler:
                 group.group_name,
                 back.reconsume_times,
             )
-        return After(self._wait_for, appended[2], None) if self._wait_for is not None else None
+        return After(self._store.safety(True), placed.end, None)
 
     def _message(self, offset: int) -> StoredMessage:
         view = self._store.record_at(offset)

@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once it is safe.
 
-One message costs: one header, one append, one reply. With synchronous flush the reply
-waits for the store's `flushed` watermark as a callback; no task is made.
+One message costs: one header, one `Entry`, one append, one reply. The answer waits for what the store says
+(`MessageStore.safety`) as a callback; no task is made.
 Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9.8.
 """
 
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.retry import is_exhausted, without_delay
+from sparrowmq.broker.retry import is_exhausted
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
-from sparrowmq.protocol.messages import properties as property_text
-from sparrowmq.protocol.messages.message import Perm, Property
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.message_id import OffsetIds
+from sparrowmq.protocol.messages.properties import Properties, mark
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.protocol.wire.command import Command
@@ -28,7 +31,8 @@ from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Counter
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.watermark import Watermark
+
+_TRAN_MSG: Final = mark(Property.TRAN_MSG)
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,10 @@ class SendRules:
 
     Attributes:
         max_body_bytes: of one message or one whole batch.
-        wait_for: the watermark that an acknowledged message must have reached; None answers at once (ASYNC_FLUSH).
         store_host: this broker's address as offset ids carry it.
     """
 
     max_body_bytes: int
-    wait_for: Watermark | None
     store_host: bytes
     broker_name: str
 
@@ -65,15 +67,12 @@ class SendHandler:
         self._groups = groups
         self._rules = rules
         self._received = received
-        self._waits_for = rules.wait_for
         self._ids = OffsetIds(rules.store_host)
         # Topics that were found open to clients, as they were configured then.
         self._open: dict[str, TopicConfig] = {}
 
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
-    def send(
-        self, header: SendMessage | SendMessageV2, command: Command, session: Session
-    ) -> SendMessageReply | After:
+    def send(self, header: SendMessage | SendMessageV2, command: Command, session: Session) -> After:
         """Store one message or one batch."""
         body = command.body
         if len(body) > self._rules.max_body_bytes:
@@ -85,57 +84,67 @@ class SendHandler:
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._other_queue(topic, queue_id, session)
-        if header.batch or command.code == SendBatchMessage.code:
-            return self._send_batch(name, queue_id, header, command, session)
-        properties = header.properties or ""
-        if "TRAN_MSG\x01" in properties:
-            self._refuse_transaction(properties)
-        if name.startswith("%RETRY%") and self._has_no_tries_left(header):
-            name, queue_id = self._topics.ensure_dlq(name.removeprefix(names.RETRY)).topic_name, 0
-            properties = property_text.render(without_delay(property_text.parse(properties)))
-        appended = self._writer.put(
+        properties = Properties(header.properties or "")
+        if header.batch or type(header) is SendBatchMessage:
+            return self._send_batch(header, queue_id, properties, body, session.peer_host)
+        entry = Entry(
             name,
             queue_id,
             body,
             properties,
-            header.flag,
-            header.sys_flag,
             header.born_timestamp,
             session.peer_host,
+            header.flag,
+            header.sys_flag,
             header.reconsume_times or 0,
         )
+        self._refuse_half(properties)
+        if name.startswith("%RETRY%") and self._has_no_tries_left(header):
+            self._bury(entry)
+        queue_id, wants_safety = entry.queue_id, properties.wants_safety
+        placed = self._writer.put(entry)  # which may let it wait in another queue
         self._received.value += 1
-        reply = SendMessageReply(self._ids.text(appended[0]), queue_id, appended[1])
-        if self._waits_for is None or _wants_no_wait(properties):
-            return reply
-        return After(self._waits_for, appended[2], reply)
+        reply = SendMessageReply(self._ids.text(placed.offset), queue_id, placed.queue_offset)
+        return After(self._store.safety(wants_safety), placed.end, reply)
 
     def _send_batch(
         self,
-        topic: str,
-        queue_id: int,
         header: SendMessage | SendMessageV2,
-        command: Command,
-        session: Session,
-    ) -> SendMessageReply | After:
-        parts = [
-            self._writer.part(
-                message.body,
-                str(message.properties, "utf-8", "replace"),
-                message.flag,
-                header.sys_flag,
-                header.born_timestamp,
-                session.peer_host,
+        queue_id: int,
+        properties: Properties,
+        body: bytes,
+        born_host: bytes,
+    ) -> After:
+        if header.topic.startswith("%RETRY%"):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-            for message in batch.decode(command.body)
+        entries = [
+            Entry(
+                header.topic,
+                queue_id,
+                part.body,
+                Properties.decode(part.properties),
+                header.born_timestamp,
+                born_host,
+                part.flag,
+                header.sys_flag,
+            )
+            for part in batch.decode(body)
         ]
-        stored = self._store.append_batch(topic, queue_id, parts)
-        self._received.value += len(stored)
-        offset_ids = ",".join([self._ids.text(appended[0]) for appended in stored])
-        reply = SendMessageReply(offset_ids, queue_id, stored[0][1])
-        if self._waits_for is None or _wants_no_wait(header.properties or ""):
-            return reply
-        return After(self._waits_for, stored[-1][2], reply)
+        for entry in entries:
+            self._refuse_half(entry.properties)
+        places = self._writer.put_batch(entries)
+        self._received.value += len(places)
+        offset_ids = ",".join([self._ids.text(placed.offset) for placed in places])
+        reply = SendMessageReply(offset_ids, queue_id, places[0].queue_offset)
+        return After(self._store.safety(properties.wants_safety), places[-1].end, reply)
+
+    def _bury(self, entry: Entry) -> None:
+        """Let a message that was retried often enough go to its group's dead letters, at once."""
+        entry.topic = self._topics.ensure_dlq(entry.topic.removeprefix(names.RETRY)).topic_name
+        entry.queue_id = 0
+        entry.properties.remove(Property.DELAY)
 
     def _has_no_tries_left(self, header: SendMessage | SendMessageV2) -> bool:
         """Whether a client that retries by itself (an orderly consumer) has done so often enough."""
@@ -178,14 +187,9 @@ class SendHandler:
             f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
         )
 
-    def _refuse_transaction(self, properties: str) -> None:
-        if property_text.parse(properties).get(Property.TRAN_MSG) == "true":
+    def _refuse_half(self, properties: Properties) -> None:
+        if properties.has(_TRAN_MSG) and properties.marked(_TRAN_MSG) == "true":
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._rules.broker_name}] sending transaction message is forbidden: not supported yet",
             )
-
-
-def _wants_no_wait(properties: str) -> bool:
-    """Whether the producer does not want to wait for the disk (waitStoreMsgOK)."""
-    return "WAIT\x01false" in properties and property_text.parse(properties).get(Property.WAIT) == "false"

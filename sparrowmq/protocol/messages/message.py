@@ -1,7 +1,7 @@
 """Messages: as an application sends them, and as a store keeps them.
 
 `Message` is what a producer takes, `StoredMessage` what a consumer gets. Everything that RocketMQ itself
-adds travels as properties beside the application's own; their names are in `Property`.
+adds travels as properties beside the application's own; their names are in property_names.py.
 Source: Message, MessageExt, MessageConst and MessageSysFlag, Java 4.9.8 and 5.3.
 """
 
@@ -17,6 +17,8 @@ from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message_id import offset_id
+from sparrowmq.protocol.messages.property_names import RESERVED
+from sparrowmq.protocol.messages.property_names import Property as Property
 
 KEY_SEPARATOR = " "
 
@@ -170,82 +172,3 @@ class Perm:
     READ: Final = 0x4
     PRIORITY: Final = 0x8
     READ_WRITE: Final = 0x6
-
-
-class Property:
-    """Names of the properties that RocketMQ itself gives a meaning."""
-
-    KEYS: Final = "KEYS"
-    TAGS: Final = "TAGS"
-    WAIT: Final = "WAIT"
-    DELAY: Final = "DELAY"
-    RETRY_TOPIC: Final = "RETRY_TOPIC"
-    REAL_TOPIC: Final = "REAL_TOPIC"
-    REAL_QID: Final = "REAL_QID"
-    TRAN_MSG: Final = "TRAN_MSG"
-    PGROUP: Final = "PGROUP"
-    MIN_OFFSET: Final = "MIN_OFFSET"
-    MAX_OFFSET: Final = "MAX_OFFSET"
-    BUYER_ID: Final = "BUYER_ID"
-    ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
-    TRANSFER_FLAG: Final = "TRANSFER_FLAG"
-    CORRECTION_FLAG: Final = "CORRECTION_FLAG"
-    MQ2_FLAG: Final = "MQ2_FLAG"
-    RECONSUME_TIME: Final = "RECONSUME_TIME"
-    MSG_REGION: Final = "MSG_REGION"
-    TRACE_ON: Final = "TRACE_ON"
-    UNIQ_KEY: Final = "UNIQ_KEY"
-    EXTEND_UNIQ_INFO: Final = "EXTEND_UNIQ_INFO"
-    MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
-    CONSUME_START_TIME: Final = "CONSUME_START_TIME"
-    TRAN_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
-    TRANSACTION_ID: Final = "__transactionId__"
-    TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
-    CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-    INSTANCE_ID: Final = "INSTANCE_ID"
-    CORRELATION_ID: Final = "CORRELATION_ID"
-    REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
-    TTL: Final = "TTL"
-    ARRIVE_TIME: Final = "ARRIVE_TIME"
-    PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
-    CLUSTER: Final = "CLUSTER"
-    MSG_TYPE: Final = "MSG_TYPE"
-    POP_CK: Final = "POP_CK"
-    POP_CK_OFFSET: Final = "POP_CK_OFFSET"
-    FIRST_POP_TIME: Final = "1ST_POP_TIME"
-    SHARDING_KEY: Final = "__SHARDINGKEY"
-    FORWARD_QUEUE_ID: Final = "PROPERTY_FORWARD_QUEUE_ID"
-    REDIRECT: Final = "REDIRECT"
-    INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
-    INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
-    TRACE_CONTEXT: Final = "TRACE_CONTEXT"
-    TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
-    TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
-    TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-    BORN_HOST: Final = "__BORNHOST"
-    BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
-    CRC32: Final = "__CRC32#"
-    DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-    DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-
-
-# An application may set these itself: they steer its own message, or carry its own routing.
-OPEN = frozenset(
-    {
-        Property.BUYER_ID,
-        Property.INSTANCE_ID,
-        Property.CHECK_IMMUNITY_TIME_IN_SECONDS,
-        Property.CORRELATION_ID,
-        Property.REPLY_TO_CLIENT,
-        Property.TTL,
-        Property.MSG_TYPE,
-        Property.SHARDING_KEY,
-        Property.TIMER_DELAY_SEC,
-        Property.TIMER_DELAY_MS,
-        Property.TIMER_DELIVER_MS,
-        Property.INNER_MULTI_DISPATCH,
-        Property.TRACE_CONTEXT,
-        Property.MAX_RECONSUME_TIMES,
-    }
-)
-RESERVED = frozenset(value for name, value in vars(Property).items() if name.isupper()) - OPEN

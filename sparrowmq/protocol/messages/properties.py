@@ -4,6 +4,10 @@
 
 4.x brokers cut the last 0x02, 5.x keep it; records hold the UTF-8 bytes after an int16 length. What is broken
 is skipped, as Java does: pairs without a separator, without a name or without a value.
+
+A broker looks at few of a message's many properties and changes fewer, so `Properties` stays one string: with an
+0x02 at both ends every name stands between 0x02 and 0x01, and is found by one search. Whoever needs all of them
+at once uses `parse` and `render`.
 Source: MessageDecoder.string2messageProperties, Java 5.3.
 """
 
@@ -13,10 +17,118 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.subscription import java_hash
 
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"
 MAX_SIZE_BYTES = 32767  # the record's length field is an int16
+
+
+def mark(name: str) -> str:
+    """How `name` stands in the string that `Properties` keeps."""
+    return f"\x02{name}\x01"
+
+
+_TAGS: Final = mark(Property.TAGS)
+_KEYS: Final = mark(Property.KEYS)
+_UNIQUE_KEY: Final = mark(Property.UNIQ_KEY)
+_WAIT: Final = mark(Property.WAIT)
+_NO_KEYS: Final[tuple[str, ...]] = ()
+
+
+class Properties:
+    """The properties of one message, read and edited without taking them all apart.
+
+    Args:
+        text: the string form, with or without its last 0x02.
+    """
+
+    __slots__ = ("_encoded", "_marked")
+
+    def __init__(self, text: str = "") -> None:
+        self._encoded: bytes | None = None
+        self._marked = f"\x02{text}" if not text or text[-1] == VALUE_END else f"\x02{text}\x02"
+
+    @staticmethod
+    def decode(raw: bytes | bytearray | memoryview) -> Properties:
+        """Those of a record or of a batch; bytes that are not UTF-8 become U+FFFD."""
+        return Properties(str(raw, "utf-8", "replace"))
+
+    def get(self, name: str) -> str | None:
+        """The property's value, the last one if the name stands there twice; None if it is absent or empty."""
+        return self.marked(mark(name))
+
+    def marked(self, name_mark: str) -> str | None:
+        """`get`, for who keeps the name's `mark` at hand."""
+        text = self._marked
+        at = text.rfind(name_mark)
+        if at < 0:
+            return None
+        start = at + len(name_mark)
+        return text[start : text.find(VALUE_END, start)] or None
+
+    def has(self, name_mark: str) -> bool:
+        """Whether there is a property of that `mark`, if only an empty one."""
+        return name_mark in self._marked
+
+    def put(self, name: str, value: str) -> None:
+        """Set a property, instead of one with that name."""
+        self.remove(name)
+        self.add(f"{name}\x01{value}\x02")
+
+    def add(self, pair: str) -> None:
+        """Add a property that is not there yet, written as in the string form."""
+        self._marked += pair
+        self._encoded = None
+
+    def remove(self, name: str) -> None:
+        """Take a property away, if it is there."""
+        name_mark = mark(name)
+        while (at := self._marked.rfind(name_mark)) >= 0:
+            self._marked = self._marked[:at] + self._marked[self._marked.find(VALUE_END, at + 1) :]
+            self._encoded = None
+
+    def strike(self, pair: str) -> None:
+        """Take a property away if it has this value; `pair` is its `mark`, the value, and 0x02."""
+        self._marked = self._marked.replace(pair, VALUE_END, 1)
+        self._encoded = None
+
+    @property
+    def tags_code(self) -> int:
+        """What a consume queue keeps of the tags: Java's string hash, 0 without tags."""
+        tags = self.marked(_TAGS)
+        return java_hash(tags) if tags is not None else 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys by which the message can be found, besides the unique key."""
+        keys = self.marked(_KEYS)
+        return tuple(keys.split()) if keys is not None else _NO_KEYS
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the producer gave."""
+        return self.marked(_UNIQUE_KEY)
+
+    @property
+    def wants_safety(self) -> bool:
+        """Whether the producer waits until the message is as safe as the broker makes it (waitStoreMsgOK)."""
+        return self.marked(_WAIT) != "false"
+
+    def render(self) -> str:
+        """The string form, with the last 0x02."""
+        return self._marked[1:]
+
+    def encode(self) -> bytes:
+        """The string form as records hold it."""
+        encoded = self._encoded
+        if encoded is None:
+            encoded = self._encoded = self._marked[1:].encode("utf-8", "surrogatepass")
+        return encoded
+
+    def __repr__(self) -> str:
+        return f"Properties({parse(self.render())!r})"
 
 
 def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
@@ -32,28 +144,6 @@ def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
     if "" in found or "" in found.values():
         return {name: value for name, value in found.items() if name and value}
     return found
-
-
-# Looking at few of many properties, without a dict: between marks, every name stands between 0x02 and 0x01.
-
-
-def marked(text: str) -> str:
-    """The string form with an 0x02 at both ends, for `value`."""
-    return f"\x02{text}" if not text or text[-1] == VALUE_END else f"\x02{text}\x02"
-
-
-def mark(name: str) -> str:
-    """How `name` stands in a marked string."""
-    return f"\x02{name}\x01"
-
-
-def value(text: str, name_mark: str) -> str | None:
-    """The property's value in a marked string, as `parse` would have it; None if it is absent or empty."""
-    at = text.rfind(name_mark)
-    if at < 0:
-        return None
-    start = at + len(name_mark)
-    return text[start : text.find(VALUE_END, start)] or None
 
 
 def render(properties: Mapping[str, str]) -> str:

@@ -42,9 +42,12 @@ from librt.strings import (
 
 from sparrowmq.errors import CorruptRecord, InvalidMessage, MessageTooLarge, RemoteProtocolError
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import properties as property_string
 from sparrowmq.protocol.messages.crc import crc32
-from sparrowmq.protocol.messages.message import Property, StoredMessage
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES as MAX_PROPERTIES_BYTES
+from sparrowmq.protocol.messages.properties import Properties, parse
+from sparrowmq.protocol.messages.property_names import Property
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -89,20 +92,21 @@ class Outline(NamedTuple):
     physical_offset: int
     sys_flag: int
     store_timestamp_ms: int
-    properties: bytes
+    properties: Properties
 
 
-def encode(
-    topic: bytes, queue_id: int, flag: int, queue_offset: int, physical_offset: int, sys_flag: int,
-    born_timestamp_ms: int, born_host: bytes, store_timestamp_ms: int, store_host: bytes, reconsume_times: int,
-    prepared_offset: int, body: Buffer, properties: bytes, crc: bool = True,
-) -> bytes:  # fmt: skip
-    """The record's bytes. The IPv6 bits of `sys_flag` are set to fit the hosts.
+def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
+    """The record of a message that lies at `placed`. The IPv6 bits of its system flag are set to fit the hosts.
+
+    Args:
+        crc: whether the record ends in the CRC over all of its bytes.
 
     Raises:
         InvalidMessage: the properties do not fit, or a number does not fit its field.
         MessageTooLarge: the whole is larger than an int32 can say.
     """
+    topic, body, properties = entry.topic.encode(), entry.body, entry.properties.encode()
+    born_host, store_host = entry.born_host, placed.store_host
     v6 = (len(born_host) == 20) + 2 * (len(store_host) == 20)
     body_size, topic_size, properties_size = len(body), len(topic), len(properties)
     if crc:
@@ -117,17 +121,17 @@ def encode(
         write_i32_be(record, size)
         write_i32_be(record, MAGIC_V2 if long_topic else MAGIC_V1)
         write_i32_be(record, crc32(body) & CRC_MASK)
-        write_i32_be(record, queue_id)
-        write_i32_be(record, flag)
-        write_i64_be(record, queue_offset)
-        write_i64_be(record, physical_offset)
-        write_i32_be(record, sys_flag & ~0x30 | v6 << 4)
-        write_i64_be(record, born_timestamp_ms)
+        write_i32_be(record, entry.queue_id)
+        write_i32_be(record, entry.flag)
+        write_i64_be(record, placed.queue_offset)
+        write_i64_be(record, placed.offset)
+        write_i32_be(record, entry.sys_flag & ~0x30 | v6 << 4)
+        write_i64_be(record, entry.born_timestamp_ms)
         record.write(born_host)
-        write_i64_be(record, store_timestamp_ms)
+        write_i64_be(record, placed.store_timestamp_ms)
         record.write(store_host)
-        write_i32_be(record, reconsume_times)
-        write_i64_be(record, prepared_offset)
+        write_i32_be(record, entry.reconsume_times)
+        write_i64_be(record, entry.prepared_offset)
         write_i32_be(record, body_size)
         record.write(body if isinstance(body, bytes) else bytes(body))
         if long_topic:
@@ -163,7 +167,7 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
     if check_crc and crc32(body) & CRC_MASK != body_crc:
         raise CorruptRecord("a record", offset, "a body that fits its CRC; fetch it from another broker")
     topic, properties_at = _topic(raw, magic, body_end)
-    properties = property_string.parse(raw[properties_at:])
+    properties = parse(raw[properties_at:])
     properties.pop(Property.CRC32, None)
     return StoredMessage(
         topic,
@@ -261,7 +265,7 @@ def outline(record: Buffer) -> Outline:
     body_end = body_at + 4 + _INT.unpack_from(record, body_at)[0]
     topic, properties_at = _topic(record, magic, body_end)
     store_ms = store_timestamp_ms(record)
-    properties = bytes(record[properties_at:])
+    properties = Properties.decode(record[properties_at:])
     return Outline(size, topic, queue_id, queue_offset, physical_offset, sys_flag, store_ms, properties)
 
 
@@ -342,10 +346,10 @@ def _resembles_crc(tail: bytes) -> bool:
 
 
 def _misfit(size: int, properties_size: int, error: Exception) -> InvalidMessage:
-    if properties_size > property_string.MAX_SIZE_BYTES:
+    if properties_size > MAX_PROPERTIES_BYTES:
         return InvalidMessage(
             f"the properties take {properties_size} bytes in the record, "
-            f"{property_string.MAX_SIZE_BYTES} are allowed; use the body instead"
+            f"{MAX_PROPERTIES_BYTES} are allowed; use the body instead"
         )
     if size > MAX_SIZE_BYTES:
         return MessageTooLarge(

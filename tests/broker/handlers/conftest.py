@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.background import Background
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.figures import Figures
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -26,9 +27,10 @@ from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import properties as property_string
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, ProducerBeat, TopicConfig
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.requests.table import Role
@@ -40,6 +42,7 @@ from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Counter
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
+from sparrowmq.turn import Turn
 
 BORN = hosts.pack("127.0.0.1:5000")
 
@@ -92,9 +95,11 @@ class Desk:
         self.offsets = Offsets(config / "consumerOffset.json")
         self.clients = Clients(clock)
         self.locks = QueueLocks(clock)
-        self.writer = Writer(self.store, self.settings.cluster, self.settings.delay_levels, clock)
+        delays = self.settings.delay_levels
+        detour = delay_levels(delays, clock)
+        self.writer = Writer(self.store, self.settings.cluster, (detour,))
         self.delayed = DelayedDelivery(
-            self.store, self.writer, self.settings.delay_levels, clock, config / "delayOffset.json"
+            self.store, self.writer, detour, delays, clock, config / "delayOffset.json"
         )
         self.received, self.sent = Counter(), Counter()
         self.figures = Figures(self.settings, self.store, self.delayed, self.received, self.sent, clock)
@@ -111,7 +116,7 @@ class Desk:
             TopicHandler(self.store, self.topics, self.offsets, self.announced),
             GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients),
             QueryHandler(self.store),
-            RetryHandler(self.store, self.writer, self.topics, self.groups, None),
+            RetryHandler(self.store, self.writer, self.topics, self.groups),
             InspectHandler(self.settings, self.figures, self.clients),
         )
 
@@ -122,12 +127,11 @@ class Desk:
         """Store a message as a send would; returns its log offset."""
         if self.topics.get(topic) is None:
             self.create(topic)
-        text = property_string.render(properties)
-        appended = self.writer.put(
-            topic, queue_id, body, text, 0, 0, self.clock.now_ms(), BORN, reconsume_times
-        )
+        entry = Entry(topic, queue_id, body, Properties(render(properties)), self.clock.now_ms(), BORN)
+        entry.reconsume_times = reconsume_times
+        placed = self.writer.put(entry)
         self.store.dispatch()
-        return appended[0]
+        return placed.offset
 
     def stored(self, topic="Orders", queue_id=0) -> list[StoredMessage]:
         self.store.dispatch()
@@ -147,9 +151,11 @@ async def connect(desk) -> AsyncIterator:
     """`await connect()`: a client of the desk."""
     clock = SystemClock()
     clients: list[Client] = []
-    async with asyncio.TaskGroup() as tasks:
-        dispatch = Dispatcher(Role.NOBODY, desk.handlers(), tasks.create_task)
-        async with Server(dispatch, clock, "127.0.0.1", 0) as server:
+    turn = Turn()
+    async with Background() as tasks:
+        tasks.spawn(desk.store.run(turn), "store")
+        dispatch = Dispatcher(Role.NOBODY, desk.handlers(), tasks.spawn)
+        async with Server(dispatch, clock, "127.0.0.1", 0, turn=turn) as server:
 
             async def connect(answer=None) -> Client:
                 """Connect; `answer(session, command)` serves what the broker asks the client."""

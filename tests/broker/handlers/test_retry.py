@@ -66,7 +66,7 @@ async def test_the_consumer_may_decide(desk, client, request_, dead):
 async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
     desk.groups.ensure("g")
     desk.send(b"one")
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, None)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups)
     header = ConsumerSendMsgBack(0, "g", 0, max_reconsume_times=0)
     handler.send_back(header, Command(header.code, version=63), client.session)
     assert desk.stored("%DLQ%g") == []
@@ -75,11 +75,11 @@ async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
 async def test_the_answer_waits_until_the_message_is_on_disk(desk, client):
     desk.groups.ensure("g")
     desk.send(b"one")
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups, desk.store.flushed)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups)
     header = ConsumerSendMsgBack(0, "g", 0)
     answer = handler.send_back(header, Command(header.code, version=409), client.session)
     assert isinstance(answer, After)
-    assert (answer.watermark, answer.target, answer.reply) == (desk.store.flushed, desk.store.end, None)
+    assert (answer.safety, answer.end, answer.reply) == (desk.store.safety(True), desk.store.end, None)
 
 
 async def test_a_group_may_want_no_retries(desk, client):
@@ -97,7 +97,7 @@ async def test_an_unknown_group_is_made_as_by_a_heartbeat(desk, client):
 
 async def test_an_unknown_group_is_an_error_where_operators_make_the_groups(desk, client, clock, tmp_path):
     groups = Groups(tmp_path / "none.json", False, clock)
-    handler = RetryHandler(desk.store, desk.writer, desk.topics, groups, None)
+    handler = RetryHandler(desk.store, desk.writer, desk.topics, groups)
     header = ConsumerSendMsgBack(desk.send(b"one"), "nobody", 0)
     with pytest.raises(RemoteError, match="subscription group not exist, nobody") as refused:
         handler.send_back(header, Command(header.code), client.session)

@@ -10,13 +10,13 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import subscription
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.cluster.test_brokers import World
 from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
+from tests.records import encoded
 
 QUEUE = MessageQueue("t", "broker-a", 1)
 ALL = subscription("t", None, None, 5)
@@ -26,7 +26,7 @@ HOST = hosts.pack("127.0.0.1:10911")
 
 def rec(offset: int, tag: str = "a", body: bytes = b"body") -> bytes:
     properties = f"TAGS\x01{tag}\x02".encode()
-    return record.encode(b"t", 1, 0, offset, 1000, 0, 1, HOST, 2, HOST, 0, 0, body, properties)
+    return encoded("t", 1, body, properties, queue_offset=offset, physical_offset=1000, store_timestamp_ms=2)
 
 
 def found(*records: bytes, next_offset: int, broker_id: int = 0) -> Answer:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.properties import Properties, mark
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
 CASES = [
@@ -73,5 +74,57 @@ def test_the_size_limit_counts_bytes_with_separators() -> None:
     ],
 )
 def test_a_value_looked_up_in_the_text_is_the_parsed_one(text):
-    marked = properties.marked(text)
-    assert properties.value(marked, properties.mark("TAGS")) == properties.parse(text).get("TAGS")
+    found = Properties(text)
+    assert found.get("TAGS") == found.marked(mark("TAGS")) == properties.parse(text).get("TAGS")
+    assert found.has(mark("TAGS")) == ("\x02TAGS\x01" in "\x02" + text)
+
+
+@given(st.dictionaries(TEXT, TEXT), TEXT, TEXT)
+def test_edits_are_those_of_a_dict(given_: dict[str, str], name: str, value: str) -> None:
+    edited = Properties(properties.render(given_))
+    edited.put(name, value)
+    assert properties.parse(edited.render()) == given_ | {name: value}
+    edited.remove(name)
+    assert properties.parse(edited.encode()) == {key: text for key, text in given_.items() if key != name}
+
+
+def test_a_name_that_stands_there_twice_is_removed_twice() -> None:
+    twice = Properties("TAGS\x01first\x02a\x01b\x02TAGS\x01last")
+    twice.remove("TAGS")
+    assert twice.render() == "a\x01b\x02"
+
+
+def test_only_the_given_pair_is_struck() -> None:
+    text = "WAIT\x01false\x02a\x01b\x02"
+    kept = Properties(text)
+    kept.strike("\x02WAIT\x01true\x02")
+    assert kept.render() == text
+    kept.strike("\x02WAIT\x01false\x02")
+    assert kept.render() == "a\x01b\x02"
+
+
+def test_what_is_encoded_follows_every_edit() -> None:
+    edited = Properties("a\x01b")
+    assert edited.encode() == b"a\x01b\x02"
+    edited.add("c\x01d\x02")
+    assert edited.encode() == b"a\x01b\x02c\x01d\x02"
+    edited.put("a", "\u00e9")
+    assert edited.encode() == b"c\x01d\x02a\x01\xc3\xa9\x02"
+    edited.remove("c")
+    edited.strike("\x02a\x01\u00e9\x02")
+    assert edited.encode() == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "tags_code", "keys", "unique_key", "wants_safety"),
+    [
+        ("", 0, (), None, True),
+        ("TAGS\x01a\x02KEYS\x01k1  k2\x02UNIQ_KEY\x01U\x02WAIT\x01true", 97, ("k1", "k2"), "U", True),
+        ("TAGS\x01\x02KEYS\x01 \x02WAIT\x01false", 0, (), None, False),
+        ("XWAIT\x01false", 0, (), None, True),
+    ],
+)
+def test_what_brokers_look_at_is_derived(text, tags_code, keys, unique_key, wants_safety):
+    found = Properties.decode(text.encode())
+    assert (found.tags_code, found.keys, found.unique_key) == (tags_code, keys, unique_key)
+    assert found.wants_safety is wants_safety

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from tests import records
 
 V4 = hosts.pack("127.0.0.1:10911")
 V6 = hosts.pack("[2001:db8::1]:10911")
@@ -28,15 +29,28 @@ def encoded(
     physical_offset=4096,
     crc=True,
 ):
-    return record.encode(
-        topic, 3, 9, queue_offset, physical_offset, sys_flag, 1_700_000_000_000, born_host,
-        1_700_000_000_001, store_host, 2, 55, body, properties, crc,
-    )  # fmt: skip
+    return records.encoded(
+        topic.decode(),
+        3,
+        body,
+        properties,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        flag=9,
+        sys_flag=sys_flag,
+        born_timestamp_ms=1_700_000_000_000,
+        born_host=born_host,
+        store_timestamp_ms=1_700_000_000_001,
+        store_host=store_host,
+        reconsume_times=2,
+        prepared_offset=55,
+        crc=crc,
+    )
 
 
 @pytest.mark.covers("S-STORE-02")
 def test_a_record_without_property_crc_has_the_bytes_that_java_writes():
-    properties = b"KEYS\x01k1\x02TAGS\x01a"
+    properties = b"KEYS\x01k1\x02TAGS\x01a\x02"
     expected = b"".join(
         [
             struct.pack(">ii", 91 + 5 + 2 + len(properties), -626843481),

@@ -13,6 +13,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.columns.records import COLUMNS, RecordColumns, decode
+from tests import records
 
 V4, V6 = "10.0.0.1:40001", "[2001:db8::1]:40002"
 
@@ -35,7 +36,7 @@ def encode(offset=0, topic="T", body=b"hello", properties=PROPERTIES, **given):
         "prepared_offset": 99,
         "crc": True,
     } | given
-    return record.encode(topic=topic.encode(), body=body, properties=properties, **fields)
+    return records.encoded(topic=topic, body=body, properties=properties, **fields)
 
 
 def rows(body, *names, **options):
