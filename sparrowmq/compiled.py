@@ -25,6 +25,7 @@ MODULES: Final = (
     "sparrowmq.turn",
     "sparrowmq.safety",
     "sparrowmq.stats",
+    "sparrowmq.protocol.selector",
     "sparrowmq.protocol.wire.frame",
     "sparrowmq.protocol.wire.fields",
     "sparrowmq.protocol.wire.codec",

@@ -30,6 +30,7 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Buffer, encode
+from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.store import reading, upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
@@ -277,14 +278,14 @@ class MessageStore:
         offset: int,
         max_count: int,
         max_bytes: int = 262_144,
-        tag_codes: frozenset[int] | None = None,
+        selector: Selector = ALL,
     ) -> Read:
         """Up to `max_count` messages of a queue from `offset` on, as views into the log; at least one if there is one.
 
-        With `tag_codes`, only messages whose tag has one of these hashes; `next_offset` moves past the others.
+        Only those that the selector wants; `next_offset` moves past the others.
         """
         return reading.read(
-            self._log, self._by_key.get((topic, queue_id)), offset, max_count, max_bytes, tag_codes
+            self._log, self._by_key.get((topic, queue_id)), offset, max_count, max_bytes, selector
         )
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from sparrowmq.protocol.messages.record import store_timestamp_ms
+from sparrowmq.protocol.selector import Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 
@@ -70,7 +71,7 @@ def read(
     offset: int,
     max_count: int,
     max_bytes: int,
-    tag_codes: frozenset[int] | None,
+    selector: Selector,
 ) -> Read:
     """Up to `max_count` messages from queue offset `offset` on; the first one even if it is larger than `max_bytes`."""
     if queue is None:
@@ -78,7 +79,7 @@ def read(
     min_offset, max_offset = queue.min_offset, queue.end.value
     if not min_offset <= offset < max_offset:
         return _outside(offset, min_offset, max_offset)
-    if tag_codes is None:
+    if selector.takes_all:
         entries = queue.read(offset, max_count)
         size = 0
         for at in range(1, len(entries), 3):
@@ -90,7 +91,7 @@ def read(
             if whole is not None:
                 views = [whole] if len(whole) == size else _cut(whole, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
-    return _select(log, queue, offset, max(max_count, 1), max_bytes, tag_codes)
+    return _select(log, queue, offset, max(max_count, 1), max_bytes, selector)
 
 
 def _cut(whole: memoryview, entries: tuple[int, ...]) -> list[memoryview]:
@@ -133,6 +134,14 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
     return store_timestamp_ms(view) if view else None
 
 
+def _wants_record(log: CommitLog, selector: Selector, offset: int, size: int) -> bool:
+    """Whether a message is wanted whose entry is; one that is gone counts as wanted, for its reader is told."""
+    if not selector.needs_record:
+        return True
+    record = log.view(offset, size)
+    return record is None or selector.wants_record(record)
+
+
 def _outside(offset: int, min_offset: int, max_offset: int) -> Read:
     if max_offset == 0:
         status, next_offset = Status.NO_MESSAGE_IN_QUEUE, 0
@@ -152,14 +161,14 @@ def _select(
     offset: int,
     max_count: int,
     max_bytes: int,
-    tag_codes: frozenset[int] | None,
+    selector: Selector,
 ) -> Read:
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
-    entries = queue.read(offset, max_count if tag_codes is None else MAX_SCANNED_ENTRIES)
+    entries = queue.read(offset, max_count if selector.takes_all else MAX_SCANNED_ENTRIES)
     for begin, length, code in zip(entries[0::3], entries[1::3], entries[2::3], strict=True):
-        if (tag_codes is None or code in tag_codes) and length != GAP_SIZE:
+        if length != GAP_SIZE and selector.wants(code) and _wants_record(log, selector, begin, length):
             if count and (size + length > max_bytes or count == max_count):
                 break
             if log.begin <= begin and begin + length <= log.end:

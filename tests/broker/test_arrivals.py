@@ -10,6 +10,7 @@ from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
 from sparrowmq.store.settings import Flush, StoreSettings
@@ -32,11 +33,9 @@ def put(store: MessageStore, tags_code: int = 0) -> None:
     store.dispatch()
 
 
-def wait(
-    store: MessageStore, clock: ManualClock, codes: frozenset[int] | None = None
-) -> asyncio.Future[Read]:
+def wait(store: MessageStore, clock: ManualClock, selector: Selector = ALL) -> asyncio.Future[Read]:
     def read(offset: int) -> Read:
-        return store.read("t", 0, offset, 32, 1 << 20, codes)
+        return store.read("t", 0, offset, 32, 1 << 20, selector)
 
     return asyncio.ensure_future(wait_for_match(store, "t", 0, 0, read, clock, 15, lambda found: found))
 
@@ -65,7 +64,7 @@ async def test_nothing_in_time_is_answered_with_nothing(store: MessageStore) -> 
 
 async def test_messages_with_other_tags_are_passed_while_waiting(store: MessageStore) -> None:
     clock = ManualClock()
-    waiting = wait(store, clock, frozenset({7}))
+    waiting = wait(store, clock, Selector(frozenset({7})))
     await clock.advance(1)
     for _ in range(3):
         put(store, 5)
@@ -74,6 +73,19 @@ async def test_messages_with_other_tags_are_passed_while_waiting(store: MessageS
     put(store, 7)
     found = await waiting
     assert (found.status, found.next_offset, found.count) == (Status.FOUND, 4, 1)
+
+
+async def test_messages_whose_records_are_not_wanted_are_passed_while_waiting(store: MessageStore) -> None:
+    clock = ManualClock()
+    wanted = iter([False, False, True])
+    waiting = wait(store, clock, Selector(predicate=lambda record: next(wanted)))
+    await clock.advance(1)
+    for _ in range(2):
+        put(store)
+        await clock.advance(1)
+    assert not waiting.done()
+    put(store)
+    assert (await waiting).next_offset == 3
 
 
 async def test_an_abandoned_poll_leaves_nothing_behind(store: MessageStore) -> None:

@@ -13,6 +13,7 @@ from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.selector import Selector
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
 from tests.broker.conftest import until
@@ -91,7 +92,9 @@ async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, 
             "REAL_QID": "3",
             "CLUSTER": "DefaultCluster",
         }
-        found = it.store.read("Orders", 3, 0, 10, tag_codes=frozenset({3433164}))  # the hash of "paid"
+        found = it.store.read(
+            "Orders", 3, 0, 10, selector=Selector(frozenset({3433164}))
+        )  # the hash of "paid"
         assert found.count == 1
 
 

@@ -14,6 +14,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
@@ -83,8 +84,8 @@ def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> Non
 def test_the_queue_knows_the_hash_of_the_tags(writer: Writer, store: MessageStore) -> None:
     put(writer, "TAGS\x01TagA\x02")
     store.dispatch()
-    assert store.read("t", 1, 0, 1, tag_codes=frozenset({java_hash("TagA")})).count == 1
-    assert store.read("t", 1, 0, 1, tag_codes=frozenset({java_hash("TagB")})).count == 0
+    assert store.read("t", 1, 0, 1, selector=Selector(frozenset({java_hash("TagA")}))).count == 1
+    assert store.read("t", 1, 0, 1, selector=Selector(frozenset({java_hash("TagB")}))).count == 0
 
 
 def test_keys_and_the_unique_key_are_indexed(writer: Writer, store: MessageStore) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sparrowmq.protocol.messages.record import walk
+from sparrowmq.protocol.messages.record import decode, walk
+from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import MAX_SCANNED_ENTRIES, Read, Status
@@ -197,27 +198,27 @@ def test_nobody_who_asks_for_no_message_stands_still(store: MessageStore):
 
 def test_a_tag_filter_passes_over_others(store: MessageStore):
     fill(store, 9, tags=("a", "b", "c"))
-    read = store.read("Orders", 0, 0, 32, tag_codes=codes("b"))
+    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("b")))
     assert (found(read), read.status, read.next_offset) == ([1, 4, 7], Status.FOUND, 9)
-    assert found(store.read("Orders", 0, 2, 32, tag_codes=codes("a", "b"))) == [3, 4, 6, 7]
+    assert found(store.read("Orders", 0, 2, 32, selector=Selector(codes("a", "b")))) == [3, 4, 6, 7]
 
 
 def test_a_read_that_has_enough_passes_over_no_match(store: MessageStore):
     fill(store, 9, tags=("a", "b", "c"))
-    read = store.read("Orders", 0, 0, 2, tag_codes=codes("b"))
+    read = store.read("Orders", 0, 0, 2, selector=Selector(codes("b")))
     assert (found(read), read.next_offset) == ([1, 4], 7)
-    assert found(store.read("Orders", 0, read.next_offset, 2, tag_codes=codes("b"))) == [7]
+    assert found(store.read("Orders", 0, read.next_offset, 2, selector=Selector(codes("b")))) == [7]
 
 
 def test_matches_side_by_side_come_as_one_view(store: MessageStore):
     fill(store, 6, tags=("a", "a", "b"))
-    read = store.read("Orders", 0, 0, 32, tag_codes=codes("a"))
+    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("a")))
     assert [len(list(walk(view))) for view in read.views] == [2, 2]
 
 
 def test_a_read_without_a_match_moves_past_all_it_saw(store: MessageStore):
     fill(store, 9)
-    read = store.read("Orders", 0, 2, 32, tag_codes=codes("none"))
+    read = store.read("Orders", 0, 2, 32, selector=Selector(codes("none")))
     assert (read.status, read.next_offset, read.views) == (Status.NO_MATCHED_MESSAGE, 9, [])
 
 
@@ -225,7 +226,7 @@ def test_a_read_without_a_match_looks_at_800_entries_at_most(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
     store.append_batch([message(b"0", tag="a")] * 900)
     store.dispatch()
-    read = store.read("Orders", 0, 50, 32, tag_codes=codes("none"))
+    read = store.read("Orders", 0, 50, 32, selector=Selector(codes("none")))
     assert MAX_SCANNED_ENTRIES == 800
     assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 850)
 
@@ -234,7 +235,7 @@ def test_messages_without_a_tag_have_the_code_0(store: MessageStore):
     put(store, b"0")
     put(store, b"1", tag="a")
     store.dispatch()
-    assert found(store.read("Orders", 0, 0, 32, tag_codes=frozenset({0}))) == [0]
+    assert found(store.read("Orders", 0, 0, 32, selector=Selector(frozenset({0})))) == [0]
 
 
 def test_gaps_are_passed_over(store: MessageStore):
@@ -317,3 +318,17 @@ def test_a_record_is_found_by_its_offset_and_any_number_may_be_asked_for(store: 
     for offset in (-1, 1, second + 1, end, end + 10**9):
         assert store.record_at(offset) is None
     assert store.record_at(second, 5) is None
+
+
+def test_a_selector_may_look_at_the_records(store: MessageStore):
+    fill(store, 6, tags=("a", "b"))
+
+    def has_a_body_of_interest(record: memoryview) -> bool:
+        return decode(record).body in (b"001", b"004")
+
+    read = store.read("Orders", 0, 0, 32, selector=Selector(predicate=has_a_body_of_interest))
+    assert (found(read), read.next_offset) == ([1, 4], 6)
+    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("b"), has_a_body_of_interest))
+    assert (found(read), read.next_offset) == ([1], 6)
+    read = store.read("Orders", 0, 2, 1, selector=Selector(predicate=lambda _: False))
+    assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 6)

@@ -22,6 +22,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
+from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
@@ -92,37 +93,37 @@ class PullHandler:
         """Records from `queue_offset` on that the subscription matches."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, session)
-        codes = self._wanted(header)
+        selector = self._wanted(header)
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        found = self._read(header, header.queue_offset, codes)
+        found = self._read(header, header.queue_offset, selector)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
-            return self._hold(header, codes)
+            return self._hold(header, selector)
         return self._answer(found, header)
 
-    def _hold(self, header: PullMessage, codes: frozenset[int] | None) -> Awaitable[Answer]:
+    def _hold(self, header: PullMessage, selector: Selector) -> Awaitable[Answer]:
         return wait_for_match(
             self._store,
             header.topic,
             header.queue_id,
             header.queue_offset,
-            lambda offset: self._read(header, offset, codes),
+            lambda offset: self._read(header, offset, selector),
             self._clock,
             min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000,
             lambda found: self._answer(found, header),
         )
 
-    def _read(self, header: PullMessage, offset: int, codes: frozenset[int] | None) -> Read:
+    def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         rules = self._rules
         count = max(1, header.max_msg_nums)
         if header.max_msg_bytes is None or header.max_msg_bytes <= 0:
             return self._store.read(
-                header.topic, header.queue_id, offset, min(count, rules.max_count), rules.max_bytes, codes
+                header.topic, header.queue_id, offset, min(count, rules.max_count), rules.max_bytes, selector
             )
         size = min(header.max_msg_bytes, rules.max_sized_bytes)
         return self._store.read(
-            header.topic, header.queue_id, offset, min(count, rules.max_sized_count), size, codes
+            header.topic, header.queue_id, offset, min(count, rules.max_sized_count), size, selector
         )
 
     def _answer(self, found: Read, header: PullMessage) -> Answer:
@@ -156,14 +157,14 @@ class PullHandler:
             )
         return topic
 
-    def _wanted(self, header: PullMessage) -> frozenset[int] | None:
-        """The tag codes to match; None for all. The request says, or else the group's heartbeat did."""
+    def _wanted(self, header: PullMessage) -> Selector:
+        """What to let through: the request says, or else the group's heartbeat did."""
         if header.sys_flag & SUBSCRIPTION:
             self._refuse_sql(header.expression_type)
-            return _codes_of(header.subscription or ALL)
+            return _selector_of(header.subscription or ALL)
         subscription = self._known_subscription(header)
         self._refuse_sql(subscription.kind)
-        return subscription.codes or None
+        return _of_codes(subscription.codes)
 
     def _known_subscription(self, header: PullMessage) -> Subscription:
         subscription = self._clients.subscription(header.consumer_group, header.topic)
@@ -200,9 +201,14 @@ def _code(found: Read, header: PullMessage) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _codes_of(expression: str) -> frozenset[int] | None:
+def _of_codes(codes: frozenset[int]) -> Selector:
+    return Selector(codes or None)
+
+
+@lru_cache(maxsize=4096)
+def _selector_of(expression: str) -> Selector:
     try:
-        return Subscription.build("", expression).codes or None
+        return _of_codes(Subscription.build("", expression).codes)
     except InvalidMessage as error:
         raise RemoteError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"

@@ -1,0 +1,49 @@
+"""Which messages of a queue a consumer gets: asked for each queue entry first, and for the record only if need be.
+
+    entry ── wants(tags_code)? ── record ── wants_record(record)? ── to the consumer
+                  │ no: the record is never looked at       │ no: the next entry
+
+A queue entry has the hash of the message's tag, which settles tag subscriptions without touching the log (a consumer
+compares the tag itself, for hashes collide). What an SQL92 expression looks at stands in the record. Whoever reads a
+queue for consumers takes a `Selector`: pulls, held polls.
+Source: ExpressionMessageFilter, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+Predicate = Callable[[memoryview], bool]
+
+
+class Selector:
+    """What to let through.
+
+    Args:
+        codes: hashes of tags, of which a message must have one; None for any.
+        predicate: what must hold for a record.
+    """
+
+    __slots__ = ("_codes", "_predicate", "takes_all")
+
+    def __init__(self, codes: frozenset[int] | None = None, predicate: Predicate | None = None) -> None:
+        self._codes = codes
+        self._predicate = predicate
+        self.takes_all = codes is None and predicate is None
+
+    def wants(self, tags_code: int) -> bool:
+        """Whether an entry may stand for a wanted message."""
+        return self._codes is None or tags_code in self._codes
+
+    @property
+    def needs_record(self) -> bool:
+        """Whether what the entry says is not enough."""
+        return self._predicate is not None
+
+    def wants_record(self, record: memoryview) -> bool:
+        """Whether a message is wanted whose entry is."""
+        return self._predicate is None or self._predicate(record)
+
+
+ALL: Final = Selector()
