@@ -125,7 +125,8 @@ def requests() -> str:
         header = f"`{row.header.__name__}`" if row.header else ""
         reply = f"`{row.reply.__name__}`" if row.reply and row.reply.__struct_fields__ else ""
         by = row.unserved or ", ".join(name for role, name in names.items() if role in row.served_by)
-        access = "" if row.unserved else row.access.value
+        of = " and ".join(f"`{field}`" for field in (row.topic, row.group) if field)
+        access = "" if row.unserved else f"{row.access.value} of {of}" if of else row.access.value
         lines.append(f"| {int(row.code)} | {row.code.name} | {header} | {reply} | {cell(by)} | {access} |")
     return "\n".join(lines) + "\n"
 

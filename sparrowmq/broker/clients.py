@@ -17,7 +17,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Member:
     """A client on one connection, in one group."""
 
     client_id: str
-    session: Session
+    peer: Peer
     language: str
     version: int
     joined: float
@@ -46,7 +46,7 @@ class ConsumerGroup:
     message_model: str = ""
     consume_from_where: str = ""
     fingerprint: int | None = None
-    members: dict[Session, Member] = field(default_factory=dict)
+    members: dict[Peer, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
@@ -68,14 +68,14 @@ class Clients:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Session, Member]] = {}
-        self._watched: set[Session] = set()
+        self._producers: dict[str, dict[Peer, Member]] = {}
+        self._watched: set[Peer] = set()
 
     # Heartbeats -----------------------------------------------------------------------------------------------------
 
     def consume(
         self,
-        session: Session,
+        peer: Peer,
         client_id: str,
         language: str,
         version: int,
@@ -96,21 +96,21 @@ class Clients:
         group.consume_type = str(beat.consume_type)
         group.message_model = str(beat.message_model)
         group.consume_from_where = str(beat.consume_from_where)
-        changed = self._seen(group.members, session, client_id, language, version)
+        changed = self._seen(group.members, peer, client_id, language, version)
         if changed:
-            log.info("consumer %s of group %s connected from %s", client_id, group.name, session.peer)
-        self._tell_of_clash(group, session)
+            log.info("consumer %s of group %s connected from %s", client_id, group.name, peer.address)
+        self._tell_of_clash(group, peer)
         if not keep_subscriptions:
             changed |= group.subscribe(beat.subscription_data_set)
         if changed and notify:
             _notify(group)
         return changed
 
-    def produce(self, session: Session, client_id: str, language: str, version: int, group: str) -> None:
+    def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
         """Take one producer group's part of a heartbeat."""
         members = self._producers.setdefault(group, {})
-        if self._seen(members, session, client_id, language, version):
-            log.info("producer %s of group %s connected from %s", client_id, group, session.peer)
+        if self._seen(members, peer, client_id, language, version):
+            log.info("producer %s of group %s connected from %s", client_id, group, peer.address)
 
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
         """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
@@ -130,22 +130,22 @@ class Clients:
     # Leaving --------------------------------------------------------------------------------------------------------
 
     def leave(
-        self, session: Session, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
+        self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True
     ) -> None:
         """A client says goodbye to a group."""
         if producer_group is not None:
-            self._remove_producer(session, producer_group)
+            self._remove_producer(peer, producer_group)
         if consumer_group is not None:
-            self._remove_consumer(session, consumer_group, notify)
+            self._remove_consumer(peer, consumer_group, notify)
 
     def expire(self) -> None:
         """Part with clients that have been silent for too long, and end their connections."""
         latest = self._clock.monotonic() - SILENCE_S
-        silent = {member.session for member in self._all_members() if member.last_seen < latest}
-        for session in silent:
-            log.warning("client at %s sent no heartbeat for %.0f s; parting with it", session.peer, SILENCE_S)
-            self._ended(session)
-            session.close()
+        silent = {member.peer for member in self._all_members() if member.last_seen < latest}
+        for peer in silent:
+            log.warning("client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S)
+            self._ended(peer)
+            peer.close()
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -191,26 +191,26 @@ class Clients:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _seen(
-        self, members: dict[Session, Member], session: Session, client_id: str, language: str, version: int
+        self, members: dict[Peer, Member], peer: Peer, client_id: str, language: str, version: int
     ) -> bool:
         now = self._clock.monotonic()
-        known = members.get(session)
+        known = members.get(peer)
         if known is not None and known.client_id == client_id:
             known.last_seen = now
             return False
-        members[session] = Member(client_id, session, language, version, now, now)
-        if session not in self._watched:
-            self._watched.add(session)
-            session.on_end(self._ended)
+        members[peer] = Member(client_id, peer, language, version, now, now)
+        if peer not in self._watched:
+            self._watched.add(peer)
+            peer.on_end(self._ended)
         return True
 
-    def _tell_of_clash(self, group: ConsumerGroup, session: Session) -> None:
+    def _tell_of_clash(self, group: ConsumerGroup, peer: Peer) -> None:
         """Log that two living programs use one client id, the usual reason for queues that nobody consumes.
 
         A client that reconnects bears its id twice for a while. So this speaks only when the OLDER connection beats
         again after the younger one joined, which a dead one never does.
         """
-        member = group.members[session]
+        member = group.members[peer]
         for other in group.members.values():
             if other.client_id != member.client_id or other is member or member.clash_told:
                 continue
@@ -221,27 +221,27 @@ class Clients:
                     "each program its own (instanceName, or clientIP), or some queues will be consumed twice or never",
                     member.client_id,
                     group.name,
-                    member.session.peer,
-                    other.session.peer,
+                    member.peer.address,
+                    other.peer.address,
                 )
 
-    def _ended(self, session: Session) -> None:
-        self._watched.discard(session)
-        for name in [name for name, members in self._producers.items() if session in members]:
-            self._remove_producer(session, name)
-        for name in [name for name, group in self._consumers.items() if session in group.members]:
-            self._remove_consumer(session, name, notify=True)
+    def _ended(self, peer: Peer) -> None:
+        self._watched.discard(peer)
+        for name in [name for name, members in self._producers.items() if peer in members]:
+            self._remove_producer(peer, name)
+        for name in [name for name, group in self._consumers.items() if peer in group.members]:
+            self._remove_consumer(peer, name, notify=True)
 
-    def _remove_producer(self, session: Session, name: str) -> None:
+    def _remove_producer(self, peer: Peer, name: str) -> None:
         members = self._producers.get(name, {})
-        if (gone := members.pop(session, None)) is not None:
+        if (gone := members.pop(peer, None)) is not None:
             log.info("producer %s of group %s left", gone.client_id, name)
         if not members:
             self._producers.pop(name, None)
 
-    def _remove_consumer(self, session: Session, name: str, notify: bool) -> None:
+    def _remove_consumer(self, peer: Peer, name: str, notify: bool) -> None:
         group = self._consumers.get(name)
-        gone = group.members.pop(session, None) if group else None
+        gone = group.members.pop(peer, None) if group else None
         if group is None or gone is None:
             return
         log.info("consumer %s of group %s left", gone.client_id, name)
@@ -259,4 +259,4 @@ class Clients:
 
 def _notify(group: ConsumerGroup) -> None:
     for member in group.members.values():
-        member.session.tell(NotifyConsumerIdsChanged(group.name))
+        member.peer.tell(NotifyConsumerIdsChanged(group.name))

@@ -18,9 +18,8 @@ from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text as properties_text
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
 from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 
 
 class RouteHandlers:
@@ -32,7 +31,7 @@ class RouteHandlers:
         self._settings = settings
 
     @handles(ask.GetRoute)
-    def route(self, header: ask.GetRoute, command: Command, session: Session) -> Answer:
+    def route(self, header: ask.GetRoute, body: bytes, peer: Peer) -> Answer:
         found = self._routes.route(header.topic)
         if found is None:
             raise RemoteError(
@@ -45,36 +44,34 @@ class RouteHandlers:
         return Answer(body=found.encode())
 
     @handles(ask.GetBrokerCluster)
-    def clusters(self, header: ask.GetBrokerCluster, command: Command, session: Session) -> Answer:
+    def clusters(self, header: ask.GetBrokerCluster, body: bytes, peer: Peer) -> Answer:
         return Answer(body=self._routes.clusters().encode())
 
     @handles(ask.GetAllTopicListFromNameserver)
-    def topics(self, header: ask.GetAllTopicListFromNameserver, command: Command, session: Session) -> Answer:
+    def topics(self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer) -> Answer:
         return Answer(body=self._routes.topics().encode())
 
     @handles(ask.GetTopicsByCluster)
-    def topics_of_cluster(self, header: ask.GetTopicsByCluster, command: Command, session: Session) -> Answer:
+    def topics_of_cluster(self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer) -> Answer:
         return Answer(body=self._routes.topics(header.cluster).encode())
 
     @handles(ask.GetSystemTopicListFromNs)
-    def system_topics(
-        self, header: ask.GetSystemTopicListFromNs, command: Command, session: Session
-    ) -> Answer:
+    def system_topics(self, header: ask.GetSystemTopicListFromNs, body: bytes, peer: Peer) -> Answer:
         return Answer(body=self._routes.system_topics().encode())
 
     @handles(ask.DeleteTopicInNamesrv)
-    def delete_topic(self, header: ask.DeleteTopicInNamesrv, command: Command, session: Session) -> None:
+    def delete_topic(self, header: ask.DeleteTopicInNamesrv, body: bytes, peer: Peer) -> None:
         self._routes.delete_topic(header.topic, header.cluster_name or None)
 
     @handles(ask.WipeWritePermOfBroker)
     def drain(
-        self, header: ask.WipeWritePermOfBroker, command: Command, session: Session
+        self, header: ask.WipeWritePermOfBroker, body: bytes, peer: Peer
     ) -> ask.WipeWritePermOfBrokerReply:
         return ask.WipeWritePermOfBrokerReply(self._routes.drain(header.broker_name))
 
     @handles(ask.AddWritePermOfBroker)
     def undrain(
-        self, header: ask.AddWritePermOfBroker, command: Command, session: Session
+        self, header: ask.AddWritePermOfBroker, body: bytes, peer: Peer
     ) -> ask.AddWritePermOfBrokerReply:
         return ask.AddWritePermOfBrokerReply(self._routes.undrain(header.broker_name))
 
@@ -86,21 +83,21 @@ class BrokerHandlers:
         self._routes = routes
         self._values = values
         self._clock = clock
-        self._watched: set[Session] = set()
+        self._watched: set[Peer] = set()
 
     @handles(ask.RegisterBroker)
-    def register(self, header: ask.RegisterBroker, command: Command, session: Session) -> Answer:
+    def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Answer:
         who = broker_id(header)
-        said = registered(header, command.body).topics
+        said = registered(header, body).topics
         master = self._routes.announce(
             who,
             said.topic_config_table.values(),
             said.data_version,
             ha_address=header.ha_server_addr,
-            via=session,
+            via=peer,
             now_ms=self._clock.now_ms(),
         )
-        self._watch(session)
+        self._watch(peer)
         reply = (
             ask.RegisterBrokerReply(master.ha_address, master.address)
             if master
@@ -110,24 +107,24 @@ class BrokerHandlers:
         return Answer(header=reply, body=KVTable(order_topics).encode() if order_topics else b"")
 
     @handles(ask.UnregisterBroker)
-    def unregister(self, header: ask.UnregisterBroker, command: Command, session: Session) -> None:
+    def unregister(self, header: ask.UnregisterBroker, body: bytes, peer: Peer) -> None:
         self._routes.leave(broker_id(header))
 
     @handles(ask.QueryDataVersion)
-    def query_version(self, header: ask.QueryDataVersion, command: Command, session: Session) -> Answer:
-        asked = DataVersion.decode(command.body)
+    def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Answer:
+        asked = DataVersion.decode(body)
         now_ms = self._clock.now_ms()
-        changed = not self._routes.is_current(broker_id(header), asked, via=session, now_ms=now_ms)
-        self._watch(session)
+        changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_ms=now_ms)
+        self._watch(peer)
         known = self._routes.version_of(header.broker_addr)
         return Answer(header=ask.QueryDataVersionReply(changed), body=known.encode() if known else b"")
 
-    def _watch(self, session: Session) -> None:
+    def _watch(self, peer: Peer) -> None:
         """A broker is gone when its connection is: clients must not be sent to it for two minutes more."""
-        if session not in self._watched:
-            self._watched.add(session)
-            session.on_end(self._watched.discard)
-            session.on_end(self._routes.lost)
+        if peer not in self._watched:
+            self._watched.add(peer)
+            peer.on_end(self._watched.discard)
+            peer.on_end(self._routes.lost)
 
 
 class ValueHandlers:
@@ -138,21 +135,21 @@ class ValueHandlers:
         self._settings = settings
 
     @handles(ask.PutKVConfig)
-    async def put(self, header: ask.PutKVConfig, command: Command, session: Session) -> None:
+    async def put(self, header: ask.PutKVConfig, body: bytes, peer: Peer) -> None:
         try:
             await self._values.put(header.namespace, header.key, header.value)
         except OSError as error:
             raise _not_saved(error) from error
 
     @handles(ask.DeleteKVConfig)
-    async def delete(self, header: ask.DeleteKVConfig, command: Command, session: Session) -> None:
+    async def delete(self, header: ask.DeleteKVConfig, body: bytes, peer: Peer) -> None:
         try:
             await self._values.delete(header.namespace, header.key)
         except OSError as error:
             raise _not_saved(error) from error
 
     @handles(ask.GetKVConfig)
-    def get(self, header: ask.GetKVConfig, command: Command, session: Session) -> ask.GetKVConfigReply:
+    def get(self, header: ask.GetKVConfig, body: bytes, peer: Peer) -> ask.GetKVConfigReply:
         value = self._values.get(header.namespace, header.key)
         if value is None:
             raise RemoteError(
@@ -162,14 +159,14 @@ class ValueHandlers:
         return ask.GetKVConfigReply(value)
 
     @handles(ask.GetKVListByNamespace)
-    def namespace(self, header: ask.GetKVListByNamespace, command: Command, session: Session) -> Answer:
+    def namespace(self, header: ask.GetKVListByNamespace, body: bytes, peer: Peer) -> Answer:
         table = self._values.namespace(header.namespace)
         if not table:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
         return Answer(body=KVTable(table).encode())
 
     @handles(ask.GetNamesrvConfig)
-    def settings(self, header: ask.GetNamesrvConfig, command: Command, session: Session) -> Answer:
+    def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Answer:
         return Answer(body=properties_text.render(self._settings.as_properties()))
 
 

@@ -1,6 +1,6 @@
 """From a request to its handler, and from the handler's result to the reply.
 
-    bytes -> Session -> Dispatcher: row = table[code]; guard; header decoded into its struct; handler; reply
+    bytes -> Session -> Dispatcher: row = table[code]; header decoded into its struct; guard; handler; reply
 
 A handler is a method bound with `@handles(PullMessage)`. It returns
     a reply header    success
@@ -24,6 +24,7 @@ from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.session import Buffer, Session, add_reply
 from sparrowmq.safety import Safety
 from sparrowmq.waiting import tell
@@ -31,7 +32,7 @@ from sparrowmq.waiting import tell
 log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
-Guard = Callable[[Session, Command, Row], None]
+Guard = Callable[[Peer, Command, Row, Request[Any]], None]
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -77,7 +78,7 @@ _KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
 
 
 def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
-    """Bind a method `(header, command, session) -> Result` to the requests that it serves."""
+    """Bind a method `(header, body, peer) -> Result` to the requests that it serves."""
 
     def bind(method: F) -> F:
         _KINDS[method] = kinds
@@ -116,9 +117,11 @@ class Dispatcher:
             return
         kind, method = route
         try:
+            header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
-                self._guard(session, command, BY_CODE[command.code])
-            result = method(header_of(kind, command.ext, command.fields), command, session)
+                self._guard(session, command, BY_CODE[command.code], header)
+            session.version, session.spoken = command.version or 0, command.language
+            result = method(header, command.body, session)
         except Exception as error:
             answer = failure(error, command, session)
             session.reply(command, answer.code, answer.header, answer.remark)
@@ -202,7 +205,7 @@ def failure(error: BaseException, command: Command, session: Session) -> Answer:
         return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, None, str(error))
     if isinstance(error, SparrowError):
         return Answer(ResponseCode.SYSTEM_ERROR, None, str(error))
-    log.error("request %s from %s failed", command, session.peer, exc_info=error)
+    log.error("request %s from %s failed", command, session.address, exc_info=error)
     return Answer(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
 
 

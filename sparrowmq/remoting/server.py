@@ -126,10 +126,10 @@ class Server:
             for session in list(self.sessions):
                 silent_s = now - session.last_read
                 if silent_s > self._limits.idle_s:
-                    log.info("closing %s: silent for %.0f s", session.peer, silent_s)
+                    log.info("closing %s: silent for %.0f s", session.address, silent_s)
                     session.close()
                 elif silent_s > self._limits.partial_frame_s and session.pending_bytes:
-                    log.warning("closing %s: unfinished frame for %.0f s", session.peer, silent_s)
+                    log.warning("closing %s: unfinished frame for %.0f s", session.address, silent_s)
                     session.close()
 
     def _release(self) -> None:
@@ -146,5 +146,5 @@ class Server:
         self.sessions.add(session)
         session.on_end(self.sessions.discard)
         if len(self.sessions) > self._limits.connections:
-            log.warning("refusing %s: %d connections are open", session.peer, len(self.sessions) - 1)
+            log.warning("refusing %s: %d connections are open", session.address, len(self.sessions) - 1)
             session.close()

@@ -18,7 +18,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.wire.codec import encode_reply
-from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
@@ -104,10 +104,11 @@ class Session(asyncio.Protocol):
         turn: Turn | None = None,
         on_begin: Callable[[Session], object] | None = None,
     ) -> None:
-        self.peer = "?"
-        self.peer_host = bytes(8)
+        self.address = "?"
+        self.host = bytes(8)
         self.local = "?"
-        self.peer_version = 0
+        self.version = 0
+        self.spoken: str | int | None = None
         self.closed = False
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until what they say is safe; the dispatcher's.
@@ -128,8 +129,13 @@ class Session(asyncio.Protocol):
         self._end_callbacks: list[Callable[[Session], object]] = []
         self._expiry_due = False
 
+    @property
+    def language(self) -> str:
+        """What the peer is written in, as Java names it, by its latest request."""
+        return language_name(self.spoken)
+
     def __repr__(self) -> str:
-        return f"<session {self.local} - {self.peer}>"
+        return f"<session {self.local} - {self.address}>"
 
     # What upper floors use ------------------------------------------------------------------------------------------
 
@@ -146,7 +152,7 @@ class Session(asyncio.Protocol):
         """
         future: asyncio.Future[Response[Any]] = self._loop.create_future()
         if self.closed:
-            future.set_exception(ConnectionClosed(self.peer))
+            future.set_exception(ConnectionClosed(self.address))
             return future
         deadline = self._clock.monotonic() + timeout_s
         waiting = _Waiting(request, accept, future, deadline, timeout_s)
@@ -212,9 +218,9 @@ class Session(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
-        self.peer = address_text(transport.get_extra_info("peername"))
+        self.address = address_text(transport.get_extra_info("peername"))
         self.local = address_text(transport.get_extra_info("sockname"))
-        self.peer_host = hosts.pack(self.peer)
+        self.host = hosts.pack(self.address)
         if self._on_begin is not None:
             self._on_begin(self)
 
@@ -223,7 +229,7 @@ class Session(asyncio.Protocol):
         try:
             received = self._wire.receive(data)
         except RemoteProtocolError as error:
-            log.warning("closing the connection of %s: %s", self.peer, error)
+            log.warning("closing the connection of %s: %s", self.address, error)
             self.close()
             return
         dispatch = self._dispatch
@@ -241,7 +247,7 @@ class Session(asyncio.Protocol):
         self._out.clear()
         for waiting in self._wire.abandon():
             if not waiting.future.done():
-                waiting.future.set_exception(ConnectionClosed(self.peer, exc))
+                waiting.future.set_exception(ConnectionClosed(self.address, exc))
         callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
             callback(self)
@@ -284,7 +290,7 @@ class Session(asyncio.Protocol):
         waiting = self._wire.claim(reply)
         if waiting is None or waiting.future.done():
             return  # It came after its time limit.
-        self.peer_version = reply.version or 0
+        self.version = reply.version or 0
         if reply.code != 0 and reply.code not in waiting.accept:
             waiting.future.set_exception(RemoteError(reply.code, reply.remark))
             return
@@ -311,7 +317,7 @@ class Session(asyncio.Protocol):
         for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.future.done()):
             if not waiting.future.done():
                 what = type(waiting.request).__name__
-                waiting.future.set_exception(RequestTimeout(self.peer, what, waiting.timeout_s))
+                waiting.future.set_exception(RequestTimeout(self.address, what, waiting.timeout_s))
         if self._wire.in_flight and not self.closed:
             self._watch_expiry()
 

@@ -62,8 +62,8 @@ async def connect() -> AsyncIterator[Connect]:
             _, near = await asyncio.get_running_loop().create_connection(
                 lambda: Session(lambda _, command: pushed.append(command), clock), "127.0.0.1", server.port
             )
-            await until(lambda: near.local in {session.peer for session in server.sessions})
-            far = next(session for session in server.sessions if session.peer == near.local)
+            await until(lambda: near.local in {session.address for session in server.sessions})
+            far = next(session for session in server.sessions if session.address == near.local)
             peers.append(Peer(near, far, pushed))
             return peers[-1]
 

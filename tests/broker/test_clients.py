@@ -146,7 +146,7 @@ async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
     clients.produce(two.far, "two", "GO", 317, "p")
     assert [member.client_id for member in clients.producers("p")] == ["one", "two"]
     assert [group for group, _ in clients.producer_groups()] == ["p"]
-    assert clients.producer_by_id("two").session is two.far
+    assert clients.producer_by_id("two").peer is two.far
     assert clients.producer_by_id("three") is None
     clients.leave(two.far, None, "p")
     assert [member.client_id for member in clients.producers("p")] == ["one"]
@@ -157,7 +157,7 @@ async def test_a_member_is_found_by_its_id_on_its_latest_connection(clients, con
     beat(clients, old, "one", "Orders")
     await clock.advance(1)
     beat(clients, new, "one", "Orders")
-    assert clients.member("g", "one").session is new.far
+    assert clients.member("g", "one").peer is new.far
     assert clients.member("g", "two") is None
 
 
@@ -170,7 +170,7 @@ async def test_two_programs_with_one_client_id_are_named_in_the_log_once(clients
             beat(clients, new, "10.0.0.1@1", "Orders")
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
-    assert old.far.peer in told[0] and new.far.peer in told[0] and "instanceName" in told[0]
+    assert old.far.address in told[0] and new.far.address in told[0] and "instanceName" in told[0]
 
 
 async def test_a_client_that_reconnects_is_no_clash(clients, connect, clock, caplog):

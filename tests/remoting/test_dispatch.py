@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,7 +14,7 @@ from sparrowmq.protocol.requests.table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.watermark import Watermark
@@ -32,7 +32,7 @@ class Pulls:
         self._answer = answer
 
     @handles(PullMessage)
-    def pull(self, header: PullMessage, command: Command, session: Session) -> object:
+    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> object:
         if isinstance(self._answer, BaseException):
             raise self._answer
         return self._answer() if callable(self._answer) else self._answer
@@ -186,16 +186,19 @@ async def test_a_failing_coroutine_becomes_a_reply_too(serve: Serve) -> None:
 
 
 async def test_the_guard_decides_before_the_handler(serve: Serve) -> None:
-    seen: list[str] = []
+    seen: list[tuple[str, str, str]] = []
 
-    def guard(session: Session, command: Command, row: Row) -> None:
-        seen.append(row.name)
+    def guard(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
+        seen.append((row.name, getattr(header, row.topic), getattr(header, row.group)))
         raise RemoteError(16, "who are you?")
 
-    async with serve(dispatcher(HEADER, guard=guard)) as (_, session):
+    def never() -> None:
+        raise AssertionError("the handler was asked")
+
+    async with serve(dispatcher(never, guard=guard)) as (_, session):
         with pytest.raises(RemoteError, match="who are you"):
             await session.call(pull())
-    assert seen == ["PULL_MESSAGE"]
+    assert seen == [("PULL_MESSAGE", "t", "g")]
 
 
 async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) -> None:

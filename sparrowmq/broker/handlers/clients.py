@@ -35,9 +35,8 @@ from sparrowmq.protocol.requests.headers import (
     UnregisterClient,
 )
 from sparrowmq.protocol.subscription import TAG
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 
 
 class ClientHandler:
@@ -63,33 +62,33 @@ class ClientHandler:
 
     @handles(HeartBeat)
     def heart_beat(
-        self, header: HeartBeat, command: Command, session: Session
+        self, header: HeartBeat, body: bytes, peer: Peer
     ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
         """Remember the client, its groups and their subscriptions."""
-        beat = Heartbeat.decode(command.body)
+        beat = Heartbeat.decode(body)
         if not beat.client_id:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
         before = self._topics.version
-        changed = [self._consumer(each, beat, command, session) for each in beat.consumer_data_set]
+        changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
         for producer in beat.producer_data_set:
             group = names.check_group(producer.group_name)
-            self._clients.produce(session, beat.client_id, command.language_name, command.version or 0, group)
+            self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
         reply = HeartBeatReply(is_sub_change=any(changed) or not beat.heartbeat_fingerprint)
         return reply if self._topics.version is before else self._when_announced(reply)
 
     @handles(UnregisterClient)
-    def unregister(self, header: UnregisterClient, command: Command, session: Session) -> None:
+    def unregister(self, header: UnregisterClient, body: bytes, peer: Peer) -> None:
         """The client leaves its groups on this connection."""
         group = self._groups.get(header.consumer_group) if header.consumer_group else None
         self._clients.leave(
-            session,
+            peer,
             header.consumer_group,
             header.producer_group,
             notify=group is None or group.notify_consumer_ids_changed_enable,
         )
 
     @handles(GetConsumerListByGroup)
-    def list_members(self, header: GetConsumerListByGroup, command: Command, session: Session) -> Answer:
+    def list_members(self, header: GetConsumerListByGroup, body: bytes, peer: Peer) -> Answer:
         """The client ids of a group; an error if there is none, upon which clients keep the queues they have."""
         ids = sorted({member.client_id for member in self._clients.members(header.consumer_group)})
         if not ids:
@@ -99,39 +98,39 @@ class ClientHandler:
         return Answer(body=ConsumerList(ids).encode())
 
     @handles(LockBatchMq)
-    def lock(self, header: LockBatchMq, command: Command, session: Session) -> Answer:
+    def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
         """Lock queues for an orderly consumer; only what was locked is answered."""
-        wish = LockQueues.decode(command.body)
+        wish = LockQueues.decode(body)
         locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
         return Answer(body=LockedQueues(locked).encode())
 
     @handles(UnlockBatchMq)
-    def unlock(self, header: UnlockBatchMq, command: Command, session: Session) -> None:
+    def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
         """Free queues for others."""
-        wish = LockQueues.decode(command.body)
+        wish = LockQueues.decode(body)
         self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
 
     @handles(CheckClientConfig)
-    def check(self, header: CheckClientConfig, command: Command, session: Session) -> None:
+    def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> None:
         """Whether a subscription can be served; Java consumers with SQL92 filters ask at their start."""
-        subscription = ClientConfigCheck.decode(command.body).subscription_data
+        subscription = ClientConfigCheck.decode(body).subscription_data
         if subscription is not None and subscription.kind != TAG:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {subscription.kind}",
             )
 
-    def _consumer(self, each: ConsumerBeat, beat: Heartbeat, command: Command, session: Session) -> bool:
+    def _consumer(self, each: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
         """One group's part; returns whether the client should send its subscriptions in full next time."""
         group = self._groups.ensure(each.group_name)
         self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
         without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
         incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
         self._clients.consume(
-            session,
+            peer,
             beat.client_id,
-            command.language_name,
-            command.version or 0,
+            peer.language,
+            peer.version,
             each,
             keep_subscriptions=without,
             notify=group.notify_consumer_ids_changed_enable,

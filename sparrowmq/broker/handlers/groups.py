@@ -40,9 +40,8 @@ from sparrowmq.protocol.requests.bodies import (
     ResetOffsets,
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -64,25 +63,23 @@ class GroupHandler:
         self._clients = clients
 
     @handles(UpdateAndCreateSubscriptionGroup)
-    async def update(
-        self, header: UpdateAndCreateSubscriptionGroup, command: Command, session: Session
-    ) -> None:
+    async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Create or change a group; answered when it is on disk."""
-        group = GroupConfig.decode(command.body)
+        group = GroupConfig.decode(body)
         names.check_group(group.group_name)
         if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
             )
-        log.info("group %s is set by %s: %s", group.group_name, session.peer, group)
+        log.info("group %s is set by %s: %s", group.group_name, peer.address, group)
         self._groups.put(group)
         await self._groups.file.save()
 
     @handles(DeleteSubscriptionGroup)
-    async def delete(self, header: DeleteSubscriptionGroup, command: Command, session: Session) -> None:
+    async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Delete a group, and what it has consumed if asked to. An absent one is no error."""
-        log.info("group %s is deleted by %s", header.group_name, session.peer)
+        log.info("group %s is deleted by %s", header.group_name, peer.address)
         self._groups.delete(header.group_name)
         await self._groups.file.save()
         if header.remove_offset or header.clean_offset:
@@ -90,20 +87,20 @@ class GroupHandler:
             await self._offsets.file.save()
 
     @handles(GetAllSubscriptionGroup)
-    def all(self, header: GetAllSubscriptionGroup, command: Command, session: Session) -> Answer:
+    def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer:
         """subscriptionGroup.json as it would be saved now."""
         table = self._groups.content()
         count = len(table.subscription_group_table)
         return Answer(header=GetAllSubscriptionGroupReply(count), body=table.encode())
 
     @handles(QueryTopicConsumeByWho)
-    def consumers(self, header: QueryTopicConsumeByWho, command: Command, session: Session) -> Answer:
+    def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
         """The groups that subscribe a topic now, or have consumed it."""
         found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
         return Answer(body=GroupList(sorted(found)).encode())
 
     @handles(GetConsumerConnectionList)
-    def connections(self, header: GetConsumerConnectionList, command: Command, session: Session) -> Answer:
+    def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Answer:
         """The members of a consumer group that are on line, and what it subscribes."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
@@ -111,17 +108,17 @@ class GroupHandler:
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"the consumer group[{header.consumer_group}] not online",
             )
-        body = ConsumerConnections(
+        found = ConsumerConnections(
             _connections(group.members.values()),
             dict(group.subscriptions),
             group.consume_type,
             group.message_model,
             group.consume_from_where,
         )
-        return Answer(body=body.encode())
+        return Answer(body=found.encode())
 
     @handles(GetProducerConnectionList)
-    def producers(self, header: GetProducerConnectionList, command: Command, session: Session) -> Answer:
+    def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Answer:
         """The members of a producer group that are on line."""
         members = self._clients.producers(header.producer_group)
         if not members:
@@ -131,7 +128,7 @@ class GroupHandler:
         return Answer(body=ProducerConnections(_connections(members)).encode())
 
     @handles(GetConsumeStats)
-    def progress(self, header: GetConsumeStats, command: Command, session: Session) -> Answer:
+    def progress(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer:
         """How far a group is in one topic, or in each that it has consumed."""
         group, view = header.consumer_group, self._clients.group_view(header.consumer_group)
         topics = {header.topic} if header.topic else self._offsets.topics_of(group)
@@ -146,7 +143,7 @@ class GroupHandler:
         return Answer(body=ConsumeStats(offset_table=table).encode())
 
     @handles(ResetOffset)
-    def reset(self, header: ResetOffset, command: Command, session: Session) -> Answer:
+    def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
         """Tell a group's members to go on from a time; they commit the new offsets themselves."""
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -171,11 +168,11 @@ class GroupHandler:
             }
         )
         # The form follows the admin's language, not the consumer's, as in Java.
-        body = table.encode_for_c() if command.language_name == "CPP" else table.encode()
+        body = table.encode_for_c() if peer.language == "CPP" else table.encode()
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp)
         for member in members:
-            member.session.tell(push, body)
-        log.info("group %s is reset in %s by %s: %s", header.group, header.topic, session.peer, table)
+            member.peer.tell(push, body)
+        log.info("group %s is reset in %s by %s: %s", header.group, header.topic, peer.address, table)
         return Answer(body=table.encode())
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
@@ -204,6 +201,6 @@ class GroupHandler:
 
 def _connections(members: Iterable[Member]) -> list[Connection]:
     return [
-        Connection(member.client_id, member.session.peer, member.language, member.version)
+        Connection(member.client_id, member.peer.address, member.language, member.version)
         for member in members
     ]

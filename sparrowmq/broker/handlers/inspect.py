@@ -17,9 +17,8 @@ from sparrowmq.protocol.requests import settings_text as properties_text
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
 from sparrowmq.protocol.requests.headers import GetConsumerRunning
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 
 # How long a client may take to answer (Java: Broker2Client.callClient).
 CLIENT_TIMEOUT_S: Final = 10.0
@@ -34,26 +33,26 @@ class InspectHandler:
         self._clients = clients
 
     @handles(GetBrokerConfig)
-    def config(self, header: GetBrokerConfig, command: Command, session: Session) -> Answer:
+    def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
         """The settings as a properties file."""
         body = properties_text.render(self._settings.as_properties())
         version = DataVersion(timestamp=self._figures.started_ms).encode().decode()
         return Answer(header=GetBrokerConfigReply(version), body=body)
 
     @handles(GetBrokerRuntime)
-    def runtime(self, header: GetBrokerRuntime, command: Command, session: Session) -> Answer:
+    def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
         """About fifty figures."""
         return Answer(body=KVTable(self._figures.table()).encode())
 
     @handles(GetConsumerRunning)
-    async def running(self, header: GetConsumerRunning, command: Command, session: Session) -> Answer:
+    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
         """Ask the consumer itself and hand on what it says."""
         member = self._clients.member(header.consumer_group, header.client_id)
         who = f"<{header.consumer_group}> <{header.client_id}>"
         if member is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
         try:
-            response = await member.session.call(header, command.body, timeout_s=CLIENT_TIMEOUT_S)
+            response = await member.peer.call(header, body, timeout_s=CLIENT_TIMEOUT_S)
         except RequestTimeout as error:
             raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {who} Timeout: {error}") from error
         except NetworkError as error:

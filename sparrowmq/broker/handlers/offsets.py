@@ -26,9 +26,8 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 
 # What the log may have grown since a queue's first message for that to count as still in memory (Java:
@@ -63,7 +62,7 @@ class OffsetHandler:
         self._young_bytes = memory_bytes() if young_bytes is None else young_bytes
 
     @handles(QueryConsumerOffset)
-    def query(self, header: QueryConsumerOffset, command: Command, session: Session) -> OffsetReply:
+    def query(self, header: QueryConsumerOffset, body: bytes, peer: Peer) -> OffsetReply:
         """Where the group goes on; a group that never committed begins at 0 while the queue is young."""
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is not None:
@@ -81,7 +80,7 @@ class OffsetHandler:
         return OffsetReply(0)
 
     @handles(UpdateConsumerOffset)
-    def commit(self, header: UpdateConsumerOffset, command: Command, session: Session) -> None:
+    def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> None:
         """Remember where the group goes on."""
         names.check_group(header.consumer_group)
         if self._topics.get(header.topic) is None:
@@ -95,19 +94,19 @@ class OffsetHandler:
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
 
     @handles(GetMaxOffset)
-    def maximum(self, header: GetMaxOffset, command: Command, session: Session) -> OffsetReply:
+    def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:
         """The offset that the next message will get."""
         queue = self._store.queue(header.topic, header.queue_id)
         return OffsetReply(queue.max_offset if queue else 0)
 
     @handles(GetMinOffset)
-    def minimum(self, header: GetMinOffset, command: Command, session: Session) -> OffsetReply:
+    def minimum(self, header: GetMinOffset, body: bytes, peer: Peer) -> OffsetReply:
         """The offset of the oldest message that is kept."""
         queue = self._store.queue(header.topic, header.queue_id)
         return OffsetReply(queue.min_offset if queue else 0)
 
     @handles(SearchOffset)
-    def search(self, header: SearchOffset, command: Command, session: Session) -> OffsetReply:
+    def search(self, header: SearchOffset, body: bytes, peer: Peer) -> OffsetReply:
         """A queue's message of a time, 0 for an empty queue.
 
         A client of 5.x says LOWER (the first one at or after the time) or UPPER (the last one at or before it).
@@ -120,7 +119,7 @@ class OffsetHandler:
 
     @handles(GetEarliestMsgStoretime)
     def earliest(
-        self, header: GetEarliestMsgStoretime, command: Command, session: Session
+        self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer
     ) -> GetEarliestMsgStoretimeReply:
         """When the oldest message was stored; -1 if there is none."""
         queue = self._store.queue(header.topic, header.queue_id)
@@ -128,12 +127,12 @@ class OffsetHandler:
         return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
 
     @handles(GetAllConsumerOffset)
-    def all_groups(self, header: GetAllConsumerOffset, command: Command, session: Session) -> Answer:
+    def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer:
         """consumerOffset.json as it would be saved now."""
         return Answer(body=self._offsets.content().encode())
 
     @handles(GetAllDelayOffset)
-    def all_delays(self, header: GetAllDelayOffset, command: Command, session: Session) -> Answer:
+    def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
         """delayOffset.json as it would be saved now."""
         return Answer(body=self._delayed.content().encode())
 

@@ -24,9 +24,8 @@ from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.stats import Counter
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
@@ -89,10 +88,10 @@ class PullHandler:
         self._sent = sent
 
     @handles(PullMessage, LitePullMessage)
-    def pull(self, header: PullMessage, command: Command, session: Session) -> Answer | Awaitable[Answer]:
+    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Records from `queue_offset` on that the subscription matches."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
-        self._check(header, group, session)
+        self._check(header, group, peer)
         selector = self._wanted(header)
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
@@ -131,7 +130,7 @@ class PullHandler:
         reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
         return Answer(_code(found, header), reply, found.status.name, found.views)
 
-    def _check(self, header: PullMessage, group: GroupConfig, session: Session) -> TopicConfig:
+    def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> TopicConfig:
         if not group.consume_enable:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
@@ -153,7 +152,7 @@ class PullHandler:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{session.peer}]",
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
         return topic
 

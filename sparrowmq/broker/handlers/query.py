@@ -11,9 +11,8 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 
 # However many are asked for (Java: maxMsgsNumBatch). For a unique id, which should be unique, half of it.
@@ -28,7 +27,7 @@ class QueryHandler:
         self._store = store
 
     @handles(QueryMessage)
-    def by_key(self, header: QueryMessage, command: Command, session: Session) -> Answer:
+    def by_key(self, header: QueryMessage, body: bytes, peer: Peer) -> Answer:
         """Messages of a topic with a key, or with a unique id, stored in a span of time; the newest, oldest first."""
         most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
         candidates = self._store.query(
@@ -42,7 +41,7 @@ class QueryHandler:
         return Answer(header=QueryMessageReply(*self._store.indexed), body=found)
 
     @handles(ViewMessage)
-    def by_offset(self, header: ViewMessage, command: Command, session: Session) -> Answer:
+    def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Answer:
         """The one message that begins at a log offset."""
         found = self._store.record_at(header.offset)
         if found is None:

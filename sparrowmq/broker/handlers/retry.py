@@ -22,9 +22,8 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm, StoredMessage
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -47,13 +46,13 @@ class RetryHandler:
         self._groups = groups
 
     @handles(ConsumerSendMsgBack)
-    def send_back(self, header: ConsumerSendMsgBack, command: Command, session: Session) -> After | None:
+    def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
         """Park the message for its next try, or put it among the group's dead letters."""
         group = self._groups.ensure(header.group)
         if group.retry_queue_nums <= 0:
             return None  # The operator wants no retries for this group.
         message = self._message(header.offset)
-        most = _max_times(header, command, group)
+        most = _max_times(header, peer, group)
         back = retry.send_back(message, group.group_name, header.delay_level, most)
         topic = self._target(back, group)
         queue_id = random.randrange(topic.write_queue_nums)
@@ -87,7 +86,7 @@ class RetryHandler:
         return topic
 
 
-def _max_times(header: ConsumerSendMsgBack, command: Command, group: GroupConfig) -> int:
+def _max_times(header: ConsumerSendMsgBack, peer: Peer, group: GroupConfig) -> int:
     asked = header.max_reconsume_times
-    known = (command.version or 0) >= KNOWS_MAX_TIMES
+    known = peer.version >= KNOWS_MAX_TIMES
     return asked if asked is not None and asked >= 0 and known else group.retry_max_times

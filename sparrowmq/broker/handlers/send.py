@@ -26,9 +26,8 @@ from sparrowmq.protocol.messages.properties import Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.stats import Counter
 from sparrowmq.store.message_store import MessageStore
 
@@ -72,28 +71,27 @@ class SendHandler:
         self._open: dict[str, TopicConfig] = {}
 
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
-    def send(self, header: SendMessage | SendMessageV2, command: Command, session: Session) -> After:
+    def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After:
         """Store one message or one batch."""
-        body = command.body
         if len(body) > self._rules.max_body_bytes:
             self._refuse_size(len(body))
         name = header.topic
-        topic = self._topics.get(name) or self._create_topic(header, session)
+        topic = self._topics.get(name) or self._create_topic(header, peer)
         if topic is not self._open.get(name):
             self._check_open(topic)
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
-            queue_id = self._other_queue(topic, queue_id, session)
+            queue_id = self._other_queue(topic, queue_id, peer)
         properties = Properties(header.properties or "")
         if header.batch or type(header) is SendBatchMessage:
-            return self._send_batch(header, queue_id, properties, body, session.peer_host)
+            return self._send_batch(header, queue_id, properties, body, peer.host)
         entry = Entry(
             name,
             queue_id,
             body,
             properties,
             header.born_timestamp,
-            session.peer_host,
+            peer.host,
             header.flag,
             header.sys_flag,
             header.reconsume_times or 0,
@@ -151,9 +149,9 @@ class SendHandler:
         group = self._groups.ensure(header.topic.removeprefix(names.RETRY))
         return is_exhausted(header.reconsume_times, header.max_reconsume_times, group.retry_max_times)
 
-    def _create_topic(self, header: SendMessage | SendMessageV2, session: Session) -> TopicConfig:
+    def _create_topic(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
         return self._topics.ensure_for_send(
-            header.topic, header.default_topic, header.default_topic_queue_nums, session.peer
+            header.topic, header.default_topic, header.default_topic_queue_nums, peer.address
         )
 
     def _check_open(self, topic: TopicConfig) -> None:
@@ -169,7 +167,7 @@ class SendHandler:
             )
         self._open[topic.topic_name] = topic
 
-    def _other_queue(self, topic: TopicConfig, queue_id: int, session: Session) -> int:
+    def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
         """The queue for an id that is not one of the topic's write queues: below 0 the choice is ours."""
         if queue_id < 0:
             return random.randrange(topic.write_queue_nums)
@@ -178,7 +176,7 @@ class SendHandler:
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR,
             f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
-            f"queues Producer: {session.peer}",
+            f"queues Producer: {peer.address}",
         )
 
     def _refuse_size(self, size_bytes: int) -> None:

@@ -25,9 +25,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
 )
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class TopicHandler:
         self._announced = announced
 
     @handles(UpdateAndCreateTopic)
-    async def update(self, header: UpdateAndCreateTopic, command: Command, session: Session) -> None:
+    async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
         """Create or change a topic; answered when it is on disk and in the route."""
         self._refuse_system(names.check_topic(header.topic))
         _check_queues("readQueueNums", header.read_queue_nums)
@@ -73,16 +72,16 @@ class TopicHandler:
             order=header.order,
             topic_sys_flag=header.topic_sys_flag or 0,
         )
-        log.info("topic %s is set by %s: %s", header.topic, session.peer, topic)
+        log.info("topic %s is set by %s: %s", header.topic, peer.address, topic)
         self._topics.put(topic)
         await self._topics.file.save()
         await self._announced()
 
     @handles(DeleteTopic)
-    async def delete(self, header: DeleteTopic, command: Command, session: Session) -> None:
+    async def delete(self, header: DeleteTopic, body: bytes, peer: Peer) -> None:
         """Delete a topic, its queues and what groups have consumed of it. An absent one is no error."""
         self._refuse_system(names.check_topic(header.topic))
-        log.info("topic %s is deleted by %s", header.topic, session.peer)
+        log.info("topic %s is deleted by %s", header.topic, peer.address)
         self._topics.delete(header.topic)
         self._store.delete_topic(header.topic)
         # Unlike Java 4.9, and like 5.x: offsets of a topic that is gone would point behind the end of a new one.
@@ -91,7 +90,7 @@ class TopicHandler:
         await self._offsets.file.save()
 
     @handles(GetTopicStats)
-    def stats(self, header: GetTopicStats, command: Command, session: Session) -> Answer:
+    def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer:
         """Beginning, end and time of the last message of every queue, empty ones too."""
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -106,13 +105,13 @@ class TopicHandler:
         return Answer(body=TopicStats(table).encode())
 
     @handles(GetAllTopicConfig)
-    def all(self, header: GetAllTopicConfig, command: Command, session: Session) -> Answer:
+    def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer:
         """topics.json as it would be saved now."""
         table = self._topics.content()
         return Answer(header=GetAllTopicConfigReply(len(table.topic_config_table)), body=table.encode())
 
     @handles(GetSystemTopicListFromBroker)
-    def system(self, header: GetSystemTopicListFromBroker, command: Command, session: Session) -> Answer:
+    def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:
         """The topics that RocketMQ itself uses."""
         return Answer(body=TopicList(self._topics.system_names()).encode())
 

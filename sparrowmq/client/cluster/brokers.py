@@ -108,7 +108,7 @@ class Brokers:
             try:
                 await answer
             except SparrowError as error:
-                log.debug("%s to %s: %s", type(request).__name__, session.peer, error)
+                log.debug("%s to %s: %s", type(request).__name__, session.address, error)
 
     async def _greet(self, session: Session) -> None:
         body = self._heartbeat()
@@ -118,4 +118,4 @@ class Brokers:
             await session.call(HeartBeat(), body)
         except RemoteError as error:
             # It may still take our sends; whoever needs to be known there is told by an error of his own.
-            log.warning("%s refused our heartbeat: %s", session.peer, error)
+            log.warning("%s refused our heartbeat: %s", session.address, error)

@@ -13,9 +13,8 @@ from sparrowmq.protocol.requests.headers import (
     NotifyConsumerIdsChanged,
     ResetConsumerClientOffset,
 )
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer, handles
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
 
@@ -27,21 +26,21 @@ class Pushes:
         self._membership = membership
 
     @handles(NotifyConsumerIdsChanged)
-    def members_changed(self, header: NotifyConsumerIdsChanged, command: Command, session: Session) -> None:
+    def members_changed(self, header: NotifyConsumerIdsChanged, body: bytes, peer: Peer) -> None:
         """Somebody joined or left a group."""
         member = self._membership.consumers.get(header.consumer_group)
         if member is not None:
             member.members_changed()
 
     @handles(ResetConsumerClientOffset)
-    async def reset(self, header: ResetConsumerClientOffset, command: Command, session: Session) -> None:
+    async def reset(self, header: ResetConsumerClientOffset, body: bytes, peer: Peer) -> None:
         """An operator moves a group to other offsets."""
         member = self._membership.consumers.get(header.group or "")
         if member is not None:
-            await member.reset(ResetOffsets.decode(command.body).offset_table)
+            await member.reset(ResetOffsets.decode(body).offset_table)
 
     @handles(GetConsumerRunning)
-    def running(self, header: GetConsumerRunning, command: Command, session: Session) -> Answer:
+    def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
         """An operator wants to see what a consumer is doing."""
         return Answer(body=self._member(header.consumer_group).running().encode())
 

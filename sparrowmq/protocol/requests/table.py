@@ -15,7 +15,12 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests import admin_headers as admin
 from sparrowmq.protocol.requests import headers as client
 from sparrowmq.protocol.requests import namesrv_headers as namesrv
+from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.header import Header, Request
+
+# How headers name what they are about. A producer group is none of it: whoever may write to the topic may send in any.
+TOPIC_FIELDS: Final = ("topic",)
+GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
 
 
 class Role(Flag):
@@ -39,13 +44,20 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request. `unserved` says why nobody serves it yet; such a row may lack a header."""
+    """One request. `unserved` says why nobody serves it yet; such a row may lack a header.
+
+    Attributes:
+        access: to what the header names by the fields `topic` and `group`; "" if it names none. What a body names, such
+            as a heartbeat's groups, its handler asks about.
+    """
 
     code: RequestCode
     header: type[Request[Any]] | None
     served_by: Role
     access: Access
     unserved: str = ""
+    topic: str = ""
+    group: str = ""
 
     @property
     def name(self) -> str:
@@ -57,7 +69,11 @@ class Row:
 
 
 def _served(role: Role, access: Access, *headers: type[Request[Any]]) -> Iterator[Row]:
-    return (Row(RequestCode(header.code), header, role, access) for header in headers)
+    for header in headers:
+        fields = header.__struct_fields__
+        topic = next((name for name in TOPIC_FIELDS if name in fields), "")
+        group = next((name for name in GROUP_FIELDS if name in fields), "")
+        yield Row(RequestCode(header.code), header, role, access, topic=topic, group=group)
 
 
 def _unserved(why: str, *requests: RequestCode | type[Request[Any]]) -> Iterator[Row]:
@@ -312,3 +328,5 @@ _UNSERVED = (
 
 ROWS: Final[tuple[Row, ...]] = tuple(sorted((*_SERVED, *_UNSERVED), key=lambda row: row.code))
 BY_CODE: Final[dict[int, Row]] = {int(row.code): row for row in ROWS}
+
+decode_in_one_pass(client.SendMessageV2.code, client.SendMessageV2)

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import msgspec
 
-from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.protocol.wire.fields import fields_of_json, header_of
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.protocol.wire.header import Header
@@ -40,6 +39,13 @@ LANGUAGES = (
     "RUST",
     "NODE_JS",
 )
+
+
+def language_name(language: str | int | None) -> str:
+    """A peer's language, as Java names it; numbers are Java's ordinals."""
+    if isinstance(language, int):
+        return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    return language or "OTHER"
 
 
 class Command(msgspec.Struct, gc=False):
@@ -85,20 +91,7 @@ class Command(msgspec.Struct, gc=False):
             msgspec.json.decode(self.raw, type=Command, strict=False).ext if self.raw else self.ext
         )
 
-    @property
-    def language_name(self) -> str:
-        """The peer's language, as Java names it; numbers are Java's ordinals."""
-        if isinstance(self.language, int):
-            return LANGUAGES[self.language] if 0 <= self.language < len(LANGUAGES) else "OTHER"
-        return self.language or "OTHER"
-
     def __str__(self) -> str:
         kind = "reply" if self.is_reply else "one-way" if self.is_oneway else "request"
         remark = (self.remark or "")[:60]
         return f"{kind} code={self.code} opaque={self.opaque} body={len(self.body)} bytes remark={remark!r}"
-
-
-class SendCommand(Command, gc=False):
-    """SEND_MESSAGE_V2, which comes by the thousand, with its header fields decoded in the same pass."""
-
-    ext: SendMessageV2 | None = msgspec.field(name="extFields", default=None)  # type: ignore[assignment]

@@ -24,8 +24,8 @@ from sparrowmq.protocol.requests.bodies import (
     QueueProgress,
     ResetOffsets,
 )
-from sparrowmq.protocol.wire.command import Command
 from tests.broker.conftest import until
+from tests.peers import Asker
 
 
 def queue(queue_id, topic="Orders"):
@@ -197,7 +197,7 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
 async def test_an_admin_in_c_has_the_members_told_in_its_form(desk, consuming):
     handler = GroupHandler(desk.store, desk.topics, desk.groups, desk.offsets, desk.clients)
     header = ResetOffset("Orders", "g", -1, True)
-    handler.reset(header, Command(header.code, language="CPP"), consuming.session)
+    handler.reset(header, b"", Asker(language="CPP"))
     await until(lambda: len(consuming.pushed) == 2)
     assert consuming.pushed[1].body.startswith(
         b'{"offsetTable":[{"brokerName":"broker-a","offset":4,"queueId":0'

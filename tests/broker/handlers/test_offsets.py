@@ -14,7 +14,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
-from sparrowmq.protocol.wire.command import Command
+from tests.peers import Asker
 
 
 async def offset(client, request):
@@ -39,7 +39,7 @@ async def test_a_new_group_chooses_itself_where_it_begins_when_the_queue_is_long
     header = QueryConsumerOffset("g", "Orders", 0)
     desk.send(b"")
     with pytest.raises(RemoteError) as refused:
-        handler.query(header, Command(header.code), client.session)
+        handler.query(header, b"", Asker())
     assert (refused.value.code, refused.value.remark) == (
         ResponseCode.QUERY_NOT_FOUND,
         "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",

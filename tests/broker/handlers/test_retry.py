@@ -6,8 +6,8 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
-from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import After
+from tests.peers import Asker
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -68,7 +68,7 @@ async def test_clients_before_3_4_9_do_not_decide_how_often(desk, client):
     desk.send(b"one")
     handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups)
     header = ConsumerSendMsgBack(0, "g", 0, max_reconsume_times=0)
-    handler.send_back(header, Command(header.code, version=63), client.session)
+    handler.send_back(header, b"", Asker(version=63))
     assert desk.stored("%DLQ%g") == []
 
 
@@ -77,7 +77,7 @@ async def test_the_answer_waits_until_the_message_is_on_disk(desk, client):
     desk.send(b"one")
     handler = RetryHandler(desk.store, desk.writer, desk.topics, desk.groups)
     header = ConsumerSendMsgBack(0, "g", 0)
-    answer = handler.send_back(header, Command(header.code, version=409), client.session)
+    answer = handler.send_back(header, b"", Asker(version=409))
     assert isinstance(answer, After)
     assert (answer.safety, answer.end, answer.reply) == (desk.store.safety(True), desk.store.end, None)
 
@@ -100,7 +100,7 @@ async def test_an_unknown_group_is_an_error_where_operators_make_the_groups(desk
     handler = RetryHandler(desk.store, desk.writer, desk.topics, groups)
     header = ConsumerSendMsgBack(desk.send(b"one"), "nobody", 0)
     with pytest.raises(RemoteError, match="subscription group not exist, nobody") as refused:
-        handler.send_back(header, Command(header.code), client.session)
+        handler.send_back(header, b"", Asker())
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 

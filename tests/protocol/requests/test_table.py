@@ -66,6 +66,24 @@ def test_what_only_admins_may_do() -> None:
     assert all(BY_CODE[code].access is Access.ADMIN for code in (17, 25, 200, 207, 215, 318))
 
 
+def test_a_row_names_the_fields_that_hold_its_resource() -> None:
+    named = {row.code: (row.topic, row.group) for row in ROWS if row.served_by}
+    assert named[RequestCode.PULL_MESSAGE] == ("topic", "consumer_group")
+    assert named[RequestCode.SEND_MESSAGE_V2] == ("topic", "")
+    assert named[RequestCode.CONSUMER_SEND_MSG_BACK] == ("", "group")
+    assert named[RequestCode.INVOKE_BROKER_TO_RESET_OFFSET] == ("topic", "group")
+    assert named[RequestCode.DELETE_SUBSCRIPTIONGROUP] == ("", "group_name")
+    assert named[RequestCode.GET_BROKER_CONFIG] == ("", "")
+
+
+def test_who_may_write_or_read_a_thing_is_told_by_the_header_or_asked_by_the_handler() -> None:
+    by_body = {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+    for row in ROWS:
+        if row.served_by and row.access in (Access.READ, Access.WRITE):
+            assert row.topic or row.group or row.code in by_body, row.name
+    assert all(row.topic for row in ROWS if row.served_by and row.access is Access.WRITE)
+
+
 def test_settings_are_never_changed_over_the_network() -> None:
     for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG):
         assert BY_CODE[code].served_by is Role.NOBODY

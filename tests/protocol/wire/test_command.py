@@ -1,12 +1,13 @@
 """What a command says of itself."""
 
 from sparrowmq.protocol.wire.codec import decode
+from sparrowmq.protocol.wire.command import language_name
 
 
 def test_language_ordinals_have_names() -> None:
-    assert decode(0, b'{"code":1,"language":1}', b"").language_name == "CPP"
-    assert decode(0, b'{"code":1,"language":99}', b"").language_name == "OTHER"
-    assert decode(0, b'{"code":1}', b"").language_name == "OTHER"
+    assert language_name(decode(0, b'{"code":1,"language":1}', b"").language) == "CPP"
+    assert language_name(decode(0, b'{"code":1,"language":99}', b"").language) == "OTHER"
+    assert language_name(decode(0, b'{"code":1}', b"").language) == "OTHER"
 
 
 def test_the_log_form_is_short_and_safe() -> None:
