@@ -2,12 +2,15 @@
 
 The hot path only adds: `counter.value += n`, `histogram.record(n)`. What needs time is sampled by the owner's chores,
 so a message costs no clock call for its statistics.
+
+`Figures` is where all numbers of one server meet: its parts bring theirs, and whoever tells them to somebody
+(brokerStatus, a metrics endpoint, a console) reads them by name, so all of them tell the same.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # The windows of Java's "putTps": ten seconds, a minute, ten minutes.
 WINDOWS_S = (10, 60, 600)
@@ -116,3 +119,76 @@ def _last_of(bucket: int) -> int:
         return bucket
     shift, top = divmod(bucket, 8)
     return ((top + 8 + 1) << (shift - 1)) - 1
+
+
+Values = Iterable[tuple[tuple[str, ...], float]]  # what each of the labels is, and the number
+
+
+class Figure:
+    """One number, or one for each value of its labels.
+
+    Attributes:
+        rate: how fast it rises, if it is a counter.
+    """
+
+    __slots__ = ("labels", "meaning", "name", "rate", "read")
+
+    def __init__(
+        self, name: str, meaning: str, labels: tuple[str, ...], read: Callable[[], Values], rate: Rate | None
+    ) -> None:
+        self.name = name
+        self.meaning = meaning
+        self.labels = labels
+        self.read = read
+        self.rate = rate
+
+
+class Figures:
+    """All figures of one server, by their names."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Figure] = {}
+
+    def __iter__(self) -> Iterator[Figure]:
+        return iter(self._by_name.values())
+
+    def counter(self, name: str, meaning: str) -> Counter:
+        """A new number that only rises; the part that brings it adds to it. Raises: ValueError, the name is taken."""
+        counter = Counter()
+        self._add(Figure(name, meaning, (), lambda: [((), counter.value)], Rate(counter)))
+        return counter
+
+    def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """A number that is looked up when somebody asks. Raises: ValueError, the name is taken."""
+        self._add(Figure(name, meaning, (), lambda: [((), read())], None))
+
+    def family(self, name: str, meaning: str, labels: tuple[str, ...], read: Callable[[], Values]) -> None:
+        """Numbers that are told apart by labels, looked up alike. Raises: ValueError, the name is taken."""
+        self._add(Figure(name, meaning, labels, read, None))
+
+    def sample(self, now_s: float) -> None:
+        """Remember where the counters are; about every second, for `rates`."""
+        for figure in self._by_name.values():
+            if figure.rate is not None:
+                figure.rate.sample(now_s)
+
+    def value(self, name: str) -> float:
+        """A figure without labels. Raises: KeyError."""
+        ((_, value),) = self._by_name[name].read()
+        return value
+
+    def values(self, name: str) -> dict[tuple[str, ...], float]:
+        """A figure by its labels. Raises: KeyError."""
+        return dict(self._by_name[name].read())
+
+    def rates(self, name: str, now_s: float) -> tuple[float, ...]:
+        """How much a counter rises in a second, over ten seconds, a minute and ten minutes. Raises: KeyError."""
+        rate = self._by_name[name].rate
+        if rate is None:
+            raise KeyError(f"{name} is no counter")
+        return rate.per_second(now_s)
+
+    def _add(self, figure: Figure) -> None:
+        if figure.name in self._by_name:
+            raise ValueError(f"two figures are called {figure.name}")
+        self._by_name[figure.name] = figure

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.stats import Counter, Histogram, Rate
+from sparrowmq.stats import Counter, Figures, Histogram, Rate
 
 
 def rate_after(per_second, seconds):
@@ -76,3 +76,37 @@ def test_a_quantile_is_never_too_low_and_at_most_an_eighth_too_high(values, shar
     exact = next(value for rank, value in enumerate(values, 1) if rank >= share * len(values))
     found = histogram_of(values).quantile(share)
     assert exact <= found <= exact * 1.125
+
+
+def test_a_figure_is_read_by_its_name():
+    figures, level = Figures(), {"1": 5, "2": 7}
+    received = figures.counter("received", "messages stored")
+    figures.gauge("end", "where the log ends", lambda: 4096)
+    figures.family("delivered", "delayed messages", ("level",), lambda: [((k,), v) for k, v in level.items()])
+    received.value += 3
+    assert (figures.value("received"), figures.value("end")) == (3, 4096)
+    assert figures.values("delivered") == {("1",): 5, ("2",): 7}
+    assert [(each.name, each.labels) for each in figures] == [
+        ("received", ()),
+        ("end", ()),
+        ("delivered", ("level",)),
+    ]
+
+
+def test_only_counters_have_rates():
+    figures = Figures()
+    received = figures.counter("received", "messages stored")
+    figures.gauge("end", "where the log ends", lambda: 4096)
+    for second in range(11):
+        figures.sample(float(second))
+        received.value += 100
+    assert figures.rates("received", 10.0)[0] == pytest.approx(110)
+    with pytest.raises(KeyError, match="no counter"):
+        figures.rates("end", 10.0)
+
+
+def test_a_name_is_given_once():
+    figures = Figures()
+    figures.counter("received", "messages stored")
+    with pytest.raises(ValueError, match="two figures are called received"):
+        figures.gauge("received", "again", lambda: 0)

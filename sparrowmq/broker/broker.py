@@ -1,7 +1,7 @@
 """One broker: the only file that knows every part. It builds them, starts them and stops them; it has no
 behaviour of its own.
 
-port ── store ── topics, groups, offsets ── writer ── handlers ── dispatcher ── listening ── registered
+port ── store ── parts ── dispatcher ── listening ── registered
 and back: not registered ── not listening ── everything saved ── store closed
 """
 
@@ -11,11 +11,10 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from sparrowmq.background import Background
-from sparrowmq.broker.chores import chores_of, run_chores
+from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.figures import Figures
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
@@ -27,8 +26,11 @@ from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.send import SendHandler, SendRules
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.status import Status
+from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock, SystemClock
@@ -39,11 +41,9 @@ from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
-from sparrowmq.stats import Counter
+from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.turn import Turn
-
-_NEVER = 1 << 63  # An offset that no log reaches.
 
 
 class Broker:
@@ -91,51 +91,58 @@ class Broker:
         await self._start_parts(stack, store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        settings, clock, folder = self.settings, self._clock, self.settings.config_path
-        pool = Pool(clock)
+        pool = Pool(self._clock)
         stack.callback(pool.close)
-        topics = Topics(folder / "topics.json", settings, clock)
+        topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
-        groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
-        offsets = Offsets(folder / "consumerOffset.json")
-        delays = settings.delay_levels
-        detour = delay_levels(delays, clock)
-        writer = Writer(store, settings.cluster, (detour,))
-        delayed = DelayedDelivery(store, writer, detour, delays, clock, folder / "delayOffset.json")
-        clients, locks = Clients(clock), QueueLocks(clock)
-        received, sent = Counter(), Counter()
-        figures = Figures(settings, store, delayed, received, sent, clock)
-        registration = Registration(settings, topics, clock, pool, self.address)
+        registration = Registration(self.settings, topics, self._clock, pool, self.address)
         topics.on_change = registration.topics_changed
+        parts = (*self._parts(store, topics, registration), registration.part())
         tasks = await stack.enter_async_context(Background())
-        tasks.spawn(store.run(self._turn), "store")
-        tasks.spawn(store.flushed.reached(_NEVER), "disk")  # Fails when a sync fails, and so ends the broker.
-        tasks.spawn(delayed.run(), "delayed delivery")
-        tasks.spawn(registration.run(), "registration")
+        for task in [task for part in parts for task in part.tasks]:
+            tasks.spawn(task.start(), task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
-        chores = chores_of(settings, topics, groups, offsets, delayed, clients, locks, figures)
-        tasks.spawn(run_chores(chores, clock), "chores")
-        for save in (topics.file.save, groups.file.save, offsets.file.save, delayed.close):
+        tasks.spawn(run_chores([chore for part in parts for chore in part.chores], self._clock), "chores")
+        for save in [save for part in parts for save in part.saves]:
             stack.push_async_callback(save)
-        self._server.dispatch = Dispatcher(
-            Role.BROKER,
-            (
-                SendHandler(store, writer, topics, groups, self._send_rules(store), received),
-                PullHandler(store, topics, groups, clients, offsets, clock, self._pull_rules(), sent),
-                RetryHandler(store, writer, topics, groups),
-                ClientHandler(clients, groups, topics, locks, registration.announced),
-                OffsetHandler(store, topics, offsets, delayed),
-                TopicHandler(store, topics, offsets, registration.announced),
-                GroupHandler(store, topics, groups, offsets, clients),
-                QueryHandler(store),
-                InspectHandler(settings, figures, clients),
-            ),
-            tasks.spawn,
-        )
+        handlers = [handler for part in parts for handler in part.handlers]
+        self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
         stack.push_async_callback(registration.leave)
         await registration.announced()
+
+    def _parts(self, store: MessageStore, topics: Topics, registration: Registration) -> tuple[Part, ...]:
+        """Every part; each brings its handlers, chores, tasks and saves."""
+        settings, clock, folder, figures = self.settings, self._clock, self.settings.config_path, Figures()
+        announced, delays = registration.announced, settings.delay_levels
+        groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
+        offsets = Offsets(folder / "consumerOffset.json")
+        clients, locks = Clients(clock), QueueLocks(clock)
+        by_level = delay_levels(delays, clock)
+        writer = Writer(store, settings.cluster, (by_level,))
+        delayed = DelayedDelivery(
+            store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
+        )
+        status = Status(settings, figures, clock)
+        return (
+            storage(store, self._turn, figures),
+            topics.file.part("topics", 1),
+            groups.file.part("groups", 1),
+            offsets.file.part("offsets", settings.save_offsets_ms / 1000),
+            delayed.part(settings.save_delays_ms / 1000),
+            clients.part(),
+            locks.part(),
+            status.part(),
+            Part((SendHandler(store, writer, topics, groups, self._send_rules(store), figures),)),
+            Part((PullHandler(store, topics, groups, clients, offsets, clock, self._pull_rules(), figures),)),
+            Part((RetryHandler(store, writer, topics, groups),)),
+            Part((ClientHandler(clients, groups, topics, locks, announced),)),
+            Part((OffsetHandler(store, topics, offsets, delayed),)),
+            Part((TopicHandler(store, topics, offsets, announced),)),
+            Part((GroupHandler(store, topics, groups, offsets, clients),)),
+            Part((QueryHandler(store), InspectHandler(settings, status, clients))),
+        )
 
     def _send_rules(self, store: MessageStore) -> SendRules:
         settings = self.settings

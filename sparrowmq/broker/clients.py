@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from sparrowmq.broker.part import Chore, Part
 from sparrowmq.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
@@ -70,6 +71,10 @@ class Clients:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Member]] = {}
         self._watched: set[Peer] = set()
+
+    def part(self) -> Part:
+        """Silent clients are looked for every ten seconds."""
+        return Part(chores=(Chore("part with silent clients", 10, self.expire),))
 
     # Heartbeats -----------------------------------------------------------------------------------------------------
 

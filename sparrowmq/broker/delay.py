@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Final
 
 from sparrowmq import snapshot
 from sparrowmq.broker.detour import Detour, move, restore
+from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
@@ -40,6 +40,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
+from sparrowmq.stats import Figures, Values
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.watermark import Waiter
 
@@ -102,8 +103,9 @@ class DelayedDelivery:
         writer: Writer,
         detour: Detour,
         delays: DelayLevels,
-        clock: Clock,
         path: Path,
+        clock: Clock,
+        figures: Figures,
     ) -> None:
         self._store = store
         self._writer = writer
@@ -119,6 +121,16 @@ class DelayedDelivery:
         self._stored_end = 0
         self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
         self.file = SavedFile(path, self.content)
+        figures.family("delay_delivered", "delayed messages delivered", ("level",), self._delivered)
+        figures.family("delay_parked", "delayed messages parked, ever", ("level",), self._parked)
+
+    def part(self, save_period_s: float) -> Part:
+        """It delivers, and saves how far it is."""
+        return Part(
+            chores=(Chore("save delay offsets", save_period_s, self.save),),
+            tasks=(Task("delayed delivery", self.run),),
+            saves=(self.close,),
+        )
 
     async def run(self) -> None:
         """Deliver until `close`.
@@ -163,12 +175,15 @@ class DelayedDelivery:
         """What delayOffset.json holds, and what GET_ALL_DELAY_OFFSET answers."""
         return DelayOffsets(dict(self._safe))
 
-    def progress(self) -> Iterator[tuple[int, int, int]]:
-        """Level, how far it is delivered, how many were ever parked in it; only levels in use."""
-        for each in self._levels:
-            end = self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level)).value
-            if end:
-                yield each.level, each.offset, end
+    def _delivered(self) -> Values:
+        """How far each level in use is delivered."""
+        return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
+
+    def _parked(self) -> Values:
+        return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
+
+    def _end_of(self, each: _Level) -> int:
+        return self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level)).value
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sparrowmq.broker.part import Chore, Part
 from sparrowmq.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue
 
@@ -28,6 +29,10 @@ class QueueLocks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+
+    def part(self) -> Part:
+        """Locks that expired are forgotten once a minute."""
+        return Part(chores=(Chore("forget expired locks", 60, self.forget_expired),))
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock what is free, or was this client's already; returns the queues that are its own now."""

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import Clock
 from sparrowmq.errors import SparrowError
@@ -62,6 +63,10 @@ class Registration:
         async with asyncio.TaskGroup() as tasks:
             for link in self._links:
                 tasks.create_task(link.run(), name=f"registration at {link.namesrv}")
+
+    def part(self) -> Part:
+        """It announces for as long as the broker runs."""
+        return Part(tasks=(Task("registration", self.run),))
 
     def topics_changed(self) -> None:
         """Name servers shall know it soon; many changes at once cost one registration."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparrowmq import snapshot
+from sparrowmq.broker.part import Chore, Part
 from sparrowmq.protocol.wire import json
 
 
@@ -38,6 +39,10 @@ class SavedFile:
     @property
     def dirty(self) -> bool:
         return self._saved < self._changes
+
+    def part(self, what: str, period_s: float) -> Part:
+        """It is saved in its period if it changed, and when the broker stops."""
+        return Part(chores=(Chore(f"save {what}", period_s, self.save),), saves=(self.save,))
 
     def touch(self) -> None:
         """Say that the content changed."""

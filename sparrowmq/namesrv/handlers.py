@@ -15,7 +15,7 @@ from sparrowmq.namesrv.routes import BrokerId, Routes
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
-from sparrowmq.protocol.requests import settings_text as properties_text
+from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
 from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
 from sparrowmq.remoting.dispatch import Answer, handles
@@ -167,7 +167,7 @@ class ValueHandlers:
 
     @handles(ask.GetNamesrvConfig)
     def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=properties_text.render(self._settings.as_properties()))
+        return Answer(body=settings_text.render(self._settings.as_properties()))
 
 
 def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerId:

@@ -35,9 +35,15 @@ class _Order(NamedTuple):
 
 
 class Flusher:
-    """Writes a commit log to disk; `flushed` is the offset up to which it is there."""
+    """Writes a commit log to disk.
+
+    Attributes:
+        written: the offset up to which the log's files have what was appended.
+        flushed: the offset up to which it is on disk. Both fail when a write or a sync fails.
+    """
 
     def __init__(self, commit_log: CommitLog) -> None:
+        self.written = Watermark(commit_log.written)
         self.flushed = Watermark(commit_log.end)
         self._log = commit_log
         self._ordered = self.flushed.value
@@ -46,6 +52,7 @@ class Flusher:
 
     def start_at(self, end: int) -> None:
         """The log is on disk up to `end`; recovery saw to that."""
+        self.written.advance(end)
         self.flushed.advance(end)
         self._ordered = end
 
@@ -78,6 +85,7 @@ class Flusher:
         if self.flushed.error is None:
             try:
                 end = self._log.write_out()
+                self.written.advance(end)
                 for file in (
                     self._log.row.between(self.flushed.value, end) if end > self.flushed.value else ()
                 ):
@@ -100,6 +108,7 @@ class Flusher:
         failure.__cause__ = cause
         log.critical("%s", failure)
         self._log.refuse(failure)
+        self.written.fail(failure)
         self.flushed.fail(failure)
         return failure
 

@@ -59,7 +59,6 @@ class MessageStore:
 
     Attributes:
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
-        written: the offset up to which the log's files have what was appended; it fails when a write fails.
     """
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
@@ -90,7 +89,6 @@ class MessageStore:
         self._follows_master = False
         self.wants_checkpoint = asyncio.Event()
         self._turn: Turn | None = None
-        self.written = Watermark(self._log.written)
         written = Demand(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
         flushed = Demand(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
         timeout_s = settings.safety_timeout_ms / 1000
@@ -218,6 +216,11 @@ class MessageStore:
             raise self.fail(error) from error
 
     @property
+    def written(self) -> Watermark:
+        """The offset up to which the log's files have what was appended; it fails when a write or sync fails."""
+        return self._flusher.written
+
+    @property
     def flushed(self) -> Watermark:
         """The offset up to which the log is on disk; it fails when a sync fails."""
         return self._flusher.flushed
@@ -256,7 +259,6 @@ class MessageStore:
     def flush(self) -> None:
         """Write the log to disk, here and now. Raises: StoreFailed."""
         self._flusher.flush()
-        self.written.advance(self._log.written)
 
     def checkpoint(self) -> None:
         """Write log, queues and index to disk, here and now, so that the next start has less to do.
@@ -436,9 +438,7 @@ class MessageStore:
 
     def fail(self, cause: OSError) -> StoreFailed:
         """Acknowledge nothing any more, and take no more messages."""
-        failure = self._flusher.fail(cause)
-        self.written.fail(failure)
-        return failure
+        return self._flusher.fail(cause)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -472,7 +472,6 @@ class MessageStore:
             self._log.crc_from = found.end
         self._checkpointer.crc_from = self._log.crc_from
         self._flusher.start_at(found.end)
-        self.written.advance(found.end)
         self.checkpoint()
         if not self._vfs.exists(layout.abort):
             self._vfs.close(self._vfs.create(layout.abort, 0, allocate=False))

@@ -14,6 +14,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.selector import Selector
+from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
 from tests.broker.conftest import until
@@ -30,10 +31,11 @@ class Delaying:
         settings = StoreSettings(path, commit_log_file_size=1 << 20, index=False, flush=Flush.ASYNC)
         self.clock = clock
         self.store = MessageStore.open(settings, clock=clock)
+        self.figures = Figures()
         detour = delay_levels(levels, clock)
         self.writer = Writer(self.store, "DefaultCluster", (detour,))
         self.delayed = DelayedDelivery(
-            self.store, self.writer, detour, levels, clock, path / "config" / "delayOffset.json"
+            self.store, self.writer, detour, levels, path / "config" / "delayOffset.json", clock, self.figures
         )
 
     def send(self, body, level, topic="Orders", queue_id=0, **properties):
@@ -242,6 +244,7 @@ async def test_progress_is_told_by_level(tmp_path, clock):
         it.send(b"one", 1)
         it.send(b"two", 1)
         await clock.advance(0.5)
-        assert list(it.delayed.progress()) == [(1, 0, 2)]
+        assert it.figures.values("delay_delivered") == {("1",): 0}
+        assert it.figures.values("delay_parked") == {("1",): 2}
         await clock.advance(1)
-        assert list(it.delayed.progress()) == [(1, 2, 2)]
+        assert it.figures.values("delay_delivered") == {("1",): 2}

@@ -10,10 +10,10 @@ from typing import Final
 
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.figures import Figures
+from sparrowmq.broker.status import Status
 from sparrowmq.errors import NetworkError, RemoteError, RequestTimeout
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests import settings_text as properties_text
+from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
 from sparrowmq.protocol.requests.headers import GetConsumerRunning
@@ -27,22 +27,22 @@ CLIENT_TIMEOUT_S: Final = 10.0
 class InspectHandler:
     """Tells tools about the broker."""
 
-    def __init__(self, settings: BrokerSettings, figures: Figures, clients: Clients) -> None:
+    def __init__(self, settings: BrokerSettings, status: Status, clients: Clients) -> None:
         self._settings = settings
-        self._figures = figures
+        self._status = status
         self._clients = clients
 
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Answer:
         """The settings as a properties file."""
-        body = properties_text.render(self._settings.as_properties())
-        version = DataVersion(timestamp=self._figures.started_ms).encode().decode()
+        body = settings_text.render(self._settings.as_properties())
+        version = DataVersion(timestamp=self._status.started_ms).encode().decode()
         return Answer(header=GetBrokerConfigReply(version), body=body)
 
     @handles(GetBrokerRuntime)
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
         """About fifty figures."""
-        return Answer(body=KVTable(self._figures.table()).encode())
+        return Answer(body=KVTable(self._status.table()).encode())
 
     @handles(GetConsumerRunning)
     async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:

@@ -26,7 +26,7 @@ from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.stats import Counter
+from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
 
@@ -76,7 +76,7 @@ class PullHandler:
         offsets: Offsets,
         clock: Clock,
         rules: PullRules,
-        sent: Counter,
+        figures: Figures,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -85,7 +85,7 @@ class PullHandler:
         self._offsets = offsets
         self._clock = clock
         self._rules = rules
-        self._sent = sent
+        self._sent = figures.counter("messages_sent", "messages handed to consumers")
 
     @handles(PullMessage, LitePullMessage)
     def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:

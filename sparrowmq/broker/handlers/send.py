@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.stats import Counter
+from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 _TRAN_MSG: Final = mark(Property.TRAN_MSG)
@@ -58,14 +58,14 @@ class SendHandler:
         topics: Topics,
         groups: Groups,
         rules: SendRules,
-        received: Counter,
+        figures: Figures,
     ) -> None:
         self._store = store
         self._writer = writer
         self._topics = topics
         self._groups = groups
         self._rules = rules
-        self._received = received
+        self._received = figures.counter("messages_received", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
         # Topics that were found open to clients, as they were configured then.
         self._open: dict[str, TopicConfig] = {}

@@ -11,7 +11,6 @@ from sparrowmq.background import Background
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.figures import Figures
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
@@ -22,6 +21,8 @@ from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.queue_locks import QueueLocks
+from sparrowmq.broker.status import Status
+from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import SystemClock
@@ -39,7 +40,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
-from sparrowmq.stats import Counter
+from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.turn import Turn
@@ -90,6 +91,7 @@ class Desk:
         )
         config = self.settings.config_path
         self.store = MessageStore.open(self.settings.store(10911), clock=clock)
+        self.figures = Figures()
         self.topics = Topics(config / "topics.json", self.settings, clock)
         self.groups = Groups(config / "subscriptionGroup.json", self.settings.auto_create_group, clock)
         self.offsets = Offsets(config / "consumerOffset.json")
@@ -99,10 +101,12 @@ class Desk:
         detour = delay_levels(delays, clock)
         self.writer = Writer(self.store, self.settings.cluster, (detour,))
         self.delayed = DelayedDelivery(
-            self.store, self.writer, detour, delays, clock, config / "delayOffset.json"
+            self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )
-        self.received, self.sent = Counter(), Counter()
-        self.figures = Figures(self.settings, self.store, self.delayed, self.received, self.sent, clock)
+        self.received = self.figures.counter("messages_received", "messages stored for producers")
+        self.sent = self.figures.counter("messages_sent", "messages handed to consumers")
+        self.storage = storage(self.store, Turn(), self.figures)
+        self.status = Status(self.settings, self.figures, clock)
         self.announcements: list[int] = []
 
     async def announced(self) -> None:
@@ -117,7 +121,7 @@ class Desk:
             GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients),
             QueryHandler(self.store),
             RetryHandler(self.store, self.writer, self.topics, self.groups),
-            InspectHandler(self.settings, self.figures, self.clients),
+            InspectHandler(self.settings, self.status, self.clients),
         )
 
     def create(self, topic="Orders", queues=4, perm=6) -> None:

@@ -15,7 +15,7 @@ async def test_settings_are_told_as_a_properties_file(desk, client):
         "ASYNC_MASTER",
         "true",
     )
-    assert json.loads(response.header.version) == {"counter": 0, "timestamp": desk.figures.started_ms}
+    assert json.loads(response.header.version) == {"counter": 0, "timestamp": desk.status.started_ms}
 
 
 async def test_figures_are_texts_by_name(desk, client):

@@ -14,12 +14,10 @@ from datetime import date, datetime
 from typing import Final
 
 from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.part import Chore, Part
 from sparrowmq.clock import Clock
-from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
-from sparrowmq.stats import Counter, Rate
-from sparrowmq.store.message_store import MessageStore
+from sparrowmq.stats import Figures
 
 VERSION_NAME: Final = "V4_9_8"
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
@@ -28,49 +26,35 @@ _POOLS: Final = ("send", "pull", "query")
 _POOL_CAPACITY: Final = 10_000
 
 
-class Figures:
-    """Figures of one running broker.
+class Status:
+    """The texts, made of the broker's figures.
 
-    Args:
-        received: messages stored for producers.
-        sent: messages handed to consumers.
     Attributes:
         started_ms: when the broker started.
     """
 
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        store: MessageStore,
-        delayed: DelayedDelivery,
-        received: Counter,
-        sent: Counter,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, figures: Figures, clock: Clock) -> None:
         self._settings = settings
-        self._store = store
-        self._delayed = delayed
+        self._figures = figures
         self._clock = clock
-        self._received = received
-        self._sent = sent
-        self._put_rate = Rate(received)
-        self._get_rate = Rate(sent)
         self.started_ms = clock.now_ms()
         self._today = self._date()
-        # Both counters at the last two midnights.
+        # Messages received and sent at the last two midnights.
         self._yesterday_morning = (0, 0)
         self._this_morning = (0, 0)
         self.sample()
 
+    def part(self) -> Part:
+        """Rates need a look at the counters about every second."""
+        return Part(chores=(Chore("sample rates", 1, self.sample),))
+
     def sample(self) -> None:
-        """Remember where the counters are; about every second."""
-        now_s = self._clock.monotonic()
-        self._put_rate.sample(now_s)
-        self._get_rate.sample(now_s)
+        """Remember where the counters are."""
+        self._figures.sample(self._clock.monotonic())
         if self._date() != self._today:
             self._today = self._date()
             self._yesterday_morning = self._this_morning
-            self._this_morning = (self._received.value, self._sent.value)
+            self._this_morning = (self._number("messages_received"), self._number("messages_sent"))
 
     def table(self) -> dict[str, str]:
         """All figures by their names."""
@@ -94,9 +78,9 @@ class Figures:
 
     def _about_messages(self) -> dict[str, str]:
         now_s = self._clock.monotonic()
-        put_tps = _rates(self._put_rate.per_second(now_s))
-        get_tps = _rates(self._get_rate.per_second(now_s))
-        received, sent = self._received.value, self._sent.value
+        put_tps = _rates(self._figures.rates("messages_received", now_s))
+        get_tps = _rates(self._figures.rates("messages_sent", now_s))
+        received, sent = self._number("messages_received"), self._number("messages_sent")
         return {
             "putTps": put_tps,
             "getTransferedTps": get_tps,  # 4.9's spelling, which its clusterList reads
@@ -117,22 +101,21 @@ class Figures:
         }
 
     def _about_store(self) -> dict[str, str]:
-        store = self._store
-        begin, end = store.begin, store.end
-        oldest = store.record_at(begin)
+        begin, end = self._number("log_begin_offset"), self._number("log_end_offset")
+        parked = self._figures.values("delay_parked")
         levels = {
-            f"scheduleMessageOffset_{level}": f"{offset},{parked}"
-            for level, offset, parked in self._delayed.progress()
+            f"scheduleMessageOffset_{level[0]}": f"{int(offset)},{int(parked[level])}"
+            for level, offset in self._figures.values("delay_delivered").items()
         }
         return {
             "commitLogMinOffset": str(begin),
             "commitLogMaxOffset": str(end),
             "putMessageSizeTotal": str(end - begin),
-            "putMessageAverageSize": str((end - begin) / (self._received.value or 1)),
-            "earliestMessageTimeStamp": str(store_timestamp_ms(oldest) if oldest else -1),
-            "dispatchBehindBytes": "0",
+            "putMessageAverageSize": str((end - begin) / (self._number("messages_received") or 1)),
+            "earliestMessageTimeStamp": str(self._number("oldest_message_ms")),
+            "dispatchBehindBytes": str(self._number("dispatch_behind_bytes")),
             "dispatchMaxBuffer": "0",
-            "remainHowManyDataToFlush": _bytes(end - store.flushed.value),
+            "remainHowManyDataToFlush": _bytes(self._number("flush_behind_bytes")),
             "remainTransientStoreBufferNumbs": "0",
             "pageCacheLockTimeMills": "0",
             "putMessageEntireTimeMax": "0",
@@ -150,6 +133,9 @@ class Figures:
             "commitLogDiskRatio": share,
             "consumeQueueDiskRatio": share,
         }
+
+    def _number(self, name: str) -> int:
+        return int(self._figures.value(name))
 
     def _date(self) -> date:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000).date()

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from sparrowmq.broker.figures import _bytes, _duration
+from sparrowmq.broker.status import _bytes, _duration
 from tests.broker.handlers.conftest import Desk
 
 # What mqadmin and the dashboard read (AdminBrokerProcessor and StoreStatsService, 4.9.8).
@@ -36,7 +36,7 @@ def desk(tmp_path, clock):
 
 
 def test_every_figure_that_tools_read_is_there(desk):
-    table = desk.figures.table()
+    table = desk.status.table()
     assert set(table) >= READ_BY_TOOLS
     assert table["earliestMessageTimeStamp"] == "-1"
     assert 0 < float(table["commitLogDiskRatio"]) < 1
@@ -44,7 +44,7 @@ def test_every_figure_that_tools_read_is_there(desk):
 
 def test_a_disk_is_as_full_as_df_says(desk, tmp_path):
     percent = re.findall(r"(\d+)%", subprocess.check_output(["df", "-P", tmp_path], text=True))[0]
-    assert abs(100 * float(desk.figures.table()["commitLogDiskRatio"]) - int(percent)) <= 1
+    assert abs(100 * float(desk.status.table()["commitLogDiskRatio"]) - int(percent)) <= 1
 
 
 async def test_rates_follow_the_counters(desk, clock):
@@ -52,8 +52,8 @@ async def test_rates_follow_the_counters(desk, clock):
         await clock.advance(1)
         desk.received.value += 100
         desk.sent.value += 50
-        desk.figures.sample()
-    table = desk.figures.table()
+        desk.status.sample()
+    table = desk.status.table()
     assert [float(rate) for rate in table["putTps"].split()] == [100, 100, 100]
     assert float(table["getTransferredTps"].split()[0]) == 50
 
@@ -61,12 +61,12 @@ async def test_rates_follow_the_counters(desk, clock):
 async def test_counts_of_yesterday_and_today_change_at_midnight(desk, clock):
     desk.received.value, desk.sent.value = 10, 4
     await clock.advance(hours=24)
-    desk.figures.sample()
+    desk.status.sample()
     desk.received.value, desk.sent.value = 15, 6
     await clock.advance(hours=24)
-    desk.figures.sample()
+    desk.status.sample()
     desk.received.value = 16
-    table = desk.figures.table()
+    table = desk.status.table()
     assert [table[f"msgPutTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == [
         "10",
         "15",
@@ -84,7 +84,7 @@ async def test_the_log_and_the_delay_levels_are_told(desk, clock):
     desk.send(b"now")
     desk.send(b"later", DELAY="1")
     await clock.advance(hours=25)
-    table = desk.figures.table()
+    table = desk.status.table()
     assert table["earliestMessageTimeStamp"] == str(stored_ms)
     assert table["commitLogMaxOffset"] == str(desk.store.end)
     assert table["scheduleMessageOffset_1"] == "0,1"
