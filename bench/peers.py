@@ -1,5 +1,7 @@
 """The brokers that benchmarks compare, each a process of its own: ours, compiled or from source, and Apache's in Java.
 
+`before:PATH` is ours as it stands in another checkout, where `./run setup` was done: what a change is worth.
+
     with serving("ours", "SYNC_FLUSH") as broker:
         run_load("send", broker.port, pid=broker.pid)
 
@@ -29,6 +31,7 @@ OURS: Final = "ours"
 FROM_SOURCE: Final = "ours-source"
 REFERENCE: Final = "apache-4.9.7"
 PEERS: Final = (OURS, REFERENCE, "apache-5.4.0")
+BEFORE: Final = "before"
 
 TOPIC: Final = "bench"
 QUEUES: Final = 4
@@ -53,10 +56,11 @@ def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "store"
         settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
-        if name in (OURS, FROM_SOURCE):
+        name, _, checkout = name.partition(":")
+        if name in (OURS, FROM_SOURCE, BEFORE):
             address = f"127.0.0.1:{stack.enter_context(_OurNamesrv()).port}"
             source = "1" if name == FROM_SOURCE else ""
-            broker: Child = _OurBroker(address, store, settings, SPARROWMQ_SOURCE=source)
+            broker: Child = _OurBroker(address, store, settings, checkout, SPARROWMQ_SOURCE=source)
         else:
             version = name.removeprefix("apache-")
             address = stack.enter_context(ApacheNamesrv(version)).address
@@ -125,7 +129,9 @@ class _OurNamesrv(Child):
 
 
 class _OurBroker(Child):
-    def __init__(self, namesrv: str, store: Path, settings: dict[str, object], **environment: str) -> None:
+    def __init__(
+        self, namesrv: str, store: Path, settings: dict[str, object], checkout: str, **environment: str
+    ) -> None:
         home = scratch("bench-broker")
         self.port = free_ports(4)[2]
         self.listening_at = 0.0
@@ -137,7 +143,7 @@ class _OurBroker(Child):
             "namesrvAddr": namesrv,
             "storePathRootDir": store,
         }
-        super().__init__(home, _ours("mqbroker", home.name, usual | settings), **environment)
+        super().__init__(home, _ours("mqbroker", home.name, usual | settings, checkout), **environment)
 
     def _wait_ready(self) -> None:
         self.listening_at = _wait_listening(self.port, self)
@@ -152,10 +158,20 @@ class _TimedApache(ApacheBroker):
         super()._wait_ready()
 
 
-def _ours(script: str, home: str, settings: dict[str, object]) -> list[str]:
+def _ours(script: str, home: str, settings: dict[str, object], checkout: str = "") -> list[str]:
+    """The command line of a server, from this checkout unless another one is named."""
+    scripts = Path(checkout, ".venv", "bin") if checkout else Path(sys.executable).parent
     conf = Path(home) / f"{script}.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return [str(Path(sys.executable).with_name(script)), "-c", str(conf)]
+    return [str(scripts / script), "-c", str(conf)]
+
+
+def is_known(name: str) -> bool:
+    """Whether there is such a broker."""
+    kind, _, checkout = name.partition(":")
+    return name in (*PEERS, FROM_SOURCE) or (
+        kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file()
+    )
 
 
 def _wait_listening(port: int, child: Child) -> float:

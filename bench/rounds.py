@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from bench.load import run_load
-from bench.peers import PEERS, Peer
+from bench.peers import BEFORE, FROM_SOURCE, PEERS, Peer, is_known
 from bench.results import Measure, keep_section, table
 
 WARM_UP: Final = 600_000
@@ -79,9 +79,12 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def _parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
-    unknown = set(options.peers) - set(PEERS)
+    unknown = [name for name in options.peers if not is_known(name)]
     if unknown:
-        parser.error(f"no broker {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
+        parser.error(
+            f"no broker {', '.join(unknown)}; there are {', '.join(PEERS)}, {FROM_SOURCE} and {BEFORE}:PATH of a "
+            "checkout where ./run setup was done"
+        )
     if options.quick:
         options.rounds, options.seconds, options.warm_up = 1, 1, 50_000
     return options

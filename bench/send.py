@@ -9,7 +9,8 @@ Bound, by hand: 64 in flight and 128 bytes are some 0.6 KB of frame in, 0.25 KB 
 130,000 messages/s, which neither loopback nor memory feels. The generator takes 2 to 3 us of a core a message, system
 calls included. So it is the broker's own CPU: 4 us a message are at most 250,000/s on one core. With SYNC_FLUSH and
 one in flight a message costs one fdatasync (0.1 ms or more); with more in flight a sync carries them all, so the rate
-is window / (sync + work). `--peers ours,ours-source` shows what compiling is worth.
+is window / (sync + work). `--peers ours,ours-source` shows what compiling is worth,
+`--peers ours,before:PATH` what a change does to another checkout.
 """
 
 from __future__ import annotations

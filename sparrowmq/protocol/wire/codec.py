@@ -33,6 +33,7 @@ MAX_EXT_FIELDS = 128
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 
 _any_command: Final = msgspec.json.Decoder(Command, strict=False).decode
+_field: Final[Any] = msgspec.field  # whose type is that of its default, which compiled code would believe
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -42,8 +43,8 @@ class _OnePass:
     def __init__(self, code: int, header: type[Any]) -> None:
         self.code = code
         self.begin = b'{"code":%d,' % code  # Clients write the code first.
-        fields = msgspec.field(name="extFields", default=None)
-        kind = msgspec.defstruct("Whole", [("ext", header | None, fields)], bases=(Command,), gc=False)
+        ext = ("ext", header | None, _field(name="extFields", default=None))
+        kind = msgspec.defstruct("Whole", [ext], bases=(Command,), gc=False)
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind, strict=False).decode
 
 
