@@ -6,7 +6,7 @@
             async for msg in orders:
                 ...
 
-It holds what producers and consumers share: connections, routes, heartbeats. A client is itself a producer.
+It holds the network that producers and consumers share, and a producer of its own for `mq.send` and its kin.
 Source: MQClientInstance, Java 4.9.8.
 """
 
@@ -15,41 +15,48 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
-from sparrowmq.background import Background
-from sparrowmq.client.cluster.brokers import Brokers
-from sparrowmq.client.cluster.membership import Membership
-from sparrowmq.client.cluster.name_servers import NameServers, addresses_of
-from sparrowmq.client.cluster.network import Network, local_ip, unique_client_id
-from sparrowmq.client.cluster.pushes import Pushes
-from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.settings import ConsumerSettings, Start, Tuning, subscriptions
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.settings import ProducerSettings
-from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import DEFAULT_PRODUCER_GROUP, INNER_PRODUCER_GROUP, check_group
 from sparrowmq.protocol.requests.headers import UnregisterClient
-from sparrowmq.protocol.requests.table import Role
-from sparrowmq.remoting.dispatch import Dispatcher
-from sparrowmq.remoting.pool import Pool
 
 log = logging.getLogger(__name__)
 
 GROUP: Final = "SPARROWMQ_PRODUCER"
 FLUSH_S: Final = 10.0
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-class Client(Producer):
+
+def by_its_producer(
+    method: Callable[Concatenate[Producer, P], R],
+) -> Callable[Concatenate[Client, P], R]:
+    """A method of the client that its own producer carries out."""
+
+    @wraps(method)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(self._producer, *args, **kwargs)
+
+    return call
+
+
+class Client:
     """A program's side of a cluster; use it as an async context manager.
 
     Entering returns at once, whether or not anything can be reached: connections are made when they are needed,
@@ -77,30 +84,34 @@ class Client(Producer):
         settings: ProducerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        addresses, page = addresses_of(namesrv)
-        ip = local_ip(addresses)
-        self._clock = clock or SystemClock()
-        self._background = Background()
-        self.client_id = client_id or unique_client_id(ip)
-        self._membership = Membership(self.client_id)
-        dispatcher = Dispatcher(
-            Role.CLIENT,
-            [Pushes(self._membership)],
-            lambda coroutine: self._background.spawn(coroutine, "push"),
-        )
-        self._pool = Pool(self._clock, dispatcher)
-        self._name_servers = NameServers(addresses, self._pool, page)
-        routes = Routes(self._name_servers, self._clock)
-        brokers = Brokers(self._pool, routes, self._clock, self._membership.heartbeat)
-        self._network = Network(
-            self.client_id, ip, instance, str(self._name_servers), routes, brokers, self._clock
-        )
-        self._ids = UniqueIds(ip_address(ip).packed, os.getpid(), random.getrandbits(32))
+        self._network = Network(namesrv, instance=instance, client_id=client_id, clock=clock)
+        self._ids = UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
         self._outboxes: list[Outbox] = []
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
-        own = settings or ProducerSettings()
-        self._membership.add_producer(_check_producer_group(group))
-        super().__init__(group, self._open_outbox(group, own), self._make_id, own)
+        self._producer = self.producer(group, settings)
+
+    # What its own producer does --------------------------------------------------------------------------------------
+
+    send = by_its_producer(Producer.send)
+    send_soon = by_its_producer(Producer.send_soon)
+    send_nowait = by_its_producer(Producer.send_nowait)
+    send_many = by_its_producer(Producer.send_many)
+    drain = by_its_producer(Producer.drain)
+
+    async def flush(self) -> None:
+        """Return when everything that any producer of this client has sent so far was answered or has failed."""
+        for outbox in self._outboxes:
+            await outbox.flush()
+
+    @property
+    def unanswered(self) -> int:
+        """How many messages of all its producers, and retries of its consumers, wait or are in flight."""
+        return sum(outbox.unanswered for outbox in self._outboxes)
+
+    @property
+    def client_id(self) -> str:
+        """By which brokers, and other members of a group, know it."""
+        return self._network.client_id
 
     # Parts of it ----------------------------------------------------------------------------------------------------
 
@@ -110,7 +121,7 @@ class Client(Producer):
         Raises:
             ConfigError: this client has a producer of that group.
         """
-        self._membership.add_producer(_check_producer_group(group))
+        self._network.membership.add_producer(_check_producer_group(group))
         own = settings or ProducerSettings()
         return Producer(group, self._open_outbox(group, own), self._make_id, own)
 
@@ -153,12 +164,14 @@ class Client(Producer):
         settings = ConsumerSettings(
             group, concurrency, batch, start, ordered, broadcast, max_reconsume_times, **tuning
         )
-        wanted = subscriptions(topics, tag, where, self._clock.now_ms())
-        return Consumer(settings, wanted, self._network, self._membership, self._inner_outbox, handler)
+        wanted = subscriptions(topics, tag, where, self._network.clock.now_ms())
+        return Consumer(
+            settings, wanted, self._network, self._network.membership, self._inner_outbox, handler
+        )
 
     def pull_consumer(self, *, group: str, start: Start = "latest", pull_batch: int = 32) -> PullConsumer:
         """Read queues under your own control; enter the result with `async with`."""
-        return PullConsumer(group, self._network, self._membership, start, pull_batch)
+        return PullConsumer(group, self._network, self._network.membership, start, pull_batch)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to. Raises: NoRoute."""
@@ -167,10 +180,7 @@ class Client(Producer):
     # Life -----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        await self._background.__aenter__()
-        self._background.spawn(self._name_servers.keep_fresh(self._clock), "name servers")
-        self._background.spawn(self._network.routes.keep_fresh(), "routes")
-        self._background.spawn(self._network.brokers.keep_alive(), "heartbeats")
+        await self._network.__aenter__()
         return self
 
     async def __aexit__(
@@ -178,35 +188,31 @@ class Client(Producer):
     ) -> None:
         try:
             if kind is None:
-                await self._clock.wait_for(self._flush_all(), FLUSH_S)
+                await self._network.clock.wait_for(self.flush(), FLUSH_S)
             await self._leave()
         except TimeoutError:
             log.warning("%d messages are not answered; they may or may not be stored", self.unanswered)
         finally:
             for outbox in self._outboxes:
                 outbox.close()
-            self._pool.close()
-            await self._background.__aexit__(kind, error, trace)
-
-    async def _flush_all(self) -> None:
-        for outbox in self._outboxes:
-            await outbox.flush()
+            await self._network.__aexit__(kind, error, trace)
 
     async def _leave(self) -> None:
         """Tell brokers that our producers go, so that they ask others about transactions."""
-        for group in sorted(self._membership.producers):
+        for group in sorted(self._network.membership.producers):
             await self._network.brokers.tell_all(
                 UnregisterClient(client_id=self.client_id, producer_group=group)
             )
 
     def _open_outbox(self, group: str, settings: ProducerSettings) -> Outbox:
         network = self._network
-        outbox = Outbox(group, settings, network.routes, network.brokers, self._clock, self._background.spawn)
+        spawn = network.background.spawn
+        outbox = Outbox(group, settings, network.routes, network.brokers, network.clock, spawn)
         self._outboxes.append(outbox)
         return outbox
 
     def _make_id(self) -> str:
-        return self._ids.next(self._clock.now_ms())
+        return self._ids.next(self._network.clock.now_ms())
 
 
 def connect(

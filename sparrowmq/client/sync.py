@@ -260,6 +260,10 @@ class SyncProducer(Twin[Producer]):
     drain = blocking(Producer.drain)
     flush = blocking(Producer.flush)
 
+    @property
+    def unanswered(self) -> int:
+        return self._inner.unanswered
+
 
 class SyncClient(Context[Client]):
     """The blocking twin of `Client`."""
@@ -271,6 +275,14 @@ class SyncClient(Context[Client]):
     drain = blocking(Client.drain)
     flush = blocking(Client.flush)
     queues = blocking(Client.queues)
+
+    @property
+    def unanswered(self) -> int:
+        return self._inner.unanswered
+
+    @property
+    def client_id(self) -> str:
+        return self._inner.client_id
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,4 +1,4 @@
-"""Hosts as the wire writes them: the raw address (4 or 16 bytes) and the port as int32.
+"""Hosts as people write them, and as the wire does: the raw address (4 or 16 bytes) and the port as int32.
 
     IPv4   | address 4 | port 4 |      8 bytes    "10.0.0.1:10911"
     IPv6   | address 16 | port 4 |    20 bytes    "[::1]:10911"
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from functools import lru_cache
 
-from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 IPV4_SIZE = 8
 IPV6_SIZE = 20
@@ -50,3 +50,15 @@ def unpack(host: bytes) -> str:
     if len(host) == IPV6_SIZE:
         return f"[{ipaddress.IPv6Address(host[:16])}]:{port}"
     raise RemoteProtocolError(f"a host takes 8 bytes (IPv4) or 20 (IPv6), not {len(host)}")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` in its parts; IPv6 hosts stand in brackets.
+
+    Raises:
+        ConfigError: it is not such an address.
+    """
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")
+    return host.strip("[]"), int(port)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparrowmq.clock import Clock
-from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
+from sparrowmq.errors import BrokerUnreachable, ClientClosed
+from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
@@ -119,18 +120,6 @@ class Pool:
         pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S) if last else FIRST_PAUSE_S
         not_before = self._clock.monotonic() + pause_s * (0.5 + self._jitter() / 2)
         self._backoffs[address] = _Backoff(not_before, pause_s)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port` in its parts; IPv6 hosts stand in brackets.
-
-    Raises:
-        ConfigError: it is not such an address.
-    """
-    host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")
-    return host.strip("[]"), int(port)
 
 
 def _ignore(session: Session, command: Command) -> None:

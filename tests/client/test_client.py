@@ -1,8 +1,11 @@
 import asyncio
+import inspect
 
 import pytest
 
 from sparrowmq.client.client import GROUP, Client, connect
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -56,6 +59,24 @@ async def test_producers_have_groups_and_leave_them(peer):
     assert beat.client_id == "me" and [each.group_name for each in beat.producer_data_set] == [GROUP, "mine"]
     left = [command.ext_fields() for command in peer.requests(UNREGISTER)]
     assert {each["producerGroup"] for each in left} == {GROUP, "mine"}
+
+
+async def test_unanswered_counts_what_every_producer_sent_and_flush_waits_for_all_of_it(peer):
+    peer.has("t")
+    peer.script(RequestCode.SEND_MESSAGE_V2, None, None, None)
+    settings = ProducerSettings(timeout_s=0.2, retries=0)
+    async with connect(peer.address, settings=settings) as mq:
+        other = mq.producer("other", settings)
+        futures = [mq.send_soon("t", b"1"), other.send_soon("t", b"2"), other.send_soon("t", b"3")]
+        assert (mq.unanswered, other.unanswered) == (3, 2)
+        await mq.flush()
+        assert mq.unanswered == 0 and all(future.exception() for future in futures)
+
+
+def test_what_a_client_sends_by_is_described_as_its_producers_own():
+    assert inspect.signature(Client.send) == inspect.signature(Producer.send)
+    assert Client.send_soon.__doc__ == Producer.send_soon.__doc__
+    assert not isinstance(connect("127.0.0.1:1"), Producer)
 
 
 async def test_the_queues_of_a_topic_can_be_chosen_from(peer):

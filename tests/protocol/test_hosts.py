@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
+from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
 
 CASES = [
@@ -31,3 +31,14 @@ def test_a_text_that_is_no_address_is_refused(text: str) -> None:
 def test_a_host_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"not {size}"):
         hosts.unpack(bytes(size))
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":9876", "h:0", "h:65536", "h:x", "", "h:-1"])
+def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"as in 127\.0\.0\.1:9876"):
+        hosts.split_address(address)
+
+
+def test_addresses_are_split_at_the_last_colon() -> None:
+    assert hosts.split_address("[::1]:9876") == ("::1", 9876)
+    assert hosts.split_address("broker.example:10911") == ("broker.example", 10911)

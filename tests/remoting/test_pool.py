@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
-from sparrowmq.remoting.pool import Pool, split_address
+from sparrowmq.errors import BrokerUnreachable, ClientClosed
+from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve
 from tests.remoting.test_server import PULL, answer
@@ -66,14 +66,3 @@ async def test_a_closed_pool_says_so(serve: Serve) -> None:
     pool.close()
     with pytest.raises(ClientClosed):
         await pool.session("127.0.0.1:1")
-
-
-@pytest.mark.parametrize("address", ["localhost", "localhost:", ":9876", "h:0", "h:65536", "h:x", "", "h:-1"])
-def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"as in 127\.0\.0\.1:9876"):
-        split_address(address)
-
-
-def test_addresses_are_split_at_the_last_colon() -> None:
-    assert split_address("[::1]:9876") == ("::1", 9876)
-    assert split_address("broker.example:10911") == ("broker.example", 10911)

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from sparrowmq.client.cluster.routes import MASTER, Routes
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.requests.headers import HeartBeat
@@ -73,9 +74,7 @@ class Brokers:
         Raises:
             NetworkError: it cannot be connected, or no route names it any more.
         """
-        address = self._routes.address(broker_name, broker_id) or next(
-            iter(self._routes.brokers.get(broker_name, {}).values()), None
-        )
+        address = self._routes.replica(broker_name, broker_id)
         if address is None:
             self._routes.doubt()
             raise BrokerUnreachable(broker_name, "no route names this broker now")

@@ -1,53 +1,88 @@
-"""What every part of one client shares: who it is, where brokers are, and how to reach them."""
+"""A program's way into a cluster: who it is, where name servers and brokers are, and how to reach them.
+
+    async with Network("127.0.0.1:9876") as network:
+        session = await network.brokers.of("broker-a")
+        reply = await session.call(GetMaxOffset(topic="orders", queue_id=0))
+
+Producers and consumers share one, and whoever only asks questions needs nothing else. Brokers know it by its
+heartbeats once it has producers or consumers to announce. Programs without an event loop have `blocking`.
+"""
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
+from sparrowmq.background import Background
+from sparrowmq.client.cluster.addresses import Turns, addresses_of, local_ip
 from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.membership import Membership
+from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.clock import Clock
-from sparrowmq.remoting.pool import split_address
+from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.protocol.requests.table import Role
+from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.pool import Pool
 
 
-@dataclass(frozen=True, slots=True)
 class Network:
-    """One client's view of the cluster.
+    """One program's view of a cluster; use it as an async context manager.
 
+    Entering returns at once, whether or not anything can be reached. Leaving ends all connections.
+
+    Args:
+        namesrv: as `addresses_of` takes it.
+        instance: tells programs on one machine apart where that must outlast a restart: in the files of broadcast
+            offsets.
+        client_id: by which brokers and other members of a group know it; made up by default, and never the same twice.
     Attributes:
-        client_id: by which brokers and other members of a group know this client.
         ip: this machine's address as seen from the name server.
-        namesrv: the name servers, separated by ";".
-        instance: tells programs on one machine apart where that must outlast a restart: in the files of
-            broadcast offsets.
+        background: tasks that end when the network is left.
+    Raises:
+        ConfigError: there is no such address.
     """
 
-    client_id: str
-    ip: str
-    instance: str
-    namesrv: str
-    routes: Routes
-    brokers: Brokers
-    clock: Clock
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance: str = "DEFAULT",
+        client_id: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        addresses, page = addresses_of(namesrv)
+        self.ip = local_ip(addresses)
+        self.instance = instance
+        self.client_id = client_id or unique_client_id(self.ip)
+        self.clock = clock or SystemClock()
+        self.background = Background()
+        self.membership = Membership(self.client_id)
+        dispatcher = Dispatcher(
+            Role.CLIENT,
+            [Pushes(self.membership)],
+            lambda coroutine: self.background.spawn(coroutine, "push"),
+        )
+        self._pool = Pool(self.clock, dispatcher)
+        self.name_servers = NameServers(Turns(addresses), self._pool, page)
+        self.routes = Routes(self.name_servers, self.clock)
+        self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
 
+    async def __aenter__(self) -> Self:
+        await self.background.__aenter__()
+        self.background.spawn(self.name_servers.keep_fresh(self.clock), "name servers")
+        self.background.spawn(self.routes.keep_fresh(), "routes")
+        self.background.spawn(self.brokers.keep_alive(), "heartbeats")
+        return self
 
-def local_ip(name_servers: Sequence[str]) -> str:
-    """The address by which this machine talks to a name server, or to the world if that is given by name."""
-    for address in (*name_servers, "192.0.2.1:9"):
-        host, port = split_address(address)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            socket.inet_pton(family, host)
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((host, port))  # UDP: nothing is sent.
-                return str(probe.getsockname()[0])
-        except OSError:
-            continue
-    return "127.0.0.1"
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.close()
+        await self.background.__aexit__(kind, error, trace)
 
 
 def unique_client_id(ip: str) -> str:

@@ -4,8 +4,7 @@ Name servers never push, so a change is seen at the next refresh (Java's lag, to
 says that a route let him down (`doubt`). What is known is kept while name servers cannot be asked, and when
 they forgot a topic.
 
-A topic that does not exist yet is sent to by the route of the template topic TBW102: the broker that gets the first
-message creates the topic. Source: MQClientInstance and TopicPublishInfo, Java 4.9.8.
+Source: MQClientInstance, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
 from sparrowmq.clock import Clock
 from sparrowmq.errors import NetworkError, NoRoute, ProtocolError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
@@ -30,45 +28,6 @@ log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 30.0
 SHORTEST_REFRESH_S: Final = 1.0  # however many doubt
-TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
-MASTER: Final = 0
-
-Addresses = Mapping[int, str]  # by broker id; 0 is the master
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a topic's queues are, in Java's order: by broker name, then queue id.
-
-    Attributes:
-        writable: queues that take messages. Their broker has a master: slaves take none.
-        readable: queues that can be consumed.
-        brokers: the addresses of each broker.
-        is_template: the topic does not exist yet; a send creates it.
-    """
-
-    topic: str
-    writable: tuple[MessageQueue, ...]
-    readable: tuple[MessageQueue, ...]
-    brokers: Mapping[str, Addresses]
-    is_template: bool = False
-
-    @classmethod
-    def build(cls, topic: str, body: TopicRoute, most_queues: int | None = None) -> Route:
-        """From a name server's answer. With `most_queues` it is the template of a topic that does not exist yet."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
-        writable: list[MessageQueue] = []
-        readable: list[MessageQueue] = []
-        for row in sorted(body.queue_datas, key=lambda row: row.broker_name):
-            addresses = brokers.get(row.broker_name, {})
-            write_count, read_count = row.write_queue_nums, row.read_queue_nums
-            if most_queues is not None:
-                write_count = min(write_count, most_queues)
-            if row.perm & Perm.WRITE and MASTER in addresses:
-                writable += (MessageQueue(topic, row.broker_name, number) for number in range(write_count))
-            if row.perm & Perm.READ and addresses:
-                readable += (MessageQueue(topic, row.broker_name, number) for number in range(read_count))
-        return cls(topic, tuple(writable), tuple(readable), brokers, most_queues is not None)
 
 
 class Routes:
@@ -114,16 +73,15 @@ class Routes:
             template = await self._ask(DEFAULT_TOPIC)
             if template is None:
                 raise
-            route = self._templates[topic] = Route.build(topic, template, TEMPLATE_QUEUES)
+            route = self._templates[topic] = template.for_new_topic(topic)
             self._index_brokers()
             return route
 
     async def fetch(self, topic: str) -> Route:
         """The topic's route as it is now. Raises as `of`."""
-        body = await self._ask(topic)
-        if body is None:
+        route = await self._ask(topic)
+        if route is None:
             raise NoRoute(topic, str(self._name_servers))
-        route = Route.build(topic, body)
         self._templates.pop(topic, None)
         if self._known.get(topic) != route:
             self._known[topic] = route
@@ -132,9 +90,13 @@ class Routes:
                 watcher(topic)
         return route
 
-    def address(self, broker_name: str, broker_id: int = MASTER) -> str | None:
-        """Where a broker is; None when no route names it, or it has no such replica now."""
-        return self._brokers.get(broker_name, {}).get(broker_id)
+    def master(self, broker_name: str) -> str | None:
+        """Where a broker takes messages; None when no route names it, or it has no master now."""
+        return self._brokers.get(broker_name, {}).get(MASTER)
+
+    def replica(self, broker_name: str, broker_id: int) -> str | None:
+        """Where a replica of a broker is, or another one of it; None when no route names it."""
+        return address_of(self._brokers.get(broker_name, {}), broker_id)
 
     @property
     def brokers(self) -> Mapping[str, Addresses]:
@@ -172,10 +134,10 @@ class Routes:
                 log.warning("cannot refresh routes, the known ones stay in use: %s", error)
                 return
 
-    async def _ask(self, topic: str) -> TopicRoute | None:
+    async def _ask(self, topic: str) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
         answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
-        return None if answer.code else TopicRoute.decode(answer.body)
+        return None if answer.code else Route.build(topic, TopicRoute.decode(answer.body))
 
     def _index_brokers(self) -> None:
         routes = [*self._known.values(), *self._templates.values()]

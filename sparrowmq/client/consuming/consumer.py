@@ -267,7 +267,7 @@ class Consumer:
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
                 "PROP_CONSUMEORDERLY": str(self._settings.ordered).lower(),
-                "PROP_NAMESERVER_ADDR": self._network.namesrv,
+                "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
                 "PROP_THREADPOOL_CORE_SIZE": str(self._settings.concurrency),
             },
             subscription_set=list(self._subscriptions.values()),

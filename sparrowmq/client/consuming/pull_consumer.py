@@ -25,7 +25,7 @@ from types import TracebackType
 
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.cluster.routes import MASTER
+from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.first_offset import first_offset, newest, offset_at, oldest
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
@@ -320,7 +320,7 @@ class PullConsumer:
         return ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
-                "PROP_NAMESERVER_ADDR": self._network.namesrv,
+                "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
             },
             subscription_set=[each.subscription for each in self._readings.values()],
             mq_table={

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.client.cluster.brokers import Brokers
-from sparrowmq.client.cluster.routes import MASTER
+from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.clock import Clock
 from sparrowmq.errors import CorruptRecord, NetworkError, ProtocolError, RemoteError, SparrowError

@@ -20,7 +20,8 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client.cluster.brokers import Brokers
-from sparrowmq.client.cluster.routes import TEMPLATE_QUEUES, Route, Routes
+from sparrowmq.client.cluster.route import TEMPLATE_QUEUES, Route
+from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue
 from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, SlowBrokers
 from sparrowmq.client.sending.settings import ProducerSettings
@@ -195,7 +196,7 @@ class Outbox:
         self._connect(item, item.queue)
 
     def _connect(self, item: Outgoing, queue: MessageQueue) -> None:
-        address = self._routes.address(queue.broker_name)
+        address = self._routes.master(queue.broker_name)
         if address is None:
             self._routes.doubt()
             self._retry(item, BrokerUnreachable(queue.broker_name, "no route names its master now"))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparrowmq.client.cluster.routes import Route
+from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ClientClosed, NoRoute, SendFailed, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue

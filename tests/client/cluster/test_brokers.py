@@ -2,8 +2,10 @@ import asyncio
 
 import pytest
 
+from sparrowmq.client.cluster.addresses import Turns
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -17,12 +19,16 @@ BEAT = RequestCode.HEART_BEAT
 
 
 class World:
+    """A network whose tasks do not run, so that tests can."""
+
     def __init__(self, peer) -> None:
         self.clock = ManualClock()
         self.pool = Pool(self.clock)
-        self.routes = Routes(NameServers([peer.address], self.pool), self.clock)
+        self.routes = Routes(NameServers(Turns([peer.address]), self.pool), self.clock)
         self.beat: bytes | None = b"{}"
         self.brokers = Brokers(self.pool, self.routes, self.clock, lambda: self.beat)
+        self.network = Network(peer.address, client_id="me", clock=self.clock)
+        self.network.routes, self.network.brokers = self.routes, self.brokers
 
 
 @pytest.fixture

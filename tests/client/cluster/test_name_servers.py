@@ -4,9 +4,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from sparrowmq.client.cluster.name_servers import NameServers, addresses_of
+from sparrowmq.client.cluster.addresses import Turns
+from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import ConfigError, NetworkError, RemoteError
+from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.dispatch import Answer
@@ -30,7 +31,7 @@ async def test_one_is_asked_until_it_does_not_answer_then_the_next(peer, pool):
     async with Scripted() as other:
         for each in (peer, other):
             each.has("t")
-        servers = NameServers([peer.address, other.address], pool, start=lambda most: 1)
+        servers = NameServers(Turns([peer.address, other.address], lambda most: 1), pool)
         for _ in range(3):
             await servers.call(GetRoute(topic="t"))
         assert (len(peer.received), len(other.received)) == (0, 3)
@@ -40,50 +41,18 @@ async def test_one_is_asked_until_it_does_not_answer_then_the_next(peer, pool):
 
 
 async def test_when_none_answers_the_last_error_is_told(pool):
-    servers = NameServers([NOBODY, "127.0.0.1:2"], pool)
+    servers = NameServers(Turns([NOBODY, "127.0.0.1:2"]), pool)
     with pytest.raises(NetworkError, match=r"cannot connect to 127.0.0.1:[12]"):
         await servers.call(GetRoute(topic="t"))
 
 
 async def test_an_answer_is_an_answer_even_if_it_is_an_error(peer, pool):
     async with Scripted() as other:
-        servers = NameServers([peer.address, other.address], pool, start=lambda most: 0)
+        servers = NameServers(Turns([peer.address, other.address], lambda most: 0), pool)
         peer.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, Answer(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(RemoteError):
             await servers.call(GetRoute(topic="t"))
         assert not other.received
-
-
-@pytest.mark.covers("S-CFG-01", "S-CFG-11")
-@pytest.mark.parametrize(
-    "given",
-    ["a:1;b.example.com:2", " a:1 ; b.example.com:2;a:1;", ["a:1", "b.example.com:2"], "a:1,b.example.com:2"],
-)
-def test_addresses_are_given_in_any_usual_form(given):
-    assert addresses_of(given) == (["a:1", "b.example.com:2"], None)
-
-
-@pytest.mark.covers("S-CFG-08", "S-CFG-09")
-def test_the_environment_is_asked_when_nothing_is_given(monkeypatch):
-    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
-    monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "names.example.com")
-    assert addresses_of(None) == (["10.0.0.1:9876"], None)
-    assert addresses_of("a:1") == (["a:1"], None)
-    monkeypatch.delenv("NAMESRV_ADDR")
-    assert addresses_of(None) == ([], "http://names.example.com:8080/rocketmq/nsaddr")
-    monkeypatch.setenv("ROCKETMQ_NAMESRV_DOMAIN", "names.example.com:80")
-    monkeypatch.setenv("ROCKETMQ_NAMESRV_SUBGROUP", "test")
-    assert addresses_of(None) == ([], "http://names.example.com:80/rocketmq/test")
-    assert addresses_of("https://names.example.com/x") == ([], "https://names.example.com/x")
-
-
-def test_no_address_at_all_says_what_to_do(monkeypatch):
-    for name in ("NAMESRV_ADDR", "ROCKETMQ_NAMESRV_DOMAIN"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match=r"connect.*or set NAMESRV_ADDR"):
-        addresses_of(None)
-    with pytest.raises(ConfigError, match="host:port"):
-        addresses_of("localhost")
 
 
 @pytest.fixture
@@ -113,7 +82,7 @@ async def test_an_address_server_tells_where_name_servers_are_and_where_they_mov
     page, url = web
     peer.has("t")
     clock = ManualClock()
-    servers = NameServers([], pool, url)
+    servers = NameServers(Turns([]), pool, url)
     page.content = f" {peer.address} ;\n".encode()
     await servers.call(GetRoute(topic="t"))
     async with Scripted() as other:
@@ -133,10 +102,10 @@ async def test_an_address_server_that_does_not_know_is_an_error_or_leaves_things
     for content in (b"", b"no address", b"\xff"):
         page.content = content
         with pytest.raises(NetworkError, match=r"it should answer host:port;host:port"):
-            await NameServers([], pool, url).call(GetRoute(topic="t"))
+            await NameServers(Turns([]), pool, url).call(GetRoute(topic="t"))
     with pytest.raises(NetworkError, match="404"):
-        await NameServers([], pool, url + "/elsewhere").fetch()
-    clock, servers = ManualClock(), NameServers(["a:1"], pool, "http://127.0.0.1:1/")
+        await NameServers(Turns([]), pool, url + "/elsewhere").fetch()
+    clock, servers = ManualClock(), NameServers(Turns(["a:1"]), pool, "http://127.0.0.1:1/")
     refetching = asyncio.ensure_future(servers.keep_fresh(clock))
     await clock.advance(240)
     assert servers.addresses == ["a:1"] and not refetching.done()

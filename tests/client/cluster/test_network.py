@@ -2,17 +2,10 @@ import os
 
 import pytest
 
-from sparrowmq.client.cluster.network import local_ip, unique_client_id
-
-
-def test_the_address_is_the_one_that_the_name_server_sees():
-    assert local_ip(["127.0.0.1:9876"]) == "127.0.0.1"
-    assert local_ip(["[::1]:9876"]) in ("::1", "127.0.0.1")
-
-
-def test_a_name_server_given_by_name_is_no_obstacle():
-    ip = local_ip(["name.invalid:9876"])
-    assert ip.count(".") == 3 or ":" in ip
+from sparrowmq.client.cluster.network import Network, unique_client_id
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply
+from sparrowmq.remoting.dispatch import Answer
 
 
 @pytest.mark.covers("S-CFG-02", "S-CFG-03")
@@ -20,3 +13,15 @@ def test_two_clients_of_one_process_have_different_ids():
     one, two = unique_client_id("10.0.0.1"), unique_client_id("10.0.0.1")
     assert one != two
     assert one.startswith(f"10.0.0.1@{os.getpid()}#")
+
+
+async def test_whoever_only_asks_reaches_brokers_by_name_and_announces_nobody(peer):
+    peer.has("t")
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(7))
+    async with Network(peer.address) as network:
+        await network.routes.of("t")
+        session = await network.brokers.of("broker-a")
+        answer = await session.call(GetMaxOffset(topic="t", queue_id=0))
+        assert answer.header.offset == 7
+    assert session.closed
+    assert not peer.requests(RequestCode.HEART_BEAT)

@@ -2,12 +2,12 @@ import asyncio
 
 import pytest
 
+from sparrowmq.client.cluster.addresses import Turns
 from sparrowmq.client.cluster.name_servers import NameServers
-from sparrowmq.client.cluster.routes import Route, Routes
+from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
@@ -21,7 +21,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def routes(peer, clock):
     pool = Pool(clock)
-    yield Routes(NameServers([peer.address], pool), clock)
+    yield Routes(NameServers(Turns([peer.address]), pool), clock)
     pool.close()
 
 
@@ -29,46 +29,13 @@ def asked(peer) -> int:
     return len(peer.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC))
 
 
-@pytest.mark.covers("S-ROUTE-08")
-def test_a_route_lists_queues_in_javas_order():
-    body = TopicRoute(
-        broker_datas=[BrokerRoute(broker_name=name, broker_addrs={0: name}) for name in "ba"],
-        queue_datas=[
-            QueueRoute(broker_name="b", read_queue_nums=1, write_queue_nums=2, perm=6),
-            QueueRoute(broker_name="a", read_queue_nums=2, write_queue_nums=1, perm=6),
-        ],
-    )
-    route = Route.build("t", body)
-    assert route.writable == (MessageQueue("t", "a", 0), MessageQueue("t", "b", 0), MessageQueue("t", "b", 1))
-    assert route.readable == (MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0))
-
-
-@pytest.mark.covers("S-ROUTE-09")
-@pytest.mark.parametrize(("perm", "writable", "readable"), [(2, 1, 0), (4, 0, 1), (6, 1, 1), (0, 0, 0)])
-def test_permissions_decide_which_queues_count(perm, writable, readable):
-    body = TopicRoute(
-        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={0: "x"})],
-        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=perm)],
-    )
-    route = Route.build("t", body)
-    assert (len(route.writable), len(route.readable)) == (writable, readable)
-
-
-def test_a_broker_without_master_is_only_read():
-    body = TopicRoute(
-        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={1: "slave"})],
-        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)],
-    )
-    route = Route.build("t", body)
-    assert not route.writable and len(route.readable) == 1
-
-
 async def test_a_route_is_asked_once_however_many_want_it(peer, routes):
     peer.has("t")
     found = await asyncio.gather(*[routes.of("t") for _ in range(5)])
     assert asked(peer) == 1 and all(route is found[0] for route in found)
     assert routes.cached("t") is found[0]
-    assert routes.address("broker-a") == peer.address and routes.address("broker-a", 1) is None
+    assert routes.master("broker-a") == routes.replica("broker-a", 1) == peer.address
+    assert routes.master("broker-b") is routes.replica("broker-b", 1) is None
 
 
 @pytest.mark.covers("S-ROUTE-02", "S-PROD-08", "S-PROD-09", "S-START-02")

@@ -3,7 +3,6 @@ import asyncio
 import pytest
 
 from sparrowmq.background import Background
-from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
@@ -44,11 +43,10 @@ class Kept:
 class Owner(World):
     def __init__(self, peer, background: Background, locked: bool) -> None:
         super().__init__(peer)
-        network = Network("me", "ip", "DEFAULT", peer.address, self.routes, self.brokers, self.clock)
         self.delivery = Kept()
         self.assignment = Assignment(
             ConsumerSettings("g", start="earliest", ordered=locked),
-            network,
+            self.network,
             BrokerOffsets("g", self.brokers),
             self.delivery,
             background.spawn,

@@ -2,7 +2,6 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.protocol.allocation import averagely
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -25,10 +24,7 @@ class Owner:
         self.owned: dict[str, list[MessageQueue]] = {}
         self.is_ready = True
         self.topics = ["t"]
-        network = Network(
-            "me", "ip", "DEFAULT", peer.address, self.world.routes, self.world.brokers, self.clock
-        )
-        self.rebalancer = Rebalancer("g", network, lambda: self.topics, self.apply, strategy)
+        self.rebalancer = Rebalancer("g", self.world.network, lambda: self.topics, self.apply, strategy)
 
     async def apply(self, topic: str, queues) -> bool:
         if self.is_ready:

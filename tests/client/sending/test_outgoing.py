@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.routes import Route
+from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outgoing import OVERHEAD_BYTES, Outgoing, no_queue
 from sparrowmq.errors import ClientClosed, NoRoute, RequestTimeout, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -1,0 +1,90 @@
+"""Where name servers are, whose turn it is to be asked, and which address of ours they see.
+
+They are given, or stand in NAMESRV_ADDR, or are told by an address server, a web page that holds "host:port;host:port".
+Source: NettyRemotingClient.getAndCreateNameserverChannel and TopAddressing, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.hosts import split_address
+
+ADDRESSES: Final = "NAMESRV_ADDR"
+DOMAIN: Final = "ROCKETMQ_NAMESRV_DOMAIN"
+SUBGROUP: Final = "ROCKETMQ_NAMESRV_SUBGROUP"
+
+
+class Turns:
+    """Several name servers, of which one is asked until it does not answer.
+
+    They know nothing of each other and each broker tells them all the same, so any answer is as good as another.
+    The first one is chosen at random.
+    """
+
+    def __init__(self, addresses: Sequence[str], start: Callable[[int], int] = random.randrange) -> None:
+        self.addresses = list(addresses)
+        self._turn = start(1 << 16)
+
+    def __str__(self) -> str:
+        return ";".join(self.addresses)
+
+    def each(self) -> Iterator[str]:
+        """Every address once. Going on to the next one says that the last one did not answer."""
+        for _ in self.addresses:
+            yield self.addresses[self._turn % len(self.addresses)]
+            self._turn += 1
+
+
+def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | None]:
+    """What the caller gave, or else the environment: a list of `host:port`, or the page of an address server.
+
+    Raises:
+        ConfigError: there is neither, or an address is none.
+    """
+    given = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
+    if isinstance(given, str) and given.startswith(("http://", "https://")):
+        return [], given
+    addresses = split(given) if isinstance(given, str) else list(dict.fromkeys(map(str.strip, given)))
+    for address in addresses:
+        split_address(address)
+    if addresses:
+        return addresses, None
+    if namesrv is None and (domain := os.environ.get(DOMAIN)):
+        return [], page_of(domain, os.environ.get(SUBGROUP, "nsaddr"))
+    raise ConfigError(
+        f"no name server is known; give one, as in connect('127.0.0.1:9876'), or set {ADDRESSES} "
+        f"(several are separated by ';'), or {DOMAIN} if an address server tells"
+    )
+
+
+def page_of(domain: str, subgroup: str) -> str:
+    """Where an address server answers; 8080 is its port unless the domain names another."""
+    host = domain if ":" in domain else f"{domain}:8080"
+    return f"http://{host}/rocketmq/{subgroup}"
+
+
+def split(text: str) -> list[str]:
+    """The different parts of a list as people write it, with semicolons, commas or blanks between them."""
+    return list(dict.fromkeys(address for address in re.split(r"[;,\s]+", text) if address))
+
+
+def local_ip(name_servers: Sequence[str]) -> str:
+    """The address by which this machine talks to a name server, or to the world if that is given by name."""
+    for address in (*name_servers, "192.0.2.1:9"):
+        host, port = split_address(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            socket.inet_pton(family, host)
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((host, port))  # UDP: nothing is sent.
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return "127.0.0.1"

@@ -1,0 +1,69 @@
+"""A route: which brokers hold a topic's queues, as one name server's answer says it.
+
+A topic that does not exist yet is sent to by the route of the template topic TBW102: the broker that gets the first
+message creates the topic. Source: TopicPublishInfo and MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.requests.bodies import TopicRoute
+
+TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
+MASTER: Final = 0
+
+Addresses = Mapping[int, str]  # by broker id; 0 is the master
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic's queues are, in Java's order: by broker name, then queue id.
+
+    Attributes:
+        writable: queues that take messages. Their broker has a master: slaves take none.
+        readable: queues that can be consumed.
+        brokers: the addresses of each broker.
+        is_template: the topic does not exist yet; a send creates it.
+    """
+
+    topic: str
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Addresses]
+    is_template: bool = False
+
+    @classmethod
+    def build(cls, topic: str, body: TopicRoute) -> Route:
+        """From a name server's answer."""
+        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
+        writable: list[MessageQueue] = []
+        readable: list[MessageQueue] = []
+        for row in sorted(body.queue_datas, key=lambda row: row.broker_name):
+            addresses = brokers.get(row.broker_name, {})
+            if row.perm & Perm.WRITE and MASTER in addresses:
+                writable += (
+                    MessageQueue(topic, row.broker_name, number) for number in range(row.write_queue_nums)
+                )
+            if row.perm & Perm.READ and addresses:
+                readable += (
+                    MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums)
+                )
+        return cls(topic, tuple(writable), tuple(readable), brokers)
+
+    def for_new_topic(self, topic: str) -> Route:
+        """Where to send the first messages of a topic that does not exist yet; this is the template's own route."""
+        writable = tuple(
+            MessageQueue(topic, queue.broker_name, queue.queue_id)
+            for queue in self.writable
+            if queue.queue_id < TEMPLATE_QUEUES
+        )
+        return Route(topic, writable, (), self.brokers, is_template=True)
+
+
+def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:
+    """Where a replica of a broker is, or the first of its others when that is not there; None when there is none."""
+    return addresses.get(broker_id) or (addresses[min(addresses)] if addresses else None)

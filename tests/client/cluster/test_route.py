@@ -1,0 +1,58 @@
+import pytest
+
+from sparrowmq.client.cluster.route import Route, address_of
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
+
+
+@pytest.mark.covers("S-ROUTE-08")
+def test_a_route_lists_queues_in_javas_order():
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name=name, broker_addrs={0: name}) for name in "ba"],
+        queue_datas=[
+            QueueRoute(broker_name="b", read_queue_nums=1, write_queue_nums=2, perm=6),
+            QueueRoute(broker_name="a", read_queue_nums=2, write_queue_nums=1, perm=6),
+        ],
+    )
+    route = Route.build("t", body)
+    assert route.writable == (MessageQueue("t", "a", 0), MessageQueue("t", "b", 0), MessageQueue("t", "b", 1))
+    assert route.readable == (MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0))
+
+
+@pytest.mark.covers("S-ROUTE-09")
+@pytest.mark.parametrize(("perm", "writable", "readable"), [(2, 1, 0), (4, 0, 1), (6, 1, 1), (0, 0, 0)])
+def test_permissions_decide_which_queues_count(perm, writable, readable):
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={0: "x"})],
+        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=perm)],
+    )
+    route = Route.build("t", body)
+    assert (len(route.writable), len(route.readable)) == (writable, readable)
+
+
+def test_a_broker_without_master_is_only_read():
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={1: "slave"})],
+        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)],
+    )
+    route = Route.build("t", body)
+    assert not route.writable and len(route.readable) == 1
+
+
+def test_a_new_topic_is_sent_to_some_of_the_templates_queues_and_cannot_be_read_yet():
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name=name, broker_addrs={0: name}) for name in "ab"],
+        queue_datas=[
+            QueueRoute(broker_name="a", read_queue_nums=8, write_queue_nums=8, perm=7),
+            QueueRoute(broker_name="b", read_queue_nums=1, write_queue_nums=1, perm=7),
+        ],
+    )
+    route = Route.build("TBW102", body).for_new_topic("new")
+    assert route.writable == (*(MessageQueue("new", "a", n) for n in range(4)), MessageQueue("new", "b", 0))
+    assert route.readable == () and route.is_template and route.brokers["b"] == {0: "b"}
+
+
+def test_another_replica_stands_in_for_one_that_is_not_there():
+    addresses = {2: "two", 1: "one"}
+    assert [address_of(addresses, number) for number in (0, 1, 2)] == ["one", "one", "two"]
+    assert address_of({}) is None
