@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sparrowmq.client.consuming.consumer import Consumer as Consumer
     from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
     from sparrowmq.client.consuming.received import ReceivedMessage as ReceivedMessage
+    from sparrowmq.client.sending.outcome import SendResult as SendResult
+    from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
-    from sparrowmq.client.sending.producer import SendResult as SendResult
-    from sparrowmq.client.sending.producer import SendStatus as SendStatus
     from sparrowmq.client.sending.settings import ProducerSettings as ProducerSettings
     from sparrowmq.errors import NoRoute as NoRoute
     from sparrowmq.errors import SendFailed as SendFailed
@@ -50,8 +50,8 @@ _HOMES = {
     "PullConsumer": "client.consuming.pull_consumer",
     "ReceivedMessage": "client.consuming.received",
     "SendFailed": "errors",
-    "SendResult": "client.sending.producer",
-    "SendStatus": "client.sending.producer",
+    "SendResult": "client.sending.outcome",
+    "SendStatus": "client.sending.outcome",
     "SparrowError": "errors",
     "connect": "client.client",
 }

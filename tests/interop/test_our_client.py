@@ -13,7 +13,7 @@ import pytest
 
 import sparrowmq
 from sparrowmq import Message, MessageQueue, ReceivedMessage
-from sparrowmq.client.sending.producer import SendStatus
+from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.protocol.names import dlq_topic
 from tests.interop.apache import mqadmin
 from tests.interop.servers import OURS, Target, running

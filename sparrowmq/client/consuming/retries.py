@@ -79,10 +79,10 @@ class Retries:
                 properties.render(copied),
                 stored.sys_flag & _BODY_FLAGS,
                 stored.flag,
-                ANSWER_S,
-                future=future,
                 reconsume_times=reconsume_times,
                 max_reconsume_times=self._max_reconsume_times,
+                timeout_s=ANSWER_S,
+                future=future,
             )
         )
         await future

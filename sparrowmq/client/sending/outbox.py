@@ -20,8 +20,9 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.client.cluster.brokers import Brokers
-from sparrowmq.client.cluster.route import TEMPLATE_QUEUES, Route
+from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue
 from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, SlowBrokers
 from sparrowmq.client.sending.settings import ProducerSettings
@@ -38,18 +39,8 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.names import DEFAULT_TOPIC
-from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessageV2
 from sparrowmq.remoting.session import Session
 
-# Stored, but not as safely as the broker was told to.
-STORED: Final = frozenset(
-    {
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
 BUSY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 BACKED_UP_S: Final = 0.01
 PAUSE_S: Final = 0.2  # before the next attempt, when there is no other broker to turn to
@@ -216,8 +207,8 @@ class Outbox:
             self._transmit_oneway(item, queue, session)
             return
         item.attempts += 1
-        header = self._header(item, queue)
-        answer = session.call(header, item.body, timeout_s=remaining_s, accept=STORED)
+        header = item.request(self._group, queue, self._clock.now_ms())
+        answer = session.call(header, item.body, timeout_s=remaining_s, accept=LESS_SAFE)
         answer.add_done_callback(partial(self._answered, item))
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
@@ -225,27 +216,8 @@ class Outbox:
         if session.is_backed_up:
             self._clock.call_later(BACKED_UP_S, self._connect, item, queue)
         else:
-            session.tell(self._header(item, queue), item.body)
+            session.tell(item.request(self._group, queue, self._clock.now_ms()), item.body)
             self._release(item)
-
-    def _header(self, item: Outgoing, queue: MessageQueue) -> SendMessageV2:
-        kind = SendBatchMessage if item.is_batch else SendMessageV2
-        return kind(
-            producer_group=self._group,
-            topic=item.topic,
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=TEMPLATE_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=item.sys_flag,
-            born_timestamp=self._clock.now_ms(),
-            flag=item.flag,
-            properties=item.properties,
-            reconsume_times=item.reconsume_times,
-            unit_mode=False,
-            max_reconsume_times=item.max_reconsume_times,
-            batch=item.is_batch,
-            broker_name=queue.broker_name,
-        )
 
     def _answered(self, item: Outgoing, answer: asyncio.Future[Sent]) -> None:
         error = answer.exception()
@@ -312,7 +284,7 @@ class Outbox:
         """
         if item.queue is not None:
             item.failed_broker = item.queue.broker_name
-        if not self._may_retry(item) or not _is_worth_retrying(error):
+        if not self._may_retry(item) or not may_go_right_again(error):
             self._fail(item, error)
         elif isinstance(error, BrokerUnreachable):
             item.unreachable += 1
@@ -392,7 +364,3 @@ def _wake(sleepers: deque[asyncio.Future[None]], count: int) -> None:
         if not sleeper.done():
             sleeper.set_result(None)
             count -= 1
-
-
-def _is_worth_retrying(error: BaseException) -> bool:
-    return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.retriable)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.sending.packed import Packed
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ClientClosed, NoRoute, SendFailed, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -23,8 +24,8 @@ def _nothing(_item: Outgoing, _sent: Sent) -> None:
     return None
 
 
-@dataclass(slots=True, eq=False)
-class Outgoing:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Outgoing(Packed):
     """One message, or one batch, on its way.
 
     Attributes:
@@ -37,19 +38,11 @@ class Outgoing:
         failed_broker: where the last attempt failed.
     """
 
-    topic: str
-    body: bytes
-    properties: str
-    sys_flag: int
-    flag: int
     timeout_s: float
     msg_ids: tuple[str, ...] = ()
     key: str | None = None
     queue: MessageQueue | None = None
     is_fixed: bool = False
-    is_batch: bool = False
-    reconsume_times: int = 0
-    max_reconsume_times: int | None = None
     future: asyncio.Future[Any] | None = None
     result: Callable[[Outgoing, Sent], Any] = _nothing
     started: float = 0.0

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from typing import TypeVar
 
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent
+from sparrowmq.client.sending.packed import batch_properties
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.errors import InvalidMessage, MessageTooLarge
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
@@ -32,32 +31,6 @@ from sparrowmq.protocol.wire.fields import text_of
 
 R = TypeVar("R")
 NextId = Callable[[], str]
-
-
-class SendStatus(Enum):
-    """How safely a message was stored, by the broker's own configuration."""
-
-    OK = ResponseCode.SUCCESS
-    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
-    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
-    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
-
-
-@dataclass(frozen=True, slots=True)
-class SendResult:
-    """Where a message went.
-
-    Attributes:
-        msg_id: the message's own id, known before it was sent; consumers see the same.
-        offset_msg_id: the broker's id, which says where it is stored.
-        status: not OK means stored, but less safely than the broker was configured to.
-    """
-
-    msg_id: str
-    offset_msg_id: str
-    queue: MessageQueue
-    offset: int
-    status: SendStatus = SendStatus.OK
 
 
 class Producer:
@@ -223,8 +196,8 @@ class Producer:
             _properties(message, msg_id),
             sys_flag,
             message.flag,
-            timeout_s or self._settings.timeout_s,
-            (msg_id,),
+            timeout_s=timeout_s or self._settings.timeout_s,
+            msg_ids=(msg_id,),
         )
 
     def _pack_batch(self, batch: list[Message], timeout_s: float | None) -> Outgoing:
@@ -232,16 +205,13 @@ class Producer:
         for message, msg_id in zip(batch, ids, strict=True):
             self._check(message)
             parts.append(BatchPart(message.body, _properties(message, msg_id).encode(), message.flag))
-        # No UNIQ_KEY of the batch's own, as Java 5 sends: 4.9's broker would give it to every message.
         return Outgoing(
             batch[0].topic,
             batches.encode(parts),
-            properties.render({Property.WAIT: text_of(batch[0].wait_stored)}),
-            0,
-            0,
-            timeout_s or self._settings.timeout_s,
-            ids,
+            batch_properties(wait_stored=batch[0].wait_stored),
             is_batch=True,
+            timeout_s=timeout_s or self._settings.timeout_s,
+            msg_ids=ids,
         )
 
     def _check(self, message: Message) -> None:

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.sending.producer import SendStatus
+from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

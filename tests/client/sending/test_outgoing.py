@@ -12,7 +12,7 @@ ROUTE = Route("t", QUEUES, QUEUES, {"a": {0: "127.0.0.1:1"}})
 
 
 def outgoing(**fields) -> Outgoing:
-    return Outgoing("t", b"body", "", 0, 0, 3.0, ("id",), **fields)
+    return Outgoing("t", b"body", "", timeout_s=3.0, msg_ids=("id",), **fields)
 
 
 def awaited(**fields) -> tuple[Outgoing, asyncio.Future]:

@@ -1,0 +1,49 @@
+"""What became of a send: stored, stored less safely than the broker is told to, or to be tried again.
+
+The one place that says which answers mean what; whoever sends, with an event loop or without, asks here.
+Source: SendStatus and MQClientAPIImpl.processSendResponse, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sparrowmq.errors import NetworkError, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+
+
+class SendStatus(Enum):
+    """How safely a message was stored, by the broker's own configuration."""
+
+    OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+LESS_SAFE: Final = frozenset(int(status.value) for status in SendStatus if status is not SendStatus.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where a message went.
+
+    Attributes:
+        msg_id: the message's own id, known before it was sent; consumers see the same.
+        offset_msg_id: the broker's id, which says where it is stored.
+        status: not OK means stored, but less safely than the broker was configured to.
+    """
+
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    offset: int
+    status: SendStatus = SendStatus.OK
+
+
+def may_go_right_again(error: BaseException) -> bool:
+    """Whether the same send, after this error, may succeed at another broker, or later at the same."""
+    return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.retriable)
