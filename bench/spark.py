@@ -28,10 +28,11 @@ from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
 from bench.rounds import names
 from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, parse
+from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.register import session
 from sparrowmq.spark.sender import Sender
-from sparrowmq.spark.wire import Cluster
 
 QUESTION: Final = __doc__.splitlines()[0]
 WARM_UPS: Final = 3
@@ -80,8 +81,8 @@ def main() -> None:
 def fill(peer: Peer, rows: int) -> None:
     """Send the messages, and return when all of them can be read."""
     options = parse(SinkOptions, {"nameServer": peer.namesrv})
-    with Cluster(options) as cluster:
-        sender = Sender(cluster, options)
+    with connect(options) as network:
+        sender = Sender(network, options)
         for number in range(rows):
             text = (
                 b"KEYS\x01order-%d\x02TAGS\x01paid\x02UNIQ_KEY\x010A00000100002A9F%016X\x02region\x01eu\x02"
@@ -89,7 +90,7 @@ def fill(peer: Peer, rows: int) -> None:
             sender.put(TOPIC, BatchPart(b"x" * 100, text % (number, number)))
         sender.finish()
         deadline = time.monotonic() + SHOWN_LIMIT_S
-        while sum(held.end for held in cluster.bounds(cluster.route(TOPIC).readable).values()) < rows:
+        while sum(held.end for held in bounds_of(network, network.route(TOPIC).readable).values()) < rows:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{peer.name} does not show all messages")
             time.sleep(0.1)

@@ -13,13 +13,25 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.protocol.wire.header import Request
 
 SIGNATURE: Final = "Signature"
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
+
+
+def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:
+    """What signs the requests of a connection in the name of a user."""
+
+    def sign_request(request: Request[Any], body: bytes) -> dict[str, str]:
+        return signed_fields(request.ext_fields(), body, access_key, secret_key, security_token)
+
+    return sign_request
 
 
 def signed_fields(

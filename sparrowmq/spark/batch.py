@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import between, share
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
-from sparrowmq.spark.wire import cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        plan = Plan(cluster(self._options), self._options)
+        plan = Plan(network_of(self._options), self._options)
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
         tasks = share(ranges, self._options.min_partitions, self._options.max_partitions)
@@ -35,4 +35,4 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark gives a query without partitions one whose value is None.
         rows = Rows(self._schema, self._options)
-        return read(cluster(self._options), partition.value or (), rows, self._options)
+        return read(network_of(self._options), partition.value or (), rows, self._options)

@@ -51,7 +51,7 @@ def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class ClusterOptions:
     """How to reach the brokers; the same in both directions."""
 
     name_servers: tuple[str, ...] = option(
@@ -75,7 +75,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions(Reach):
+class SourceOptions(ClusterOptions):
     """What to read, from where to where, and how. None stands for a default that depends on the kind of query."""
 
     topics: tuple[str, ...] = option("topic", names, (), ("subscribe", "topics"))
@@ -120,7 +120,7 @@ class SourceOptions(Reach):
     pull_timeout_ms: int = option("pullTimeoutMs", whole(1), 30_000, ("kafkaConsumer.pollTimeoutMs",))
 
     def __post_init__(self) -> None:
-        Reach.__post_init__(self)
+        ClusterOptions.__post_init__(self)
         chosen = [bool(self.topics), self.topic_pattern is not None, bool(self.queues)]
         if sum(chosen) != 1:
             raise ConfigError(
@@ -141,7 +141,7 @@ class SourceOptions(Reach):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions(Reach):
+class SinkOptions(ClusterOptions):
     """Where rows go, and how surely."""
 
     topic: str | None = option("topic", text)

@@ -11,11 +11,15 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.names import group_of, is_system_topic
 from sparrowmq.protocol.requests.headers import (
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
     PullMessage,
     QueryConsumerOffset,
     SearchOffset,
@@ -25,7 +29,6 @@ from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.ranges import Bounds, Offsets, Range, first_at, lose, settle
-from sparrowmq.spark.wire import Cluster, offset_of
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +53,8 @@ class QueuesMissing(NetworkError):
 class Plan:
     """What one query reads. Every question to brokers is tried again as often as the options say."""
 
-    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
-        self._cluster = cluster
+    def __init__(self, network: BlockingNetwork, options: SourceOptions) -> None:
+        self._network = network
         self._options = options
 
     def bounds(self, expected: Collection[MessageQueue] = ()) -> dict[MessageQueue, Bounds]:
@@ -63,7 +66,7 @@ class Plan:
             QueuesMissing: not all of the `expected` are there, after all retries.
             NetworkError: no name server, or not every broker, answered.
         """
-        return self._cluster.retrying(lambda: self._bounds(expected))
+        return self._network.retrying(lambda: self._bounds(expected))
 
     def starts(self, bounds: AllBounds, otherwise: str) -> Offsets:
         """Where to begin; `otherwise` is "earliest" or "latest".
@@ -110,8 +113,8 @@ class Plan:
             self._publish(group, {queue: offsets[queue] for queue in some})
 
     def _publish(self, group: str, offsets: Offsets) -> None:
-        found = self._cluster.retrying(
-            lambda: self._cluster.ask(
+        found = self._network.retrying(
+            lambda: self._network.ask(
                 {
                     queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
                     for queue, offset in offsets.items()
@@ -124,7 +127,7 @@ class Plan:
 
     def _bounds(self, expected: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
         try:
-            bounds = self._cluster.bounds(self._queues())
+            bounds = bounds_of(self._network, self._queues())
         except NoRoute:
             if not expected:
                 raise
@@ -135,11 +138,11 @@ class Plan:
 
     def _queues(self) -> list[MessageQueue]:
         if not self._options.queues:
-            return [queue for topic in self._topics() for queue in self._cluster.route(topic).readable]
+            return [queue for topic in self._topics() for queue in self._network.route(topic).readable]
         known = {
             queue
             for topic in {queue.topic for queue in self._options.queues}
-            for queue in self._cluster.route(topic).readable
+            for queue in self._network.route(topic).readable
         }
         if absent := self._options.queues - known:
             raise ConfigError(f"option assign names {min(absent)}, which does not exist or cannot be read")
@@ -149,7 +152,7 @@ class Plan:
         pattern = self._options.topic_pattern
         if pattern is None:
             return list(self._options.topics)
-        matching = [topic for topic in self._cluster.topics() if pattern.fullmatch(topic)]
+        matching = [topic for topic in self._network.topics() if pattern.fullmatch(topic)]
         return [topic for topic in matching if not is_system_topic(topic) and group_of(topic) is None]
 
     def _times(
@@ -170,9 +173,9 @@ class Plan:
 
     def _first_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
         asked = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=wanted_ms)
-        found = self._cluster.retrying(lambda: self._cluster.ask({queue: (queue, asked)}))
+        found = self._network.retrying(lambda: self._network.ask({queue: (queue, asked)}))
         return first_at(
-            lambda offset: self._store_time_ms(queue, offset), wanted_ms, offset_of(found[queue]), bounds
+            lambda offset: self._store_time_ms(queue, offset), wanted_ms, _offset(found[queue]), bounds
         )
 
     def _store_time_ms(self, queue: MessageQueue, offset: int) -> int:
@@ -197,7 +200,7 @@ class Plan:
             subscription="*",
         )
         try:
-            _, body = self._cluster.retrying(lambda: self._cluster.link(range.queue).call(request))
+            _, body = self._network.retrying(lambda: self._network.link(range.queue).call(request))
         except RemoteError as error:
             if error.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
                 return RecordColumns(b"")
@@ -207,8 +210,8 @@ class Plan:
     def _committed(self, bounds: AllBounds) -> Offsets:
         """Where the consumer group is; a queue that it never read is taken as a new one."""
         group = self._options.group or ""
-        found = self._cluster.retrying(
-            lambda: self._cluster.ask(
+        found = self._network.retrying(
+            lambda: self._network.ask(
                 {
                     queue: (
                         queue,
@@ -223,12 +226,32 @@ class Plan:
             if isinstance(reply, RemoteError) and reply.code == ResponseCode.QUERY_NOT_FOUND:
                 starts[queue] = self.new_start(bounds[queue])
             else:
-                starts[queue] = offset_of(reply)
+                starts[queue] = _offset(reply)
         return starts
 
     def _settled(self, offsets: Offsets, bounds: AllBounds) -> Offsets:
         fail = self._options.fail_on_data_loss
         return {queue: settle(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
+
+
+def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    """What each queue holds. Raises: NoRoute, NetworkError, RemoteError."""
+    kinds: tuple[type[GetMinOffset] | type[GetMaxOffset], ...] = (GetMinOffset, GetMaxOffset)
+    found = network.ask(
+        {
+            (queue, kind): (queue, kind(topic=queue.topic, queue_id=queue.queue_id))
+            for queue in queues
+            for kind in kinds
+        }
+    )
+    return {queue: Bounds(*(_offset(found[queue, kind]) for kind in kinds)) for queue in queues}
+
+
+def _offset(reply: OffsetReply | RemoteError) -> int:
+    """The offset in an answer. Raises: the refusal, if it is one."""
+    if isinstance(reply, RemoteError):
+        raise reply
+    return reply.offset
 
 
 def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> Offsets:

@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.link import Link
 from sparrowmq.errors import NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import PullFlag
@@ -30,7 +32,6 @@ from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.ranges import Bounds, Range, lose, settle
-from sparrowmq.spark.wire import Cluster, Link
 
 _FULL_ANSWERS_BEFORE_MORE: Final = 8
 _FEW_ROWS: Final = 64  # answers that end here or before end with a number of rows: Java's 8 or 32
@@ -79,8 +80,8 @@ class _Ask:
 class Pulls:
     """Pulls the ranges of a task, many at once."""
 
-    def __init__(self, cluster: Cluster, ranges: Iterable[Range], options: SourceOptions) -> None:
-        self._cluster = cluster
+    def __init__(self, network: BlockingNetwork, ranges: Iterable[Range], options: SourceOptions) -> None:
+        self._network = network
         self._options = options
         self._is_filtered = options.expression != ALL or options.sql is not None
         # Both in the order of the ranges, and everything under way lies before everything to do.
@@ -121,7 +122,7 @@ class Pulls:
                 self._to_do.appendleft(replace(whole, start=piece.end))
 
     def _ask(self, piece: Range, *, is_rest: bool = False) -> _Ask:
-        link = self._cluster.link(piece.queue)
+        link = self._network.link(piece.queue)
         return _Ask(piece, link, link.send(self._request(piece)), is_rest)
 
     def _request(self, piece: Range) -> PullMessage:
@@ -223,7 +224,7 @@ class Pulls:
             lost = self._to_do.popleft()
             settle(lost.queue, lost.end, error.bounds, fail=self._fails)
             self._failures = 0
-        self._cluster.recover(error, self._failures)
+        self._network.recover(error, self._failures)
 
     @property
     def _fails(self) -> bool:

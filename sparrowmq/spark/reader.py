@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.subscription import ALL, parse_tags
 from sparrowmq.spark.columns.records import RecordColumns
@@ -19,13 +20,12 @@ from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.pulls import Pulled, Pulls
 from sparrowmq.spark.ranges import Range, lose
 from sparrowmq.spark.schema import Rows
-from sparrowmq.spark.wire import Cluster
 
 BATCH_BYTES: Final = 15 << 16  # an answer of our broker, which is up to 1 MiB, is enough as it is
 
 
 def read(
-    cluster: Cluster, ranges: Sequence[Range], rows: Rows, options: SourceOptions
+    network: BlockingNetwork, ranges: Sequence[Range], rows: Rows, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `ranges`, in order; empty batches are left out.
 
@@ -38,7 +38,7 @@ def read(
     if options.expression != ALL:
         tags = pa.array(sorted(parse_tags(options.expression)), pa.string())
     try:
-        for pulled in merged(Pulls(cluster, ranges, options).answers()):
+        for pulled in merged(Pulls(network, ranges, options).answers()):
             records = RecordColumns(
                 pulled.body, decompress=options.decompress, internal=options.include_internal
             )
@@ -49,7 +49,7 @@ def read(
             if batch.num_rows:
                 yield batch
     finally:
-        cluster.release()
+        network.release()
 
 
 def merged(answers: Iterable[Pulled]) -> Iterator[Pulled]:

@@ -10,34 +10,30 @@ A batch that failed is sent again, whole: so rows can be there twice, never not 
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Final
 
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.link import Link, answer
+from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.packed import Packed, batch_properties
+from sparrowmq.client.sending.queue_choice import RoundRobin
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, SendFailed
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.names import DEFAULT_TOPIC
-from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessageV2
+from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.wire import Cluster, Link, answer
 
-TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
 _OVERHEAD_BYTES: Final = 22  # of a message in a batch
-# Stored, but not as safely as the broker is told to: not yet on disk, or not yet on a slave.
-_NOT_SAFE_YET: Final = frozenset(
-    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
-)
+_BATCH_PROPERTIES: Final = batch_properties(wait_stored=True)
 
 
 @dataclass(slots=True)
-class Parcel:
-    """What goes out as one request: messages of one queue. One that is `loose` may go to another queue instead."""
+class QueueBatch:
+    """The messages of one request to one queue. One that is `loose` may go to another queue instead."""
 
     queue: MessageQueue
     is_loose: bool = False
@@ -49,12 +45,19 @@ class Parcel:
         self.parts.append(part)
         self.size_bytes += _size_bytes(part)
 
+    def packed(self) -> Packed:
+        """As it goes over the wire."""
+        topic, first = self.queue.topic, self.parts[0]
+        if self.is_alone:
+            return Packed(topic, bytes(first.body), bytes(first.properties).decode(), flag=first.flag)
+        return Packed(topic, batches.encode(self.parts), _BATCH_PROPERTIES, is_batch=True)
+
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A parcel under way; `link` is None when not even sending worked."""
+    """A request under way; `link` is None when not even sending worked."""
 
-    parcel: Parcel
+    batch: QueueBatch
     request: SendMessageV2
     link: Link | None
     opaque: int = 0
@@ -63,46 +66,46 @@ class _Sent:
 class Sender:
     """Sends for one task. `finish` must be called, or the last messages stay behind."""
 
-    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
-        self._cluster = cluster
+    def __init__(self, network: BlockingNetwork, options: SinkOptions) -> None:
+        self._network = network
         self._options = options
         self._queues: dict[str, tuple[MessageQueue, ...]] = {}
-        self._turns = count(random.randrange(1 << 16))  # tasks do not all begin with the same queue
-        self._loose: dict[str, Parcel] = {}
-        self._ordered: dict[MessageQueue, Parcel] = {}
+        self._turns = RoundRobin()
+        self._loose: dict[str, QueueBatch] = {}
+        self._ordered: dict[MessageQueue, QueueBatch] = {}
         self._under_way: deque[_Sent] = deque()
         self.stored = 0  # messages that a broker confirmed
 
     def put(self, topic: str, part: BatchPart) -> None:
         """A message to any queue of a topic. Raises: SendFailed, NoRoute."""
-        parcel = self._loose.get(topic)
-        if parcel is not None and not self._fits(parcel, part):
+        batch = self._loose.get(topic)
+        if batch is not None and not self._fits(batch, part):
             self._send(self._loose.pop(topic))
-            parcel = None
-        if parcel is None:
-            parcel = self._loose[topic] = Parcel(self.any_queue(topic), is_loose=True)
-        parcel.add(part)
+            batch = None
+        if batch is None:
+            batch = self._loose[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
+        batch.add(part)
 
     def put_in_order(self, queue: MessageQueue, part: BatchPart) -> None:
         """A message to one queue, behind everything that was put there before. Raises: SendFailed."""
-        parcel = self._ordered.get(queue)
-        if parcel is not None and not self._fits(parcel, part):
+        batch = self._ordered.get(queue)
+        if batch is not None and not self._fits(batch, part):
             self._send_in_order(queue)
-            parcel = None
-        if parcel is None:
-            parcel = self._ordered[queue] = Parcel(queue)
-        parcel.add(part)
+            batch = None
+        if batch is None:
+            batch = self._ordered[queue] = QueueBatch(queue)
+        batch.add(part)
 
     def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
         """A message that must not be in a batch. Raises: SendFailed."""
         if queue in self._ordered:
             self._send_in_order(queue)
-        self._send(Parcel(queue, is_alone=True, parts=[part]))
+        self._send(QueueBatch(queue, is_alone=True, parts=[part]))
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""
-        for parcel in self._loose.values():
-            self._send(parcel)
+        for batch in self._loose.values():
+            self._send(batch)
         self._loose.clear()
         for queue in list(self._ordered):
             self._send_in_order(queue)
@@ -118,7 +121,10 @@ class Sender:
         """
         found = self._queues.get(topic)
         if found is None:
-            found = self._cluster.retrying(lambda: self._find_queues(topic), also_without_route=True)
+            route = self._network.retrying(
+                lambda: self._network.route_for_sending(topic), also_without_route=True
+            )
+            found = route.writable
             if not found:
                 raise SendFailed(
                     f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
@@ -128,97 +134,62 @@ class Sender:
 
     def any_queue(self, topic: str) -> MessageQueue:
         """The topic's queue whose turn it is. Raises: as `queues`."""
-        queues = self.queues(topic)
-        return queues[next(self._turns) % len(queues)]
+        return self._turns.next(self.queues(topic))
 
-    def _find_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        try:
-            return self._cluster.route(topic).writable
-        except NoRoute:
-            try:
-                template = self._cluster.route(DEFAULT_TOPIC).writable
-            except NoRoute:
-                raise NoRoute(topic, ";".join(self._options.name_servers)) from None
-            return tuple(
-                MessageQueue(topic, each.broker_name, each.queue_id)
-                for each in template
-                if each.queue_id < TEMPLATE_QUEUES
-            )
-
-    def _fits(self, parcel: Parcel, part: BatchPart) -> bool:
-        if len(parcel.parts) >= self._options.batch_rows:
+    def _fits(self, batch: QueueBatch, part: BatchPart) -> bool:
+        if len(batch.parts) >= self._options.batch_rows:
             return False
-        return parcel.size_bytes + _size_bytes(part) <= self._options.batch_bytes
+        return batch.size_bytes + _size_bytes(part) <= self._options.batch_bytes
 
     def _send_in_order(self, queue: MessageQueue) -> None:
-        while any(sent.parcel.queue == queue for sent in self._under_way):
+        while any(sent.batch.queue == queue for sent in self._under_way):
             self._settle_first()
         self._send(self._ordered.pop(queue))
 
-    def _send(self, parcel: Parcel) -> None:
+    def _send(self, batch: QueueBatch) -> None:
         while len(self._under_way) >= self._options.max_in_flight:
             self._settle_first()
-        self._under_way.append(self._start(parcel))
+        self._under_way.append(self._start(batch))
 
-    def _start(self, parcel: Parcel) -> _Sent:
-        request, body = _request(parcel, self._options.group)
+    def _start(self, batch: QueueBatch) -> _Sent:
+        packed = batch.packed()
+        request = packed.request(self._options.group, batch.queue, time.time_ns() // 1_000_000)
         try:
-            link = self._cluster.link(parcel.queue)
-            return _Sent(parcel, request, link, link.send(request, body))
+            link = self._network.link(batch.queue)
+            return _Sent(batch, request, link, link.send(request, packed.body))
         except (NetworkError, NoRoute):
-            return _Sent(parcel, request, None)
+            return _Sent(batch, request, None)
 
     def _settle_first(self) -> None:
-        """Wait until the oldest parcel is stored, sending it again if need be."""
+        """Wait until the oldest batch is stored, sending it again if need be."""
         sent, failures = self._under_way.popleft(), 0
         while (error := self._outcome(sent)) is not None:
             failures += 1
             try:
-                self._cluster.recover(error, failures)
+                self._network.recover(error, failures)
             except (NetworkError, RemoteError) as last:
-                parcel = sent.parcel
+                batch = sent.batch
                 raise SendFailed(
-                    f"{len(parcel.parts)} messages to {parcel.queue} were not stored: {last}"
+                    f"{len(batch.parts)} messages to {batch.queue} were not stored: {last}"
                 ) from last
-            if sent.parcel.is_loose:
+            if sent.batch.is_loose:
                 self._queues.clear()
-                sent.parcel.queue = self.any_queue(sent.parcel.queue.topic)
-            sent = self._start(sent.parcel)
-        self.stored += len(sent.parcel.parts)
+                sent.batch.queue = self.any_queue(sent.batch.queue.topic)
+            sent = self._start(sent.batch)
+        self.stored += len(sent.batch.parts)
 
     def _outcome(self, sent: _Sent) -> NetworkError | RemoteError | None:
         """What went wrong and may go right the next time. Raises: SendFailed for what will not."""
         if sent.link is None:
-            return BrokerUnreachable(sent.parcel.queue.broker_name, "no connection could be made")
+            return BrokerUnreachable(sent.batch.queue.broker_name, "no connection could be made")
         try:
             answer(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
-        except NetworkError as error:
-            return error
-        except RemoteError as error:
-            if error.retriable or error.code in _NOT_SAFE_YET:
+        except (NetworkError, RemoteError) as error:
+            if may_go_right_again(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
                 return error
-            raise SendFailed(f"the broker refuses messages to {sent.parcel.queue}: {error}") from error
+            raise SendFailed(f"the broker refuses messages to {sent.batch.queue}: {error}") from error
         return None
 
 
 def _size_bytes(part: BatchPart) -> int:
     return len(part.body) + len(part.properties) + _OVERHEAD_BYTES
-
-
-def _request(parcel: Parcel, group: str) -> tuple[SendMessageV2, bytes]:
-    kind = SendMessageV2 if parcel.is_alone else SendBatchMessage
-    first = parcel.parts[0]
-    request = kind(
-        producer_group=group,
-        topic=parcel.queue.topic,
-        default_topic=DEFAULT_TOPIC,
-        default_topic_queue_nums=TEMPLATE_QUEUES,
-        queue_id=parcel.queue.queue_id,
-        sys_flag=0,
-        born_timestamp=time.time_ns() // 1_000_000,
-        flag=first.flag if parcel.is_alone else 0,
-        properties=bytes(first.properties).decode() if parcel.is_alone else "WAIT\x01true\x02",
-        batch=not parcel.is_alone,
-        broker_name=parcel.queue.broker_name,
-    )
-    return request, bytes(first.body) if parcel.is_alone else batch.encode(parcel.parts)

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.planning import Plan, QueuesMissing
 from sparrowmq.spark.ranges import (
@@ -44,7 +45,6 @@ from sparrowmq.spark.ranges import (
 )
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
-from sparrowmq.spark.wire import cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,16 +108,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = Rows(self._schema, self._options)
-        return read(cluster(self._options), partition.value or (), rows, self._options)
+        return read(network_of(self._options), partition.value or (), rows, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._publish(from_json(end))
 
     def stop(self) -> None:
-        cluster(self._options).forget()
+        network_of(self._options).forget()
 
     def _plan(self) -> Plan:
-        return Plan(cluster(self._options), self._options)
+        return Plan(network_of(self._options), self._options)
 
     def _publish(self, offsets: Offsets) -> None:
         if self._options.commit_offsets and self._options.group and offsets != self._published:

@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_address
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +35,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from sparrowmq.client.cluster.addresses import local_ip
+from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages import properties
@@ -42,9 +45,9 @@ from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.spark import schema as table
+from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.sender import Sender
-from sparrowmq.spark.wire import Cluster, cluster
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +112,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return send_all(iterator, cluster(self._options), self._options)
+        return send_all(iterator, network_of(self._options), self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         log.info("stored %d messages", count_stored(messages))
@@ -125,7 +128,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return send_all(iterator, cluster(self._options), self._options)
+        return send_all(iterator, network_of(self._options), self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.info("batch %d: stored %d messages", batchId, count_stored(messages))
@@ -139,7 +142,7 @@ def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:
     return sum(message.count for message in messages if isinstance(message, Stored))
 
 
-def send_all(batches: Iterable[pa.RecordBatch], cluster: Cluster, options: SinkOptions) -> Stored:
+def send_all(batches: Iterable[pa.RecordBatch], network: BlockingNetwork, options: SinkOptions) -> Stored:
     """Send every row and return when all are stored.
 
     Raises:
@@ -147,14 +150,15 @@ def send_all(batches: Iterable[pa.RecordBatch], cluster: Cluster, options: SinkO
         InvalidMessage: a row cannot be a message.
     """
     try:
-        sender = Sender(cluster, options)
-        rows = Rows(sender, UniqueIds(cluster.local_ip(), os.getpid(), random.getrandbits(32)), options)
+        sender = Sender(network, options)
+        ip = ip_address(local_ip(options.name_servers)).packed
+        messages = RowMessages(sender, UniqueIds(ip, os.getpid(), random.getrandbits(32)), options)
         for batch in batches:
-            rows.send(batch)
+            messages.send(batch)
         sender.finish()
         return Stored(sender.stored)
     finally:
-        cluster.release()
+        network.release()
 
 
 class Row(NamedTuple):
@@ -172,7 +176,7 @@ class Row(NamedTuple):
     flag: int | None
 
 
-class Rows:
+class RowMessages:
     """Makes messages of rows and hands them to a sender."""
 
     def __init__(self, sender: Sender, ids: UniqueIds, options: SinkOptions) -> None:

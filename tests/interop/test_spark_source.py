@@ -10,16 +10,17 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
+from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.planning import Plan
+from sparrowmq.spark.planning import Plan, bounds_of
 from sparrowmq.spark.ranges import Bounds, between
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
 from sparrowmq.spark.sender import Sender
-from sparrowmq.spark.wire import Cluster
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
@@ -58,33 +59,33 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def send(options: dict[str, str], first: int, count: int) -> None:
     """Send numbers, odd ones with tag BB, others with Aa: the two have the same hash."""
     given = parse(SinkOptions, options | {"sendBatchRows": "100"})
-    with Cluster(given) as cluster:
-        sender = Sender(cluster, given)
+    with connect(given) as network:
+        sender = Sender(network, given)
         for number in range(first, first + count):
             tag = b"BB" if number % 2 else b"Aa"
             sender.put("T", BatchPart(b"%d" % number, b"TAGS\x01" + tag + b"\x02"))
         sender.finish()
         assert sender.stored == count
         deadline = time.monotonic() + SHOWN_LIMIT_S
-        while sum(held.end for held in held_by(cluster).values()) < first + count:
+        while sum(held.end for held in held_by(network).values()) < first + count:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
 
-def held_by(cluster: Cluster) -> dict[MessageQueue, Bounds]:
+def held_by(network: BlockingNetwork) -> dict[MessageQueue, Bounds]:
     try:
-        return cluster.bounds(cluster.route("T").readable)
+        return bounds_of(network, network.route("T").readable)
     except NoRoute:  # the topic is new, and the broker has not told the name server yet
         return {}
 
 
 def table(filled: Filled, **given: str) -> list[dict[str, object]]:
     options = parse(SourceOptions, filled.options | given)
-    with Cluster(options) as cluster:
-        plan = Plan(cluster, options)
+    with connect(options) as network:
+        plan = Plan(network, options)
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-        batches = list(read(cluster, ranges, Rows(SCHEMA, options), options))
+        batches = list(read(network, ranges, Rows(SCHEMA, options), options))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -115,8 +116,8 @@ def test_a_time_divides_the_messages_exactly(filled):
 def test_progress_is_kept_for_a_group_and_taken_up(filled):
     table(filled, group="G")  # 5.x keeps no offsets of a group that it does not know
     options = parse(SourceOptions, filled.options | {"group": "G", "startingOffsets": "group"})
-    with Cluster(options) as cluster:
-        plan = Plan(cluster, options)
+    with connect(options) as network:
+        plan = Plan(network, options)
         bounds = plan.bounds()
         ends = {queue: held.end - 3 for queue, held in bounds.items()}
         plan.publish("G", ends)
@@ -127,11 +128,11 @@ def test_a_broker_that_restarts_is_read_on(filled):
     options = parse(
         SourceOptions, filled.options | {"retries": "60", "retryIntervalMs": "500", "pullBatchSize": "32"}
     )
-    with Cluster(options) as cluster:
-        plan = Plan(cluster, options)
+    with connect(options) as network:
+        plan = Plan(network, options)
         bounds = plan.bounds()
         batches = read(
-            cluster,
+            network,
             between(plan.starts(bounds, "earliest"), plan.ends(bounds)),
             Rows(SCHEMA, options),
             options,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.java import spark_environment
-from sparrowmq.spark.wire import Cluster, _clusters
+from sparrowmq.spark.network import _networks
 from tests.spark.peer import Peer
 
 if TYPE_CHECKING:
@@ -37,13 +38,18 @@ def peer() -> Iterator[Peer]:
 
 
 @pytest.fixture
-def connect(peer: Peer) -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters of the peer, with retries that do not wait, and closes them after the test."""
+def connect(peer: Peer) -> Iterator[Callable[..., BlockingNetwork]]:
+    """Makes networks of the peer, with retries that do not wait, and leaves them after the test."""
     with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(
-            Cluster(peer.source(**({"topic": "T"} | options)), lambda _: None)
-        )
-        for kept in list(_clusters.values()):
+
+        def connect(retries: str = "10") -> BlockingNetwork:
+            patience = Patience(int(retries))
+            return stack.enter_context(
+                BlockingNetwork([peer.address], patience=patience, sleep=lambda _: None)
+            )
+
+        yield connect
+        for kept in _networks.values():
             kept.forget()
 
 

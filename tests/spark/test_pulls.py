@@ -28,13 +28,13 @@ def pull(peer, connect):
 
     def pull(*ranges, **given):
         options = peer.source(**({"topic": "T", "retries": "2"} | given))
-        cluster = connect(**({"retries": "2"} | given))
+        network = connect(given.get("retries", "2"))
         rows = []
-        for pulled in Pulls(cluster, ranges, options).answers():
+        for pulled in Pulls(network, ranges, options).answers():
             offsets = RecordColumns(pulled.body).queue_offsets.tolist()
             assert pulled.count in (None, len(offsets))
             rows += [(pulled.range.queue.queue_id, offset) for offset in offsets]
-        assert not cluster.link(MessageQueue("T", BROKER, 0))._connection.in_flight
+        assert not network.link(MessageQueue("T", BROKER, 0))._connection.in_flight
         return rows
 
     return pull

@@ -83,9 +83,9 @@ def test_a_reader_that_is_dropped_half_way_leaves_no_answers_behind(peer, connec
     peer.store("T", 0, [b"x" * 30_000] * 400)
     peer.per_pull = 32
     options = peer.source(topic="T", pullBatchSize="32")
-    cluster = connect()
-    rows = read(cluster, [span(0, 400)], Rows(SCHEMA, options), options)
+    network = connect()
+    rows = read(network, [span(0, 400)], Rows(SCHEMA, options), options)
     assert next(rows).num_rows < 400
     del rows
     gc.collect()
-    assert cluster.link(MessageQueue("T", BROKER, 0)).is_idle
+    assert network.link(MessageQueue("T", BROKER, 0)).is_idle

@@ -18,10 +18,11 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.sender import Sender
-from sparrowmq.spark.wire import Cluster
 from sparrowmq.testing.background import BackgroundCluster
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class Topic:
     def send(self, first: int, count: int, **properties: str) -> None:
         """Messages whose bodies are numbers; returns when they can be read."""
         options = parse(SinkOptions, self.options)
-        with Cluster(options) as cluster:
-            sender = Sender(cluster, options)
+        with connect(options) as network:
+            sender = Sender(network, options)
             text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
             for number in range(first, first + count):
                 sender.put(self.name, BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + text))
@@ -65,9 +66,9 @@ class Topic:
             time.sleep(0.01)
 
     def ends(self) -> dict[str, int]:
-        with Cluster(parse(SourceOptions, self.options)) as cluster:
+        with connect(parse(SourceOptions, self.options)) as network:
             try:
-                bounds = cluster.bounds(cluster.route(self.name).readable)
+                bounds = bounds_of(network, network.route(self.name).readable)
             except NoRoute:  # the broker has not told the name server of its new topic yet
                 return {}
         return {str(queue.queue_id): held.end for queue, held in bounds.items()}

@@ -1,0 +1,108 @@
+"""A blocking connection to one address, on which any number of requests may be under way.
+
+It is one socket around the sans-IO `Connection`: requests go out at once, and replies are kept until somebody waits for
+them. Whoever reads millions of messages asks for the next ones before the last ones are there.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any, Final, TypeVar, cast
+
+from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RemoteError, RequestTimeout
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.connection import Connection, Sign
+from sparrowmq.protocol.wire.header import Header, Request
+
+R = TypeVar("R", bound=Header)
+
+CALL_TIMEOUT_S: Final = 10.0
+_CONNECT_TIMEOUT_S: Final = 3.0
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Link:
+    """Not for several threads at once."""
+
+    def __init__(self, address: str, sign: Sign | None = None) -> None:
+        """Connects. Raises: BrokerUnreachable."""
+        self.address = address
+        self._connection: Connection[None] = Connection(sign=sign)
+        self._replies: dict[int, Command] = {}
+        try:
+            self._socket = socket.create_connection(split_address(address), _CONNECT_TIMEOUT_S)
+        except (OSError, ConfigError) as error:
+            raise BrokerUnreachable(address, error) from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, request: Request[Any], body: bytes = b"") -> int:
+        """Send a request; the number is for `wait`. Raises: ConnectionClosed."""
+        opaque, head = self._connection.request(request, body, None)
+        try:
+            self._socket.settimeout(CALL_TIMEOUT_S)
+            self._socket.sendall(head + body if body else head)
+        except OSError as error:
+            raise self._ended(error) from None
+        return opaque
+
+    def wait(self, opaque: int, timeout_s: float = CALL_TIMEOUT_S) -> Command:
+        """The reply to a request that was sent.
+
+        Raises:
+            RequestTimeout: it did not come in time. The link cannot be used any more.
+            ConnectionClosed: the connection ended.
+            RemoteProtocolError: the peer does not speak the protocol.
+        """
+        deadline = time.monotonic() + timeout_s
+        while opaque not in self._replies:
+            self._receive(deadline, timeout_s)
+        return self._replies.pop(opaque)
+
+    def call(
+        self, request: Request[R], body: bytes = b"", timeout_s: float = CALL_TIMEOUT_S
+    ) -> tuple[R, bytes]:
+        """Send a request and wait for its reply: header and body. Raises: RemoteError, unless it says success."""
+        reply = self.wait(self.send(request, body), timeout_s)
+        return answer(request, reply), reply.body
+
+    def close(self) -> None:
+        """Give the connection up, with everything that is still under way on it."""
+        self._connection.abandon()
+        self._replies.clear()
+        self._socket.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has its reply, and every reply was taken."""
+        return not self._connection.in_flight and not self._replies
+
+    def _receive(self, deadline: float, timeout_s: float) -> None:
+        try:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            chunk = self._socket.recv(_CHUNK_BYTES)
+        except TimeoutError:
+            self.close()
+            raise RequestTimeout(self.address, "a request", timeout_s) from None
+        except OSError as error:
+            raise self._ended(error) from None
+        if not chunk:
+            raise self._ended(None)
+        for command in self._connection.receive(chunk):
+            # What a broker asks of its clients (rebalance, transaction checks) does not concern who only asks.
+            if command.is_reply:
+                self._connection.forget(command.opaque)
+                self._replies[command.opaque] = command
+
+    def _ended(self, reason: object) -> ConnectionClosed:
+        self.close()
+        return ConnectionClosed(self.address, reason)
+
+
+def answer(request: Request[R], reply: Command) -> R:
+    """The reply's header. Raises: RemoteError, if its code is not success."""
+    if reply.code != ResponseCode.SUCCESS:
+        raise RemoteError(reply.code, reply.remark)
+    return cast(R, reply.header(type(request).Reply))

@@ -1,0 +1,133 @@
+"""The blocking face, over real sockets."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, RemoteProtocolError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset
+from sparrowmq.protocol.signature import signer
+from tests.peer import BROKER, HangUp, Peer, Refuse
+
+
+@pytest.fixture
+def peer():
+    with Peer() as peer:
+        yield peer
+
+
+@pytest.fixture
+def connect(peer):
+    """Makes networks, whose retries do not wait, and leaves them after the test."""
+    with ExitStack() as stack:
+
+        def connect(name_servers=None, **given):
+            network = BlockingNetwork(name_servers or [peer.address], sleep=lambda _: None, **given)
+            return stack.enter_context(network)
+
+        yield connect
+
+
+def test_routes_name_readable_and_writable_queues(peer, connect):
+    peer.store("T", 1, [])
+    route = connect().route("T")
+    assert route.readable == route.writable == (MessageQueue("T", BROKER, 0), MessageQueue("T", BROKER, 1))
+    assert route.brokers[BROKER][0] == peer.address
+
+
+def test_an_unknown_topic_has_no_route(peer, connect):
+    with pytest.raises(NoRoute, match=f"no route for topic 'U' at name server {peer.address}"):
+        connect().route("U")
+
+
+def test_a_name_server_that_is_down_is_passed_over(peer, connect):
+    peer.store("T", 0, [])
+    for _ in range(8):
+        assert connect(["127.0.0.1:1", peer.address]).topics() == ["T"]
+
+
+def test_all_name_servers_down_is_an_error_after_the_retries():
+    waits: list[float] = []
+    unreachable = BlockingNetwork(
+        ["127.0.0.1:1", "127.0.0.1:2"], patience=Patience(3, 1.0), sleep=waits.append
+    )
+    with pytest.raises(BrokerUnreachable):
+        unreachable.retrying(unreachable.topics)
+    assert waits == [1.0, 1.0]  # the first attempt follows at once
+
+
+def test_a_restarted_broker_is_found_again(peer, connect):
+    peer.store("T", 0, [b"x"] * 5)
+    alive = connect()
+    queue = MessageQueue("T", BROKER, 0)
+    asked = {"end": (queue, GetMaxOffset(topic="T", queue_id=0))}
+    assert alive.ask(asked)["end"].offset == 5
+    peer.answers[30].append(HangUp())
+    with pytest.raises(NetworkError):
+        alive.ask(asked)
+    peer.answers[30].append(HangUp())
+    assert alive.retrying(lambda: alive.ask(asked))["end"].offset == 5
+
+
+def test_many_queues_are_asked_at_once_and_refusals_stand_beside_answers(peer, connect):
+    peer.store("T", 1, [])
+    peer.committed["G", 1] = 9
+    queues = [MessageQueue("T", BROKER, number) for number in (0, 1)]
+    asked = {queue: (queue, QueryConsumerOffset("G", "T", queue.queue_id)) for queue in queues}
+    found = connect().ask(asked)
+    assert found[queues[1]].offset == 9
+    refusal = found[queues[0]]
+    assert isinstance(refusal, RemoteError) and refusal.code == 22
+
+
+def test_abandoned_answers_close_their_connection_and_no_other(peer, connect):
+    peer.store("T", 0, [])
+    alive = connect()
+    link = alive.link(MessageQueue("T", BROKER, 0))
+    alive.release()
+    assert alive.link(MessageQueue("T", BROKER, 0)) is link
+    link.send(GetMaxOffset(topic="T", queue_id=0))
+    alive.release()
+    assert alive.link(MessageQueue("T", BROKER, 0)) is not link
+    alive.forget()
+
+
+def test_requests_are_signed_when_there_are_keys(peer, connect):
+    peer.store("T", 0, [])
+    connect(sign=signer("me", "mine")).route("T")
+    _, fields = peer.asked[-1]
+    assert fields["AccessKey"] == "me"
+    assert len(fields["Signature"]) == 28
+
+
+def test_a_route_that_makes_no_sense_is_refused(peer, connect):
+    peer.store("T", 0, [])
+    peer.answers[105].append(Refuse(0))
+    with pytest.raises(RemoteProtocolError, match="JSON"):
+        connect().route("T")
+
+
+def test_a_new_topic_is_sent_to_by_the_template_if_there_is_one(peer, connect):
+    with pytest.raises(NoRoute, match="no route for topic 'New'"):
+        connect().route_for_sending("New")
+    for queue_id in range(8):
+        peer.store("TBW102", queue_id, [])
+    route = connect().route_for_sending("New")
+    assert route.is_template and route.writable == tuple(MessageQueue("New", BROKER, n) for n in range(4))
+
+
+def test_a_topic_without_route_is_waited_for_only_if_it_must_be_there(peer, connect):
+    network = connect(patience=Patience(retries=2))
+    for also, asked in ((False, 1), (True, 3)):
+        before = peer.count(105)
+        with pytest.raises(NoRoute):
+            network.retrying(lambda: network.route("U"), also_without_route=also)
+        assert peer.count(105) - before == asked
+
+
+def test_a_queue_of_a_broker_that_no_route_names_is_unreachable(peer, connect):
+    peer.store("T", 0, [])
+    with pytest.raises(BrokerUnreachable, match="no name server knows this broker for topic T"):
+        connect().link(MessageQueue("T", "unknown", 0))
