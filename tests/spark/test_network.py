@@ -14,6 +14,11 @@ def test_a_process_has_one_network_for_the_same_brokers(peer):
     )
 
 
+def test_another_token_means_other_connections(peer):
+    one, two = ({"accessKey": "a", "secretKey": "b", "securityToken": token} for token in "12")
+    assert network_of(peer.source(topic="T", **one)) is not network_of(peer.source(topic="T", **two))
+
+
 def test_options_say_who_signs_and_how_often_to_try_again(peer):
     peer.store("T", 0, [])
     with connect(peer.source(topic="T", accessKey="me", secretKey="mine", securityToken="t")) as network:

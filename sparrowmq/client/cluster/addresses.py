@@ -21,7 +21,7 @@ DOMAIN: Final = "ROCKETMQ_NAMESRV_DOMAIN"
 SUBGROUP: Final = "ROCKETMQ_NAMESRV_SUBGROUP"
 
 
-class Turns:
+class NameServerList:
     """Several name servers, of which one is asked until it does not answer.
 
     They know nothing of each other and each broker tells them all the same, so any answer is as good as another.
@@ -35,7 +35,7 @@ class Turns:
     def __str__(self) -> str:
         return ";".join(self.addresses)
 
-    def each(self) -> Iterator[str]:
+    def in_turn(self) -> Iterator[str]:
         """Every address once. Going on to the next one says that the last one did not answer."""
         for _ in self.addresses:
             yield self.addresses[self._turn % len(self.addresses)]

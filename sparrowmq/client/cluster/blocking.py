@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from sparrowmq.client.cluster.addresses import Turns
+from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.link import Link, answer
 from sparrowmq.client.cluster.route import Addresses, Route, address_of
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
@@ -55,7 +55,7 @@ class BlockingNetwork:
         patience: Patience | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._turns = Turns(name_servers)
+        self._name_servers = NameServerList(name_servers)
         self._sign = sign
         self._patience = patience or Patience()
         self._sleep = sleep
@@ -74,7 +74,7 @@ class BlockingNetwork:
         """A topic's route as it is now. Raises: NoRoute, NetworkError, RemoteProtocolError."""
         route = self._ask_for_route(topic)
         if route is None:
-            raise NoRoute(topic, str(self._turns))
+            raise NoRoute(topic, str(self._name_servers))
         return route
 
     def route_for_sending(self, topic: str) -> Route:
@@ -95,7 +95,7 @@ class BlockingNetwork:
     def call_name_server(self, request: Request[R]) -> tuple[R, bytes]:
         """The answer of the first name server that gives one: header and body. Raises: NetworkError, RemoteError."""
         failure: NetworkError | None = None
-        for address in self._turns.each():
+        for address in self._name_servers.in_turn():
             try:
                 return self._link(address).call(request)
             except NetworkError as error:

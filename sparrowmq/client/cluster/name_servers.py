@@ -13,7 +13,7 @@ from collections.abc import Collection
 from http.client import HTTPException
 from typing import Final, TypeVar
 
-from sparrowmq.client.cluster.addresses import Turns, split
+from sparrowmq.client.cluster.addresses import NameServerList, split
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.hosts import split_address
@@ -34,22 +34,22 @@ class NameServers:
     """Asks one of several name servers.
 
     Args:
-        turns: where they are; may be empty while `page` tells.
+        known: where they are; may be empty while `page` tells.
         page: the URL of an address server.
     """
 
-    def __init__(self, turns: Turns, pool: Pool, page: str | None = None) -> None:
-        self._turns = turns
+    def __init__(self, known: NameServerList, pool: Pool, page: str | None = None) -> None:
+        self._known = known
         self._pool = pool
         self._page = page
 
     def __str__(self) -> str:
-        return str(self._turns) or self._page or ""
+        return str(self._known) or self._page or ""
 
     @property
     def addresses(self) -> list[str]:
         """Where they are, as far as it is known."""
-        return self._turns.addresses
+        return self._known.addresses
 
     async def call(
         self, request: Request[R], *, timeout_s: float = 3.0, accept: Collection[int] = ()
@@ -63,7 +63,7 @@ class NameServers:
         if not self.addresses:
             await self.fetch()
         failure: NetworkError | None = None
-        for address in self._turns.each():
+        for address in self._known.in_turn():
             try:
                 session = await self._pool.session(address)
                 return await session.call(request, timeout_s=timeout_s, accept=accept)
@@ -93,7 +93,7 @@ class NameServers:
             ) from error
         if found != self.addresses:
             log.info("name servers are at %s", ";".join(found))
-            self._turns.addresses = found
+            self._known.addresses = found
 
     async def keep_fresh(self, clock: Clock) -> None:
         """For ever: ask the address server anew every two minutes. Without one there is nothing to do."""

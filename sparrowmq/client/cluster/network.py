@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from sparrowmq.background import Background
-from sparrowmq.client.cluster.addresses import Turns, addresses_of, local_ip
+from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.name_servers import NameServers
@@ -67,7 +67,7 @@ class Network:
             lambda coroutine: self.background.spawn(coroutine, "push"),
         )
         self._pool = Pool(self.clock, dispatcher)
-        self.name_servers = NameServers(Turns(addresses), self._pool, page)
+        self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
 

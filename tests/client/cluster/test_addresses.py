@@ -1,16 +1,16 @@
 import pytest
 
-from sparrowmq.client.cluster.addresses import Turns, addresses_of, local_ip
+from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.errors import ConfigError
 
 
 def test_one_name_server_is_asked_until_another_is_wanted():
-    turns = Turns(["a:1", "b:2", "c:3"], lambda most: 4)
-    assert [next(turns.each()) for _ in range(3)] == ["b:2"] * 3
-    given = turns.each()
+    servers = NameServerList(["a:1", "b:2", "c:3"], lambda most: 4)
+    assert [next(servers.in_turn()) for _ in range(3)] == ["b:2"] * 3
+    given = servers.in_turn()
     assert [next(given), next(given)] == ["b:2", "c:3"]
-    assert list(turns.each()) == ["c:3", "a:1", "b:2"]
-    assert str(turns) == "a:1;b:2;c:3"
+    assert list(servers.in_turn()) == ["c:3", "a:1", "b:2"]
+    assert str(servers) == "a:1;b:2;c:3"
 
 
 @pytest.mark.covers("S-CFG-01", "S-CFG-11")

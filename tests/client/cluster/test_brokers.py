@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.addresses import Turns
+from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
@@ -24,7 +24,7 @@ class World:
     def __init__(self, peer) -> None:
         self.clock = ManualClock()
         self.pool = Pool(self.clock)
-        self.routes = Routes(NameServers(Turns([peer.address]), self.pool), self.clock)
+        self.routes = Routes(NameServers(NameServerList([peer.address]), self.pool), self.clock)
         self.beat: bytes | None = b"{}"
         self.brokers = Brokers(self.pool, self.routes, self.clock, lambda: self.beat)
         self.network = Network(peer.address, client_id="me", clock=self.clock)

@@ -4,7 +4,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from sparrowmq.client.cluster.addresses import Turns
+from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import NetworkError, RemoteError
@@ -31,7 +31,7 @@ async def test_one_is_asked_until_it_does_not_answer_then_the_next(peer, pool):
     async with Scripted() as other:
         for each in (peer, other):
             each.has("t")
-        servers = NameServers(Turns([peer.address, other.address], lambda most: 1), pool)
+        servers = NameServers(NameServerList([peer.address, other.address], lambda most: 1), pool)
         for _ in range(3):
             await servers.call(GetRoute(topic="t"))
         assert (len(peer.received), len(other.received)) == (0, 3)
@@ -41,14 +41,14 @@ async def test_one_is_asked_until_it_does_not_answer_then_the_next(peer, pool):
 
 
 async def test_when_none_answers_the_last_error_is_told(pool):
-    servers = NameServers(Turns([NOBODY, "127.0.0.1:2"]), pool)
+    servers = NameServers(NameServerList([NOBODY, "127.0.0.1:2"]), pool)
     with pytest.raises(NetworkError, match=r"cannot connect to 127.0.0.1:[12]"):
         await servers.call(GetRoute(topic="t"))
 
 
 async def test_an_answer_is_an_answer_even_if_it_is_an_error(peer, pool):
     async with Scripted() as other:
-        servers = NameServers(Turns([peer.address, other.address], lambda most: 0), pool)
+        servers = NameServers(NameServerList([peer.address, other.address], lambda most: 0), pool)
         peer.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, Answer(ResponseCode.SYSTEM_ERROR))
         with pytest.raises(RemoteError):
             await servers.call(GetRoute(topic="t"))
@@ -82,7 +82,7 @@ async def test_an_address_server_tells_where_name_servers_are_and_where_they_mov
     page, url = web
     peer.has("t")
     clock = ManualClock()
-    servers = NameServers(Turns([]), pool, url)
+    servers = NameServers(NameServerList([]), pool, url)
     page.content = f" {peer.address} ;\n".encode()
     await servers.call(GetRoute(topic="t"))
     async with Scripted() as other:
@@ -102,10 +102,10 @@ async def test_an_address_server_that_does_not_know_is_an_error_or_leaves_things
     for content in (b"", b"no address", b"\xff"):
         page.content = content
         with pytest.raises(NetworkError, match=r"it should answer host:port;host:port"):
-            await NameServers(Turns([]), pool, url).call(GetRoute(topic="t"))
+            await NameServers(NameServerList([]), pool, url).call(GetRoute(topic="t"))
     with pytest.raises(NetworkError, match="404"):
-        await NameServers(Turns([]), pool, url + "/elsewhere").fetch()
-    clock, servers = ManualClock(), NameServers(Turns(["a:1"]), pool, "http://127.0.0.1:1/")
+        await NameServers(NameServerList([]), pool, url + "/elsewhere").fetch()
+    clock, servers = ManualClock(), NameServers(NameServerList(["a:1"]), pool, "http://127.0.0.1:1/")
     refetching = asyncio.ensure_future(servers.keep_fresh(clock))
     await clock.advance(240)
     assert servers.addresses == ["a:1"] and not refetching.done()

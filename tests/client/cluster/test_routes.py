@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.addresses import Turns
+from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import NetworkError, NoRoute
@@ -21,7 +21,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def routes(peer, clock):
     pool = Pool(clock)
-    yield Routes(NameServers(Turns([peer.address]), pool), clock)
+    yield Routes(NameServers(NameServerList([peer.address]), pool), clock)
     pool.close()
 
 
