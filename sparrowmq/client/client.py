@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 GROUP: Final = "SPARROWMQ_PRODUCER"
 FLUSH_S: Final = 10.0
 
+_BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "drain")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -89,6 +91,8 @@ class Client:
         self._outboxes: list[Outbox] = []
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
         self._producer = self.producer(group, settings)
+        # Found here, they spare each message the call of what stands in the class: a hundredth of a send.
+        vars(self).update({name: getattr(self._producer, name) for name in _BY_ITS_PRODUCER})
 
     # What its own producer does --------------------------------------------------------------------------------------
 
