@@ -30,9 +30,15 @@ server closes the connection of a faulty peer and a client reports a faulty call
 
 from __future__ import annotations
 
+from sparrowmq.shown import shown
+
 # Codes after which the same send may succeed on another broker (Java client 4.9.8,
 # DefaultMQProducer.retryResponseCodes).
 RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
+
+
+# Characters of a peer's remark in the text of an error; Java's name a class and a line, and then say why.
+LONGEST_REMARK = 1000
 
 
 class SparrowError(Exception):
@@ -86,7 +92,7 @@ class RemoteError(SparrowError):
         return self.code in RETRIABLE_CODES
 
     def __str__(self) -> str:
-        return f"the peer answered with code {self.code}: {self.remark or 'no remark'}"
+        return f"the peer answered with code {self.code}: {shown(self.remark, LONGEST_REMARK) or 'no remark'}"
 
 
 class NetworkError(SparrowError):

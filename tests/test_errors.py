@@ -61,3 +61,9 @@ def test_an_error_says_what_happened(error: SparrowError, words: list[str]) -> N
 def test_what_may_succeed_elsewhere_is_told_by_its_code() -> None:
     assert RemoteError(14).retriable and RemoteError(2).retriable
     assert not RemoteError(13).retriable and not RemoteError(26).retriable
+
+
+def test_a_peers_remark_cannot_write_lines_of_its_own():
+    error = RemoteError(1, "no\n2026-01-01 INFO all is well" + "x" * 100_000)
+    assert "\n" not in str(error) and len(str(error)) < 1100
+    assert error.remark.startswith("no\n")

@@ -37,6 +37,8 @@ FLOORS = (
         "stats",
         "compiled",
         "memory",
+        "descriptors",
+        "shown",
     },
     {"protocol", "filter"},
     {"store", "remoting", "auth"},

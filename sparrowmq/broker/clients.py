@@ -19,6 +19,7 @@ from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,9 @@ class Clients:
         group.consume_from_where = str(beat.consume_from_where)
         changed = self._seen(group.members, peer, client_id, language, version)
         if changed:
-            log.info("consumer %s of group %s connected from %s", client_id, group.name, peer.address)
+            log.info(
+                "consumer %s of group %s connected from %s", shown(client_id), shown(group.name), peer.address
+            )
         self._tell_of_clash(group, peer)
         if not keep_subscriptions:
             changed |= group.subscribe(beat.subscription_data_set)
@@ -115,7 +118,9 @@ class Clients:
         """Take one producer group's part of a heartbeat."""
         members = self._producers.setdefault(group, {})
         if self._seen(members, peer, client_id, language, version):
-            log.info("producer %s of group %s connected from %s", client_id, group, peer.address)
+            log.info(
+                "producer %s of group %s connected from %s", shown(client_id), shown(group), peer.address
+            )
 
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
         """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
@@ -224,8 +229,8 @@ class Clients:
                 log.warning(
                     "client id %s is used in group %s from both %s and %s; queues are shared out by client id, so give "
                     "each program its own (instanceName, or clientIP), or some queues will be consumed twice or never",
-                    member.client_id,
-                    group.name,
+                    shown(member.client_id),
+                    shown(group.name),
                     member.peer.address,
                     other.peer.address,
                 )
@@ -240,7 +245,7 @@ class Clients:
     def _remove_producer(self, peer: Peer, name: str) -> None:
         members = self._producers.get(name, {})
         if (gone := members.pop(peer, None)) is not None:
-            log.info("producer %s of group %s left", gone.client_id, name)
+            log.info("producer %s of group %s left", shown(gone.client_id), shown(name))
         if not members:
             self._producers.pop(name, None)
 
@@ -249,7 +254,7 @@ class Clients:
         gone = group.members.pop(peer, None) if group else None
         if group is None or gone is None:
             return
-        log.info("consumer %s of group %s left", gone.client_id, name)
+        log.info("consumer %s of group %s left", shown(gone.client_id), shown(name))
         if not group.members:
             del self._consumers[name]
         elif notify:

@@ -40,6 +40,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
+from sparrowmq.shown import shown
 from sparrowmq.stats import Figures, Values
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.watermark import Waiter
@@ -230,7 +231,9 @@ class DelayedDelivery:
             placed = self._writer.put(entry, back_from=self._detour)
         except (InvalidMessage, RemoteProtocolError, CorruptRecord, RemoteError) as error:
             # Its place in the level is passed over, or nothing behind it would ever be delivered.
-            log.error("the delayed message at log offset %d cannot be delivered: %s", physical_offset, error)
+            log.error(
+                "the delayed message at log offset %d cannot be delivered: %s", physical_offset, shown(error)
+            )
             return
         self._stored_end = placed.end
 

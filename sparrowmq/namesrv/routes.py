@@ -30,6 +30,7 @@ from sparrowmq.protocol.requests.bodies import (
     TopicList,
     TopicRoute,
 )
+from sparrowmq.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,9 @@ class Routes:
         if before is not None and before.who.name != who.name:
             self._forget(before, f"it is called {who.name} now")
         if before is None or before.who != who:
-            log.info("broker %s (id %d, cluster %s) is at %s", who.name, who.id, who.cluster, who.address)
+            log.info(
+                "broker %s (id %d, cluster %s) is at %s", who.name, who.id, who.cluster, shown(who.address)
+            )
         is_new = self._join_group(who)
         if who.id == MASTER_ID and (is_new or before is None or not before.version.is_same(version)):
             for topic in topics:
@@ -220,7 +223,13 @@ class Routes:
             del group.addresses[stale]
         holder = group.addresses.get(who.id)
         if holder not in (None, who.address):
-            log.warning("broker %s (id %d) was at %s and is now at %s", who.name, who.id, holder, who.address)
+            log.warning(
+                "broker %s (id %d) was at %s and is now at %s",
+                who.name,
+                who.id,
+                shown(holder),
+                shown(who.address),
+            )
         group.addresses[who.id] = who.address
         return holder is None
 
@@ -231,7 +240,7 @@ class Routes:
 
     def _forget(self, living: _Living, why: str) -> None:
         who = living.who
-        log.info("broker %s (id %d) at %s is gone: %s", who.name, who.id, who.address, why)
+        log.info("broker %s (id %d) at %s is gone: %s", who.name, who.id, shown(who.address), why)
         del self._living[who.address]
         group = self._groups.get(who.name)
         if group is None or group.addresses.get(who.id) != who.address:

@@ -188,3 +188,20 @@ async def test_another_client_id_on_the_same_connection_replaces_the_first(clien
     beat(clients, peer, "one", "Orders")
     assert beat(clients, peer, "two", "Orders")
     assert ids(clients) == ["two"]
+
+
+async def test_a_client_id_cannot_write_lines_of_its_own_into_the_log(clients, connect, clock, caplog):
+    caplog.set_level(logging.INFO)
+    peer, other = await connect(), await connect()
+    forged = "me\n2026-01-01 00:00:00 INFO all is well"
+    for client_id in (forged, "x" * 1_000_000):
+        for each in (peer, other, peer):
+            beat(clients, each, client_id, "Orders")
+            await clock.advance(1)
+        clients.produce(peer.far, client_id, "JAVA", 409, "p")
+        clients.leave(peer.far, "g", "p")
+        clients.leave(other.far, "g", None)
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("me\\n2026" in line for line in lines) >= 5
+    assert sum("is used in group" in line for line in lines) == 2
+    assert not [line[:80] for line in lines if "\n" in line or len(line) > 600]

@@ -239,3 +239,12 @@ def test_a_route_is_a_copy_that_later_changes_do_not_reach(routes):
     before = routes.route("Orders")
     announce(routes, A_SLAVE)
     assert before.broker_datas[0].broker_addrs == {0: A.address}
+
+
+def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
+    caplog.set_level("INFO")
+    announce(routes, BrokerId("East", "broker-a", 0, "10.0.0.1:1\nINFO all is well"))
+    announce(routes, BrokerId("East", "broker-a", 0, "x" * 1_000_000))
+    routes.expire(EXPIRY_MS * 2)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) >= 4 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]

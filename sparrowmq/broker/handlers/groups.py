@@ -42,6 +42,7 @@ from sparrowmq.protocol.requests.bodies import (
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.shown import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -72,14 +73,14 @@ class GroupHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
             )
-        log.info("group %s is set by %s: %s", group.group_name, peer.address, group)
+        log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
         self._groups.put(group)
         await self._groups.file.save()
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Delete a group, and what it has consumed if asked to. An absent one is no error."""
-        log.info("group %s is deleted by %s", header.group_name, peer.address)
+        log.info("group %s is deleted by %s", shown(header.group_name), peer.address)
         self._groups.delete(header.group_name)
         await self._groups.file.save()
         if header.remove_offset or header.clean_offset:
@@ -172,7 +173,13 @@ class GroupHandler:
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp)
         for member in members:
             member.peer.tell(push, body)
-        log.info("group %s is reset in %s by %s: %s", header.group, header.topic, peer.address, table)
+        log.info(
+            "group %s is reset in %s by %s: %s",
+            shown(header.group),
+            shown(header.topic),
+            peer.address,
+            shown(table),
+        )
         return Answer(body=table.encode())
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:

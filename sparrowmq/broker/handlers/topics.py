@@ -27,6 +27,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.shown import shown
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class TopicHandler:
             order=header.order,
             topic_sys_flag=header.topic_sys_flag or 0,
         )
-        log.info("topic %s is set by %s: %s", header.topic, peer.address, topic)
+        log.info("topic %s is set by %s: %s", header.topic, peer.address, shown(topic))
         self._topics.put(topic)
         await self._topics.file.save()
         await self._announced()

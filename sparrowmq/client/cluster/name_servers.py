@@ -20,6 +20,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Response
+from sparrowmq.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class NameServers:
                 "host:port;host:port"
             ) from error
         if found != self.addresses:
-            log.info("name servers are at %s", ";".join(found))
+            log.info("name servers are at %s", shown(";".join(found)))
             self._known.addresses = found
 
     async def keep_fresh(self, clock: Clock) -> None:

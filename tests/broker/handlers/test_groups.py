@@ -76,6 +76,14 @@ async def test_deleting_a_group_takes_its_offsets_along_if_asked(desk, client, r
     await client.call(request_)  # An absent one is no error.
 
 
+async def test_a_groups_name_cannot_write_lines_of_its_own_into_the_log(client, caplog):
+    caplog.set_level("INFO")
+    for name in ("g\nINFO all is well", "x" * 100_000):
+        await client.call(DeleteSubscriptionGroup(name))
+    lines = [record.getMessage() for record in caplog.records if "is deleted by" in record.getMessage()]
+    assert len(lines) == 2 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]
+
+
 async def test_who_consumes_a_topic_are_those_on_line_and_those_who_did(desk, client):
     desk.offsets.commit("old", "Orders", 0, 1)
     await client.beat("one", "Orders", group="living")

@@ -1,0 +1,26 @@
+"""Words of others, made fit for a line of a log or of an error: one line, no control characters, not endless.
+
+A name or a remark that a peer sends may hold a line feed, with which it would write lines of its own into our log, and
+may be a megabyte long.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST: Final = 200
+
+
+def shown(words: object, most: int = LONGEST) -> str:
+    """The text of `words`, with everything that cannot be printed escaped, and cut to `most` characters.
+
+    What is cut off is counted: `xxxx... (1048576 characters)`.
+    """
+    text = str(words)
+    start = text[:most]
+    if not start.isprintable():
+        # repr escapes what does not print, and a backslash, which would else be taken for an escape.
+        start = "".join(
+            each if each.isprintable() else repr(each)[1:-1] for each in start.replace("\\", "\\\\")
+        )[:most]
+    return start if len(text) <= most else f"{start}... ({len(text)} characters)"
