@@ -49,7 +49,8 @@ class Settings:
     # Keys that Apache knows and that have no effect here, with the reason.
     ACCEPTED: ClassVar[Mapping[str, str]] = {}
 
-    # Keys whose "true" must not be ignored, since people rely on it; with what to do instead.
+    # Keys which must not be ignored unless they say "false" or "disabled", since people rely on them; with what to do
+    # instead. `tls*` stands for all that begin so.
     REFUSED: ClassVar[Mapping[str, str]] = {}
 
     accepted: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -111,17 +112,17 @@ def build(cls: type[S], given: Mapping[str, str], source: str, over: S | None = 
                 )
     problems += [
         f"{source}: {key} = {given[key]!r} is not supported yet: {instead}"
-        for key, instead in cls.REFUSED.items()
-        if given.get(key, "false").strip().lower() != "false"
+        for key in given
+        if (instead := refused(cls, key)) and given[key].strip().lower() not in ("false", "disabled", "")
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    honoured += [key for key in given if key in cls.REFUSED]
+    honoured += [key for key in given if refused(cls, key)]
     rest = [key for key in given if key not in honoured]
     without_effect = {key: cls.ACCEPTED[key] for key in rest if key in cls.ACCEPTED}
     unknown = {key: nearest_key(cls, key) for key in rest if key not in cls.ACCEPTED}
     settings = over or cls()
-    kept = {key: given[key] for key in given if key in cls.ACCEPTED or key in cls.REFUSED}
+    kept = {key: given[key] for key in given if key in cls.ACCEPTED or refused(cls, key)}
     accepted = {**settings.accepted, **kept}
     return replace(settings, accepted=accepted, **values), Report(honoured, without_effect, unknown)
 
@@ -131,10 +132,18 @@ def keyed(cls: type[Settings]) -> list[Field[Any]]:
     return [each for each in fields(cls) if "keys" in each.metadata]
 
 
+def refused(cls: type[Settings], key: str) -> str | None:
+    """What to do instead of a key of REFUSED; None for all other keys."""
+    for pattern, instead in cls.REFUSED.items():
+        if key == pattern or (pattern.endswith("*") and key.lower().startswith(pattern[:-1])):
+            return instead
+    return None
+
+
 def nearest_key(cls: type[Settings], key: str) -> str:
     """The known key that `key` was probably meant to be, or ""."""
     known = {name.lower(): name for each in keyed(cls) for name in each.metadata["keys"]}
-    known |= {name.lower(): name for name in (*cls.ACCEPTED, *cls.REFUSED)}
+    known |= {name.lower(): name for name in (*cls.ACCEPTED, *cls.REFUSED) if not name.endswith("*")}
     nearest = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.75)
     return known[nearest[0]] if nearest else ""
 

@@ -57,6 +57,12 @@ LINES = [
         b"aclEnable=true\n",
         "aclEnable = 'true' is not supported yet: everybody may do everything",
     ),
+    (
+        "broker -c {conf}",
+        b"tls.server.mode=enforcing\n",
+        "not supported yet: everything travels in plain text",
+    ),
+    ("namesrv -c {conf}", b"tls.enable=true\n", "not supported yet: everything travels in plain text"),
     ("broker -c {conf}", b"enableDLegerCommitLog=true\n", "not supported yet: run masters without failover"),
     ("broker -c {conf}", b"brokerName=\xe9\n", "cannot read the settings file"),
     ("broker -c {conf}", b"brokerName=\\u12\n", "is not a settings file"),

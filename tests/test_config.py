@@ -26,7 +26,7 @@ class Flush(Enum):
 @dataclass(frozen=True, kw_only=True)
 class Some(Settings):
     ACCEPTED: ClassVar = {"sendThreads": "requests are handled on one loop"}
-    REFUSED: ClassVar = {"aclEnable": "listen on 127.0.0.1"}
+    REFUSED: ClassVar = {"aclEnable": "listen on 127.0.0.1", "tls*": "use a tunnel"}
 
     port: int = setting("listenPort", 10911, integer(0, 65535), "where clients connect")
     file_size: int = setting(
@@ -107,6 +107,20 @@ def test_a_key_that_people_rely_on_is_refused_unless_it_is_off():
         parse(aclEnable="true")
     settings, report = parse(aclEnable="false")
     assert settings.as_properties()["aclEnable"] == "false" and not list(report.sentences())
+
+
+@pytest.mark.parametrize("key", ["tls.server.mode", "tls.enable", "tlsTestModeEnable", "TLS_KEY"])
+def test_all_keys_that_begin_as_a_refused_pattern_are_refused(key):
+    with pytest.raises(ConfigError, match=f"{key} = 'permissive' is not supported yet: use a tunnel"):
+        parse(**{key: "permissive"})
+    for off in ("false", "disabled", ""):
+        settings, report = parse(**{key: off})
+        assert settings.as_properties()[key] == off and not list(report.sentences())
+
+
+def test_a_pattern_is_not_proposed_as_a_key():
+    _, report = parse(atls="1")
+    assert report.unknown == {"atls": ""}
 
 
 def test_properties_render_as_java_writes_them():

@@ -1,4 +1,7 @@
+import pytest
+
 from sparrowmq.config import build, keyed
+from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.config import NamesrvSettings
 
 # namesrv.conf as Apache's tutorials have it.
@@ -30,3 +33,9 @@ def test_it_listens_for_this_machine_alone_unless_told():
 def test_no_key_is_both_honoured_and_without_effect():
     honoured = {key for each in keyed(NamesrvSettings) for key in each.metadata["keys"]}
     assert not honoured & NamesrvSettings.ACCEPTED.keys()
+
+
+def test_encryption_that_there_is_not_is_refused():
+    with pytest.raises(ConfigError, match=r"tls\.enable = 'true' is not supported yet: .* put a tunnel"):
+        build(NamesrvSettings, {"tls.enable": "true"}, "namesrv.conf")
+    build(NamesrvSettings, {"tls.server.mode": "disabled"}, "namesrv.conf")
