@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
-from sparrowmq import config, memory
+from sparrowmq import config, descriptors, memory
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.clock import SystemClock
 from sparrowmq.config import Settings
@@ -89,7 +89,7 @@ def namesrv(**given: Any) -> None:
     given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
     settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
     _run(
-        Namesrv(settings, SystemClock()),
+        lambda: Namesrv(settings, SystemClock()),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
     )
 
@@ -103,7 +103,7 @@ def broker(**given: Any) -> None:
     settings = _settings(BrokerSettings, given, "RMQ_BROKER_", {"NAMESRV_ADDR": "namesrvAddr"})
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
     _run(
-        Broker(settings, SystemClock()),
+        lambda: Broker(settings, SystemClock()),
         lambda server: (
             f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
         ),
@@ -149,12 +149,13 @@ def _settings(
 # Running ------------------------------------------------------------------------------------------------------------
 
 
-def _run(server: AbstractAsyncContextManager[V], ready: Callable[[V], str]) -> NoReturn:
+def _run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V], str]) -> NoReturn:
     """Serve until a signal, or until it fails."""
     os.umask(0o077)  # Messages are nobody else's to read.
+    descriptors.raise_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(server, ready))
+            runner.run(_serve(build(), ready))
     except (SparrowError, OSError, ExceptionGroup) as error:
         _fail(error)
     sys.exit(0)

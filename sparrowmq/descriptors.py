@@ -1,0 +1,86 @@
+"""How many connections and files a process may have open, so that it never finds out by failing.
+
+A process that has used up its descriptors cannot write what it has promised to write. So a server raises its limit when
+it starts, and shares out what it then has:
+
+    limit ── reserve ── the log's files and the index, snapshots, pools and pipes, connections about to be refused
+          ├─ queue files    of a broker: as many as stay open between two uses
+          └─ connections    the rest; one more is closed with a line in the log
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+
+MOST_CONNECTIONS: Final = 16_000
+MOST_QUEUE_FILES: Final = 4096
+MOST_BACKLOG: Final = 1024
+FEWEST: Final = 256
+_ENDLESS: Final = 1 << 20  # what a limit of "unlimited" is taken for
+_OWN: Final = 64  # standard streams, the loop's, the lock, snapshots, connections to name servers and brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a limit of descriptors allows.
+
+    Attributes:
+        connections: of peers.
+        queue_files: that may be open at once.
+        backlog: connections that may wait to be accepted: all of them may be taken before one can be refused.
+    """
+
+    connections: int
+    queue_files: int
+    backlog: int
+
+
+def share(limit: int, with_store: bool) -> Share:
+    """Share out `limit` descriptors.
+
+    Args:
+        with_store: whether files of a message store are kept open; an eighth is then for the log and the index.
+    Raises:
+        ConfigError: they are too few for anything.
+    """
+    if limit < FEWEST:
+        raise ConfigError(
+            f"this process may open {limit} files and connections together, which is too few; "
+            f"start it with `ulimit -n {FEWEST}` or more (LimitNOFILE= of systemd)"
+        )
+    backlog = min(MOST_BACKLOG, limit // 16)
+    rest = limit - _OWN - backlog
+    queue_files = 0
+    if with_store:
+        rest -= limit // 8
+        queue_files = min(MOST_QUEUE_FILES, rest // 4)
+    return Share(min(MOST_CONNECTIONS, rest - queue_files), queue_files, backlog)
+
+
+def limit() -> int:
+    """How many descriptors this process may have open now."""
+    try:
+        import resource
+    except ImportError:  # There are no such limits on Windows.
+        return _ENDLESS
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _ENDLESS if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_limit() -> int:
+    """Raise the limit as far as the system lets this process, and return it."""
+    try:
+        import resource
+    except ImportError:
+        return _ENDLESS
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    # macOS calls its hard limit unlimited, and takes no more than its own constant.
+    for wanted in (_ENDLESS if hard == resource.RLIM_INFINITY else hard, 10_240):
+        if wanted > limit():
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return limit()
