@@ -1,4 +1,9 @@
-"""A listening socket and the sessions behind it: limits, silence, graceful stop."""
+"""A listening socket and the sessions behind it: limits, silence, graceful stop.
+
+When all connections that there may be are taken, the next one gets the place of one that never said a word; a program
+that opens connections and leaves them shuts nobody out for longer than SILENT_S. Where all have spoken, the next one
+is closed at once: its owner learns it at once, and those who are connected feel nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,22 @@ import asyncio
 import logging
 import socket
 from dataclasses import dataclass, field
+from typing import Final
 
+from sparrowmq import descriptors
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.wire.frame import FrameLimits
+from sparrowmq.remoting.budget import Budget, BudgetLimits
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
 from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
+
+SILENT_S: Final = 1.0  # what a new connection has to say its first word before it may lose its place
+SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
+FRAMES_AT_ONCE: Final = 256  # of one peer, before others have their turn
+REFUSALS_TOLD_S: Final = 60.0  # how often the log tells of connections above the limit
 
 
 @dataclass(frozen=True)
@@ -20,15 +34,28 @@ class ServerLimits:
     """How many peers, and how long a silent one is kept.
 
     Attributes:
-        connections: more are closed at once.
-        idle_s: without any bytes for so long a peer is gone (Java: serverChannelMaxIdleTimeSeconds, 120).
-        partial_frame_s: an unfinished frame that does not grow for so long is an attack or a broken peer.
+        connections: when there are more, a silent one or the new one is closed (see above).
+        backlog: how many may wait to be accepted.
+        idle_s: without any bytes for so long a peer is gone (Java: serverChannelMaxIdleTimeSeconds, 120); nothing is
+            read of one that does not read what we write.
+        partial_frame_s: an unfinished frame that does not grow for so long is an attack or a broken peer; so is one
+            that is not whole after so long and the time that it takes at SLOWEST_RATE.
+        together: what all of them may make us hold.
     """
 
     connections: int = 16_000
+    backlog: int = 1024
     idle_s: float = 120.0
     partial_frame_s: float = 30.0
-    session: SessionLimits = field(default_factory=SessionLimits)
+    session: SessionLimits = field(
+        default_factory=lambda: SessionLimits(FrameLimits(at_once=FRAMES_AT_ONCE), unsent_bytes=512 * 1024)
+    )
+    together: BudgetLimits = field(default_factory=BudgetLimits)
+
+
+def limits_for(share: descriptors.Share) -> ServerLimits:
+    """The usual limits, with as many connections as there are descriptors for."""
+    return ServerLimits(connections=share.connections, backlog=share.backlog)
 
 
 class Server:
@@ -54,8 +81,12 @@ class Server:
         self._clock = clock
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
+        self._budget = Budget(clock, self._limits.together)
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
+        self._silent: dict[Session, float] = {}  # who said nothing yet, and since when: the oldest first
+        self._refused = 0
+        self._refusals_told = -REFUSALS_TOLD_S
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -96,7 +127,7 @@ class Server:
         assert self._socket is not None
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._accept, sock=self._socket, backlog=1024
+                self._accept, sock=self._socket, backlog=self._limits.backlog
             )
         except OSError as error:
             self._release()
@@ -124,13 +155,24 @@ class Server:
             await self._clock.sleep(period_s)
             now = self._clock.monotonic()
             for session in list(self.sessions):
-                silent_s = now - session.last_read
-                if silent_s > self._limits.idle_s:
-                    log.info("closing %s: silent for %.0f s", session.address, silent_s)
-                    session.close()
-                elif silent_s > self._limits.partial_frame_s and session.pending_bytes:
-                    log.warning("closing %s: unfinished frame for %.0f s", session.address, silent_s)
-                    session.close()
+                self._end_if_gone(session, now)
+
+    def _end_if_gone(self, session: Session, now: float) -> None:
+        limits = self._limits
+        silent_s, partial_s = now - session.last_read, now - session.partial_since
+        if silent_s > limits.idle_s:
+            log.info("closing %s: silent for %.0f s", session.address, silent_s)
+        elif session.pending_bytes and (
+            silent_s > limits.partial_frame_s
+            or partial_s > limits.partial_frame_s + session.frame_bytes / SLOWEST_RATE
+        ):
+            log.warning("closing %s: unfinished frame for %.0f s", session.address, partial_s)
+        else:
+            return
+        if session.is_backed_up:
+            session.abort()
+        else:
+            session.close()
 
     def _release(self) -> None:
         if self._socket is not None:
@@ -139,12 +181,47 @@ class Server:
 
     def _accept(self) -> Session:
         return Session(
-            self.dispatch, self._clock, self._limits.session, turn=self._turn, on_begin=self._admit
+            self.dispatch,
+            self._clock,
+            self._limits.session,
+            turn=self._turn,
+            on_begin=self._admit,
+            budget=self._budget,
         )
 
     def _admit(self, session: Session) -> None:
         self.sessions.add(session)
-        session.on_end(self.sessions.discard)
+        self._silent[session] = session.last_read
+        session.on_end(self._part)
         if len(self.sessions) > self._limits.connections:
-            log.warning("refusing %s: %d connections are open", session.address, len(self.sessions) - 1)
-            session.close()
+            (self._longest_silent() or session).abort()
+            self._refused += 1
+            self._tell_of_refusals()
+
+    def _part(self, session: Session) -> None:
+        self.sessions.discard(session)
+        self._silent.pop(session, None)
+
+    def _longest_silent(self) -> Session | None:
+        latest = self._clock.monotonic() - SILENT_S
+        while self._silent:
+            session, since = next(iter(self._silent.items()))
+            if since > latest:
+                break
+            del self._silent[session]
+            if session.last_read == since and not session.closed:
+                return session
+        return None
+
+    def _tell_of_refusals(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._refusals_told < REFUSALS_TOLD_S:
+            return
+        log.warning(
+            "%d connections are the most that may be open; %d above that were closed (idle ones first). "
+            "A higher `ulimit -n` allows more, up to %d",
+            self._limits.connections,
+            self._refused,
+            descriptors.MOST_CONNECTIONS,
+        )
+        self._refusals_told, self._refused = now, 0

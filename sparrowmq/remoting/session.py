@@ -22,6 +22,8 @@ from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, la
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, LEAST_TURN_BYTES, Budget
+from sparrowmq.shown import shown
 from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,8 @@ class SessionLimits:
     Attributes:
         frame: sizes of frames.
         waiting_requests: its requests that wait for their answer (long polls, syncs) before we stop reading.
-        unsent_bytes: answers it did not read yet before we stop reading its requests.
+        unsent_bytes: answers it did not read yet before we stop reading its requests; also, how many bytes of
+            answers one turn of the loop makes and hands to the socket for it, so that others have theirs.
     """
 
     frame: FrameLimits = field(default_factory=FrameLimits)
@@ -91,6 +94,9 @@ class Session(asyncio.Protocol):
 
     `turn` is that of the loop, if others take part in it; `on_begin(session)` is called once it is connected,
     `on_end`'s callbacks once it has ended.
+
+    Attributes:
+        partial_since: when the frame began that is not whole yet (`pending_bytes`).
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Session(asyncio.Protocol):
         serializer: Serializer = Serializer.JSON,
         turn: Turn | None = None,
         on_begin: Callable[[Session], object] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.address = "?"
         self.host = bytes(8)
@@ -114,6 +121,7 @@ class Session(asyncio.Protocol):
         # Replies to this turn's requests that wait until what they say is safe; the dispatcher's.
         self.parked: list[Any] = []
         self.last_read = clock.monotonic()
+        self.partial_since = self.last_read
         self._dispatch = dispatch
         self._clock = clock
         self._limits = limits or SessionLimits()
@@ -121,6 +129,14 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
+        self._out_bytes = 0  # of bodies in it
+        self._undone: list[Command] = []  # They wait until the answers before them are with the socket.
+        self._budget = budget
+        self._go_on_due = False
+        self._is_busy = False
+        self._is_partial = False
+        self._asked_for_room = False
+        self._awaits_room = False
         self._flush_due = False
         self._on_begin = on_begin
         self._held = 0
@@ -178,7 +194,7 @@ class Session(asyncio.Protocol):
     ) -> None:
         """Answer a request of the peer; the bodies' buffers must stay unchanged until they are sent."""
         if not self.closed:
-            add_reply(self._out, request, code, header, remark, body)
+            self._out_bytes += add_reply(self._out, request, code, header, remark, body)
             self._flush_soon()
 
     def write(self, replies: list[Buffer]) -> None:
@@ -200,8 +216,16 @@ class Session(asyncio.Protocol):
     def close(self) -> None:
         """Send what was answered so far, then end the connection."""
         if self._transport is not None and not self.closed:
-            self._flush()
+            self._undone.clear()
+            if self._out:
+                self._transport.write(b"".join(self._out))
+                self._out.clear()
             self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once; what is not sent is lost. For a peer that does not read, `close` would wait."""
+        if self._transport is not None and not self.closed:
+            self._transport.abort()
 
     @property
     def is_backed_up(self) -> bool:
@@ -211,7 +235,17 @@ class Session(asyncio.Protocol):
     @property
     def pending_bytes(self) -> int:
         """Bytes of a frame that is not whole yet."""
-        return self._wire.pending_bytes
+        return 0 if self._wire.has_more else self._wire.pending_bytes
+
+    @property
+    def frame_bytes(self) -> int:
+        """The size of that frame, as far as it is known."""
+        return self._wire.frame_bytes
+
+    def room_made(self) -> None:
+        """The budget has room for the unfinished frame now."""
+        self._awaits_room = False
+        self._regulate()
 
     # What the event loop calls --------------------------------------------------------------------------------------
 
@@ -226,18 +260,12 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_read = self._clock.monotonic()
-        try:
-            received = self._wire.receive(data)
-        except RemoteProtocolError as error:
-            log.warning("closing the connection of %s: %s", self.address, error)
-            self.close()
-            return
-        dispatch = self._dispatch
-        for command in received:
-            if command.flag & REPLY_FLAG:
-                self._settle(command)
-            else:
-                dispatch(self, command)
+        received = self._receive(data)
+        if self._wire.pending_bytes or self._is_partial:
+            self._mark_partial(len(received) > 0)
+        if self._undone:
+            received, self._undone = self._undone + received, []
+        self._handle(received)
 
     def eof_received(self) -> bool:
         return False
@@ -245,6 +273,11 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._out.clear()
+        self._undone.clear()
+        if self._budget is not None:
+            self._budget.frame_ended(self)
+            self._budget.read(self)
+            self._be_busy(False)
         for waiting in self._wire.abandon():
             if not waiting.future.done():
                 waiting.future.set_exception(ConnectionClosed(self.address, exc))
@@ -254,13 +287,84 @@ class Session(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._unread = True
+        if self._budget is not None and self._transport is not None:
+            self._budget.unread(self, self._transport.get_write_buffer_size() + self._wire.pending_bytes)
         self._regulate()
 
     def resume_writing(self) -> None:
         self._unread = False
+        if self._budget is not None:
+            self._budget.read(self)
         self._regulate()
+        self._flush_soon()
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> list[Command]:
+        try:
+            return self._wire.receive(data)
+        except RemoteProtocolError as error:
+            log.warning("closing the connection of %s: %s", self.address, shown(error))
+            self.close()
+            return []
+
+    def _handle(self, received: list[Command]) -> None:
+        dispatch = self._dispatch
+        for command in received:
+            if command.flag & REPLY_FLAG:
+                self._settle(command)
+            elif self._out_bytes > LEAST_TURN_BYTES and self._out_bytes > self._turn_bytes():
+                self._undone.append(command)
+            else:
+                dispatch(self, command)
+        if self._undone or self._wire.has_more:
+            self._be_busy(True)
+            self._regulate()
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._go_on_due:
+            self._go_on_due = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Handle what was received and had to wait, unless answers still wait for the socket."""
+        self._go_on_due = False
+        if self._transport is None or self._transport.is_closing() or self._unread or self._out_bytes:
+            return
+        received, self._undone = self._undone, []
+        if not received and self._wire.has_more:
+            received = self._receive(b"")
+            self._mark_partial(True)
+        self._handle(received)
+        if not self._undone and not self._wire.has_more:
+            self._be_busy(False)
+            self._regulate()
+
+    def _turn_bytes(self) -> int:
+        most = self._limits.unsent_bytes
+        return most if self._budget is None else min(most, self._budget.turn_bytes())
+
+    def _be_busy(self, busy: bool) -> None:
+        if busy != self._is_busy and self._budget is not None:
+            self._is_busy = busy
+            self._budget.busy += 1 if busy else -1
+
+    def _mark_partial(self, is_new: bool) -> None:
+        """Remember since when a frame is unfinished, and have room for a large one before more of it is read."""
+        pending_bytes = self.pending_bytes
+        if is_new or not self._is_partial:
+            self.partial_since = self.last_read
+        self._is_partial = pending_bytes > 0
+        if self._budget is None:
+            return
+        if pending_bytes > LARGE_FRAME_BYTES:
+            self._asked_for_room = True
+            self._awaits_room = not self._budget.room_for(self, self._wire.frame_bytes)
+            self._regulate()
+        elif self._asked_for_room:
+            self._asked_for_room = False
+            self._budget.frame_ended(self)
 
     def _write(self, head: bytes, body: bytes) -> None:
         self._out.append(head)
@@ -282,9 +386,38 @@ class Session(asyncio.Protocol):
             self._write_out()
 
     def _write_out(self) -> None:
-        if self._transport is not None and not self.closed:
+        # Bodies are views of the log, which cost nothing until they are joined: a peer that does not read waits.
+        if self._transport is None or self.closed or self._unread:
+            return
+        most = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
+        if self._out_bytes <= most:
             self._transport.write(b"".join(self._out))
             self._out.clear()
+            self._out_bytes = 0
+        else:
+            self._transport.write(self._next_piece(most))
+            self._loop.call_soon(self._flush_soon)  # in another turn, for others have theirs
+        if self._undone or self._wire.has_more:
+            self._go_on_soon()
+
+    def _next_piece(self, rest: int) -> bytes:
+        """Take the first `rest` bytes out of what is to be written, which is more."""
+        size, whole = 0, 0
+        pieces: list[Buffer] = []
+        for piece in self._out:
+            if len(piece) > rest:
+                pieces.append(memoryview(piece)[:rest])
+                self._out[whole] = memoryview(piece)[rest:]
+                size += rest
+                break
+            pieces.append(piece)
+            rest -= len(piece)
+            size += len(piece)
+            whole += 1
+        del self._out[:whole]
+        # Heads count here and not there, which ends a little early: then what is left is small.
+        self._out_bytes = max(0, self._out_bytes - size)
+        return b"".join(pieces)
 
     def _settle(self, reply: Command) -> None:
         waiting = self._wire.claim(reply)
@@ -327,7 +460,8 @@ class Session(asyncio.Protocol):
         # Who waits for answers must go on reading. Two sides that each wait for the other to read first, a client with
         # a large message and a broker with pulled ones, would wait for ever.
         unread = self._unread and not self._wire.in_flight
-        too_much = unread or self._held > self._limits.waiting_requests
+        undone = (self._undone or self._wire.has_more) and not self._wire.in_flight
+        too_much = unread or bool(undone) or self._awaits_room or self._held > self._limits.waiting_requests
         if too_much and not self._throttled:
             self._transport.pause_reading()
         elif self._throttled and not too_much:
@@ -342,21 +476,24 @@ def add_reply(
     header: Header | None,
     remark: str | None = None,
     body: Buffer | list[memoryview] = b"",
-) -> None:
-    """Add the pieces of a reply, which are none for a request that wants none."""
+) -> int:
+    """Add the pieces of a reply, which are none for a request that wants none; returns the bytes of its body."""
     if request.flag & ONEWAY_FLAG:
-        return
+        return 0
     if not body:
         pieces.append(encode_reply(request, code, header, remark))
-    elif isinstance(body, list):
-        size = 0
+        return 0
+    size = 0
+    if isinstance(body, list):
         for piece in body:
             size += len(piece)
         pieces.append(encode_reply(request, code, header, remark, size))
         pieces.extend(body)
     else:
-        pieces.append(encode_reply(request, code, header, remark, len(body)))
+        size = len(body)
+        pieces.append(encode_reply(request, code, header, remark, size))
         pieces.append(body)
+    return size
 
 
 def address_text(address: object) -> str:

@@ -42,3 +42,10 @@ def serve() -> Serve:
                 session.close()
 
     return run
+
+
+async def until(condition: Callable[[], object], limit_s: float = 10.0) -> None:
+    """Give the loop turns until a condition holds."""
+    async with asyncio.timeout(limit_s):
+        while not condition():
+            await asyncio.sleep(0)

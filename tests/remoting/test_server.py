@@ -1,6 +1,7 @@
 """Listening, limits, silence, graceful stop."""
 
 import asyncio
+import struct
 
 import pytest
 
@@ -8,10 +9,11 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, ConnectionClosed
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.budget import BudgetLimits
 from sparrowmq.remoting.server import Server, ServerLimits
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
-from tests.remoting.conftest import Serve
+from tests.remoting.conftest import Serve, until
 
 PULL = PullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17)
 
@@ -50,6 +52,48 @@ async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
             writer.close()
 
 
+async def test_who_never_spoke_gives_its_place_to_who_comes(serve: Serve) -> None:
+    clock = ManualClock()
+    async with serve(answer, clock=clock, limits=ServerLimits(connections=3)) as (server, session):
+        await clock.advance(0.5)
+        await session.call(PULL)
+        silent_reader, silent = await asyncio.open_connection("127.0.0.1", server.port)
+        _, fresh = await asyncio.open_connection("127.0.0.1", server.port)
+        await until(lambda: len(server.sessions) == 3)
+        await clock.advance(0.9)
+        early_reader, early = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await early_reader.read() == b"", "a second has not passed since the others came"
+        await clock.advance(0.2)
+        late = Session(lambda session, command: None, clock)
+        await asyncio.get_running_loop().create_connection(lambda: late, "127.0.0.1", server.port)
+        await late.call(PULL)
+        assert await silent_reader.read() == b""
+        await session.call(PULL)
+        late.close()
+        for writer in (silent, fresh, early):
+            writer.close()
+
+
+async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    async with serve(answer, clock=clock, limits=ServerLimits(connections=1)) as (server, session):
+
+        async def refused() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            assert await reader.read() == b""
+            writer.close()
+
+        await clock.advance(0.5)
+        await session.call(PULL)
+        for _ in range(3):
+            await refused()
+        await clock.advance(minutes=1)
+        await refused()
+    told = [record.getMessage() for record in caplog.records if "most that may be open" in record.message]
+    assert [line.split(" above")[0].split("; ")[1] for line in told] == ["1", "3"]
+    assert "ulimit -n" in told[0]
+
+
 async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -62,6 +106,45 @@ async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> Non
         await clock.advance(minutes=1)
         with pytest.raises(ConnectionClosed):
             await session.call(PULL, timeout_s=1000)
+        watching.cancel()
+
+
+async def test_a_frame_that_comes_byte_by_byte_must_be_whole_in_its_time(serve: Serve) -> None:
+    clock = ManualClock()
+    async with serve(answer, clock=clock) as (server, session):
+        await session.call(PULL)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        watching = asyncio.ensure_future(server.drop_silent_peers())
+        trickle = (640 * 1024).to_bytes(4) + bytes(20)  # 640 KiB: 10 s at the slowest rate, after 30
+        for sent, byte in enumerate(trickle, 1):
+            writer.write(bytes([byte]))
+            async with asyncio.timeout(10):
+                while not reader.at_eof() and max(peer.pending_bytes for peer in server.sessions) < sent:
+                    await asyncio.sleep(0)
+            if reader.at_eof():
+                break
+            await clock.advance(5)
+        assert reader.at_eof() and 45 <= clock.monotonic() <= 60
+        await session.call(PULL)
+        watching.cancel()
+        writer.close()
+
+
+async def test_a_peer_that_reads_no_answers_is_ended_after_the_idle_time(serve: Serve) -> None:
+    def much(session: Session, command: Command) -> None:
+        session.reply(command, 0, PullMessageReply(0, 1, 0, 0), None, bytes(30_000_000))
+
+    clock = ManualClock()
+    async with serve(much, clock=clock) as (server, session):
+        session.call(PULL).cancel()
+        while not any(peer.is_backed_up for peer in server.sessions):
+            session._transport.pause_reading()  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+        watching = asyncio.ensure_future(server.drop_silent_peers())
+        await clock.advance(minutes=1)
+        assert server.sessions
+        await clock.advance(minutes=1.5)
+        await until(lambda: not server.sessions)
         watching.cancel()
 
 
@@ -80,4 +163,38 @@ async def test_an_unfinished_frame_is_given_thirty_seconds(serve: Serve) -> None
         assert await reader.read() == b""
         await session.call(PULL)
         watching.cancel()
+        writer.close()
+
+
+async def test_large_requests_wait_for_room_and_all_come_through(serve: Serve) -> None:
+    sizes: list[int] = []
+
+    def count(session: Session, command: Command) -> None:
+        sizes.append(len(command.body))
+        answer(session, command)
+
+    limits = ServerLimits(together=BudgetLimits(frame_bytes=1_000_000))
+    async with serve(count, limits=limits) as (server, _):
+        loop, clock = asyncio.get_running_loop(), SystemClock()
+        made = [
+            await loop.create_connection(lambda: Session(answer, clock), "127.0.0.1", server.port)
+            for _ in range(6)
+        ]
+        sessions = [session for _, session in made]
+        calls = [session.call(PULL, bytes(900_000), timeout_s=30) for _ in range(3) for session in sessions]
+        await asyncio.gather(*calls)
+        assert not any(session.closed for session in sessions)
+        for session in sessions:
+            session.close()
+    assert sizes == [900_000] * 18
+
+
+async def test_who_stalls_in_a_large_request_does_not_keep_others_from_theirs(serve: Serve) -> None:
+    limits = ServerLimits(together=BudgetLimits(frame_bytes=10_000_000))
+    async with serve(answer, limits=limits) as (server, session):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(struct.pack(">ii", 9_000_000, 100) + bytes(100_000))
+        await until(lambda: any(peer.pending_bytes > 50_000 for peer in server.sessions))
+        await session.call(PULL, bytes(5_000_000), timeout_s=30)
+        assert await reader.read() == b""
         writer.close()

@@ -7,14 +7,14 @@ import pytest
 
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
-from sparrowmq.protocol.wire.codec import encode_request
+from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits, address_text
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.turn import Turn
-from tests.remoting.conftest import Serve
+from tests.remoting.conftest import Serve, until
 
 
 def pull(offset: int = 0) -> PullMessage:
@@ -183,6 +183,115 @@ async def test_reading_stops_while_the_peer_does_not_read_our_answers(serve: Ser
         writer.transport.abort()
 
 
+async def test_requests_behind_answers_that_nobody_reads_wait_and_come_in_order(serve: Serve) -> None:
+    handled: list[int] = []
+
+    def big(session: Session, command: Command) -> None:
+        handled.append(command.header(PullMessage).queue_offset)
+        session.reply(command, 0, PullMessageReply(0, handled[-1], 0, 0), None, [memoryview(bytes(300_000))])
+
+    async with serve(big) as (server, session):
+        session._transport.pause_reading()  # type: ignore[union-attr]
+        calls = [session.call(pull(number), timeout_s=60) for number in range(600)]
+        await until(lambda: any(peer.is_backed_up for peer in server.sessions))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(handled) < 60  # what the system's buffers and two turns take
+        assert server._budget.busy == 1
+        session._transport.resume_reading()  # type: ignore[union-attr]
+        answers = await asyncio.gather(*calls)
+        assert server._budget.busy == 0
+    assert [answer.header.next_begin_offset for answer in answers] == list(range(600)) == handled
+    assert {len(answer.body) for answer in answers} == {300_000}
+
+
+async def test_a_connection_that_ends_gives_back_its_share_of_what_all_may_hold(serve: Serve) -> None:
+    def big(session: Session, command: Command) -> None:
+        session.reply(command, 0, None, None, bytes(300_000))
+
+    async with serve(big) as (server, session):
+        session._transport.pause_reading()  # type: ignore[union-attr]
+        for number in range(300):
+            session.call(pull(number)).cancel()
+        await until(lambda: server._budget._unread_bytes)
+        assert server._budget.busy == 1
+        session.abort()
+        await until(lambda: not server.sessions)
+        assert (server._budget.busy, server._budget._unread_bytes) == (0, 0)
+
+
+async def test_more_requests_than_one_turn_handles_wait_for_no_answer() -> None:
+    seen: list[int] = []
+    limits = SessionLimits(FrameLimits(at_once=256))
+    session = Session(lambda session, command: seen.append(command.opaque), ManualClock(), limits)
+    session.connection_made(_Transport())
+    session.data_received(
+        b"".join(encode_request(pull(), PullMessage.code, number, oneway=True) for number in range(1000))
+    )
+    assert len(seen) == 256
+    await until(lambda: len(seen) == 1000)
+    assert seen == list(range(1000))
+
+
+async def test_a_reply_is_taken_though_requests_before_it_wait() -> None:
+    handled: list[int] = []
+
+    def big(session: Session, command: Command) -> None:
+        handled.append(command.opaque)
+        session.reply(command, 0, None, None, bytes(600_000))
+
+    session = Session(big, ManualClock(), SessionLimits(unsent_bytes=500_000))
+    transport = _Transport()
+    session.connection_made(transport)
+    waits = session.call(pull())
+    asked = encode_request(pull(), PullMessage.code, 5)
+    reply = encode_reply(Command(code=11, opaque=1), 0, PullMessageReply(0, 7, 0, 0))
+    session.data_received(asked * 3 + reply)
+    assert (await waits).header.next_begin_offset == 7
+    assert not any(transport.events), "no answer has been written when the reply is taken"
+    session.data_received(encode_request(pull(), PullMessage.code, 6))
+    await until(lambda: len(handled) == 4)
+    assert handled == [5, 5, 5, 6]
+
+
+async def test_a_peer_with_requests_that_wait_is_not_read_from() -> None:
+    def big(session: Session, command: Command) -> None:
+        session.reply(command, 0, None, None, bytes(600_000))
+
+    session = Session(big, ManualClock(), SessionLimits(unsent_bytes=500_000))
+    transport = _Transport()
+    session.connection_made(transport)
+    session.data_received(encode_request(pull(), PullMessage.code, 5) * 3)
+    assert transport.paused
+    await until(lambda: sum(map(len, transport.events)) >= 1_800_000)
+    assert not transport.paused
+    assert max(map(len, transport.events)) <= 500_000 + 200
+
+
+async def test_answers_stay_unjoined_while_the_peer_does_not_read() -> None:
+    session = Session(echo, ManualClock())
+    transport = _Transport()
+    session.connection_made(transport)
+    session.pause_writing()
+    for opaque in range(3):
+        session.reply(Command(code=11, opaque=opaque), 0, None, None, [memoryview(bytes(100_000))])
+        await asyncio.sleep(0)
+    assert not transport.events
+    session.resume_writing()
+    await asyncio.sleep(0)
+    assert sum(map(len, transport.events)) > 300_000
+
+
+async def test_closing_sends_what_was_answered_while_the_peer_did_not_read() -> None:
+    session = Session(echo, ManualClock())
+    transport = _Transport()
+    session.connection_made(transport)
+    session.pause_writing()
+    session.reply(Command(code=11, opaque=1), 0, None, "the last words")
+    session.close()
+    assert b"the last words" in b"".join(transport.events) and transport.closed
+
+
 async def test_no_answer_leaves_before_what_the_turn_writes() -> None:
     turn, transport = Turn(), _Transport()
 
@@ -212,13 +321,16 @@ class _Transport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self.paused = False
+        self.paused = self.closed = False
         self.events: list[Any] = []
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
     def is_closing(self) -> bool:
-        return False
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
 
     def pause_reading(self) -> None:
         self.paused = True

@@ -84,8 +84,18 @@ class Connection(Generic[W]):
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of an unfinished frame are held."""
+        """How many bytes are held: of an unfinished frame, or of frames that wait."""
         return self._reader.pending_bytes
+
+    @property
+    def frame_bytes(self) -> int:
+        """The size of the unfinished frame as far as it is known."""
+        return self._reader.frame_bytes
+
+    @property
+    def has_more(self) -> bool:
+        """Whether commands wait for the next `receive`, because the limits allow only so many at once."""
+        return self._reader.has_more
 
     def _encode(self, request: Request[Any], body: bytes, opaque: int, *, oneway: bool) -> bytes:
         extra = self._sign(request, body) if self._sign else None

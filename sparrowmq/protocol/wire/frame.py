@@ -30,6 +30,7 @@ class Serializer(IntEnum):
 
 Frame = tuple[int, bytes, bytes]  # serialiser, header, body
 
+_MOST_PIECES: Final = 1000
 _LENGTHS: Final = b"\0\0\0\0\0\0\0\0"
 _LENGTHS_BYTES: Final = 8
 _HEADER_LENGTH_BITS: Final = 24
@@ -44,10 +45,12 @@ class FrameLimits:
         frame_bytes: a whole frame after its length (Java: com.rocketmq.remoting.frameMaxLength, 16 MiB).
         header_bytes: the header alone. Java has no limit; 256 KiB hold the longest legal properties (32,767
         bytes, each of them escaped as \\u0001).
+        at_once: how many frames one `feed` returns; `has_more` tells that there are others.
     """
 
     frame_bytes: int = 16 * 1024 * 1024
     header_bytes: int = 256 * 1024
+    at_once: int = 1 << 30
 
 
 def begin() -> BytesWriter:
@@ -75,20 +78,28 @@ def _put_i32(frame: BytesWriter, at: int, number: int) -> None:
 class FrameReader:
     """Cuts a byte stream into frames, whatever pieces it arrives in.
 
-    The pieces of an unfinished frame are kept in a list and joined once, when the last one is there.
+    The pieces of an unfinished frame are kept in a list and joined once, when the last one is there; a thousand small
+    ones before, since each costs some 50 bytes more than it carries.
+
+    Attributes:
+        has_more: whole frames may wait for the next `feed`, be it of nothing.
+        pending_bytes: how many bytes are held: of an unfinished frame, or of those that wait.
+        frame_bytes: the size of the unfinished frame as far as it is known.
     """
 
-    __slots__ = ("_limits", "_missing_bytes", "_parts")
+    __slots__ = ("_joined", "_limits", "_missing_bytes", "_parts", "has_more", "pending_bytes")
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
         self._limits = limits or FrameLimits()
         self._parts: list[bytes] = []
+        self._joined = 0  # parts that are thousands of pieces each
         self._missing_bytes = 0
+        self.has_more = False
+        self.pending_bytes = 0
 
     @property
-    def pending_bytes(self) -> int:
-        """How many bytes of an unfinished frame are held."""
-        return sum(map(len, self._parts))
+    def frame_bytes(self) -> int:
+        return self.pending_bytes + self._missing_bytes
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that `chunk` completes, in order.
@@ -99,15 +110,22 @@ class FrameReader:
         if self._parts:
             self._parts.append(chunk)
             self._missing_bytes -= len(chunk)
+            self.pending_bytes += len(chunk)
             if self._missing_bytes > 0:
+                if len(self._parts) - self._joined > _MOST_PIECES:
+                    self._parts[self._joined :] = [b"".join(self._parts[self._joined :])]
+                    self._joined += 1
                 return []
             chunk = b"".join(self._parts)
             self._parts.clear()
+            self._joined = 0
+            self.pending_bytes = 0
         return self._cut(chunk)
 
     def _cut(self, chunk: bytes) -> list[Frame]:
         frames: list[Frame] = []
-        position, size = 0, len(chunk)
+        position, size, at_once = 0, len(chunk), self._limits.at_once
+        self.has_more = False
         most_bytes, most_header_bytes = self._limits.frame_bytes, self._limits.header_bytes
         while size - position >= 8:
             total = read_i32_be(chunk, position)
@@ -117,6 +135,9 @@ class FrameReader:
                 raise self._refusal(total, header_bytes)
             end = position + 4 + total
             if end > size:
+                break
+            if len(frames) == at_once:
+                self.has_more = True
                 break
             body_start = position + 8 + header_bytes
             frames.append(
@@ -133,6 +154,10 @@ class FrameReader:
 
     def _keep(self, rest: bytes) -> None:
         self._parts.append(rest)
+        self.pending_bytes = len(rest)
+        if self.has_more:
+            self._missing_bytes = 0
+            return
         if len(rest) < 4:
             self._missing_bytes = 4 - len(rest)
             return

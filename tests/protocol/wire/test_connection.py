@@ -3,6 +3,7 @@
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.codec import encode_reply
 from sparrowmq.protocol.wire.connection import Connection
+from sparrowmq.protocol.wire.frame import FrameLimits
 
 PULL = PullMessage("g", "t", 1, 2, 32, 6, 0, 15000, 17)
 
@@ -60,3 +61,19 @@ def test_oneway_requests_wait_for_nothing() -> None:
     [command] = Connection[str]().receive(client.oneway(PULL, b""))
     assert command.is_oneway
     assert client.in_flight == 0
+
+
+def test_commands_above_the_limit_come_with_the_next_chunk_be_it_empty() -> None:
+    client: Connection[str] = Connection()
+    server: Connection[str] = Connection(FrameLimits(at_once=2))
+    stream = b"".join(client.request(PULL, b"", "")[1] for _ in range(3))
+    assert len(server.receive(stream)) == 2 and server.has_more
+    assert len(server.receive(b"")) == 1 and not server.has_more
+
+
+def test_what_is_held_of_an_unfinished_frame_is_told() -> None:
+    client: Connection[str] = Connection()
+    server: Connection[str] = Connection()
+    frame = client.request(PULL, b"", "")[1]
+    server.receive(frame[:20])
+    assert (server.pending_bytes, server.frame_bytes) == (20, len(frame))

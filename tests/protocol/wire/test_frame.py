@@ -1,6 +1,7 @@
 """Length-prefixed frames, whatever pieces they arrive in."""
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -90,3 +91,42 @@ def test_a_large_frame_in_small_chunks_is_joined_once() -> None:
     for position in range(0, len(stream), 4096):
         found += reader.feed(stream[position : position + 4096])
     assert found == [(0, b"{}", body)]
+
+
+def test_so_many_frames_come_at_once_and_the_rest_with_the_next_feed() -> None:
+    frames = [(0, b"h%d" % number, b"b" * number) for number in range(7)]
+    stream = b"".join(frame(header, body) for _, header, body in frames)
+    reader = FrameReader(FrameLimits(at_once=3))
+    assert reader.feed(stream[:-2]) == frames[:3] and reader.has_more
+    assert reader.feed(b"") == frames[3:6] and not reader.has_more
+    assert reader.pending_bytes == len(frame(b"h6", b"b" * 6)) - 2
+    assert reader.feed(stream[-2:]) == frames[6:] and reader.pending_bytes == 0
+
+
+def test_bytes_that_come_while_frames_wait_are_kept_behind_them() -> None:
+    frames = [(0, b"h%d" % number, b"") for number in range(4)]
+    one, two, three, four = (frame(header) for _, header, _ in frames)
+    reader = FrameReader(FrameLimits(at_once=1))
+    assert reader.feed(one + two + three[:5]) == frames[:1]
+    assert reader.feed(three[5:] + four) == frames[1:2]
+    assert reader.feed(b"") + reader.feed(b"") == frames[2:] and not reader.has_more
+
+
+def test_the_size_of_an_unfinished_frame_is_known() -> None:
+    reader, stream = FrameReader(), frame(b"{}", bytes(1000))
+    reader.feed(stream[:10])
+    assert (reader.pending_bytes, reader.frame_bytes) == (10, len(stream))
+    reader.feed(stream[10:300])
+    assert (reader.pending_bytes, reader.frame_bytes) == (300, len(stream))
+
+
+def test_frames_in_tiny_pieces_cost_little_more_than_they_hold() -> None:
+    reader, stream = FrameReader(), frame(b"{}", bytes(400_000))
+    for _ in range(2):
+        tracemalloc.start()
+        for position in range(0, 400_000, 2):
+            reader.feed(stream[position : position + 2])
+        held_bytes, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held_bytes < 600_000
+        assert reader.feed(stream[400_000:]) == [(0, b"{}", bytes(400_000))]

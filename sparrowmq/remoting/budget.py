@@ -1,0 +1,194 @@
+"""What all peers of a server together may make it hold: unfinished frames, and answers that they do not read.
+
+Each connection has its own limits (`SessionLimits`), which a thousand connections multiply. So they share:
+
+    frames     A frame above LARGE_FRAME_BYTES asks for room for all of it before it is read on. Who gets room can
+               end without waiting for anybody; who gets none is not read from, and holds the one chunk that it came
+               with. While others wait, a frame that comes more slowly than FAIR_RATE loses its room with its
+               connection.
+    answers    A connection whose peer does not read holds some hundred kilobytes. When all of them together hold
+               more than `unread_bytes`, the one that has not read for longest is ended.
+
+    a turn     While many connections have more to be answered than one turn of the loop does for them, each gets less
+               in a turn, so that the turn ends soon for all others.
+
+An ordinary message meets none of this: it is whole when it comes, and its answer is small and read.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sparrowmq.clock import Clock
+
+log = logging.getLogger(__name__)
+
+LARGE_FRAME_BYTES: Final = 16 * 1024  # smaller ones are not worth asking for
+LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
+FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame that others wait for
+GRACE_S: Final = 1.0  # before that rate is looked at, and between two looks
+
+
+@dataclass(frozen=True)
+class BudgetLimits:
+    """For one server.
+
+    Attributes:
+        frame_bytes: of large frames that are not whole yet, and once more of what waits for room among them.
+        unread_bytes: of answers, and requests behind them, of peers that do not read.
+        turn_bytes: of answers in one turn of the loop, for all connections that have more.
+    """
+
+    frame_bytes: int = 64 * 1024 * 1024
+    unread_bytes: int = 128 * 1024 * 1024
+    turn_bytes: int = 4 * 1024 * 1024
+
+
+class Holder(Protocol):
+    """A connection, as the budget sees it."""
+
+    address: str
+
+    @property
+    def pending_bytes(self) -> int:
+        """What of its unfinished frame is there."""
+
+    def abort(self) -> None:
+        """End it at once."""
+
+    def room_made(self) -> None:
+        """It may read on."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    size: int
+    since: float
+    held_bytes: int
+
+
+class Budget:
+    """The room of one server.
+
+    Attributes:
+        busy: how many connections have more to be answered than one turn does.
+    """
+
+    def __init__(self, clock: Clock, limits: BudgetLimits | None = None) -> None:
+        self.busy = 0
+        self._clock = clock
+        self._limits = limits or BudgetLimits()
+        self._frames: dict[Holder, _Frame] = {}
+        self._frame_bytes = 0
+        self._waiting: dict[Holder, _Frame] = {}
+        self._waiting_bytes = 0
+        self._check_due = False
+        self._unread: dict[Holder, int] = {}  # who has not read for longest comes first
+        self._unread_bytes = 0
+
+    # Frames ---------------------------------------------------------------------------------------------------------
+
+    def room_for(self, holder: Holder, frame_bytes: int) -> bool:
+        """Ask for room for the unfinished frame of a connection; without it the caller reads no more of it.
+
+        A later `room_made` says that there is room. Each connection has one unfinished frame: another size is another
+        frame, whose predecessor is whole.
+        """
+        known = self._frames.get(holder)
+        if known is not None and known.size == frame_bytes:
+            return True
+        self.frame_ended(holder)
+        frame = _Frame(frame_bytes, self._clock.monotonic(), holder.pending_bytes)
+        if not self._waiting and self._fits(frame):
+            self._grant(holder, frame)
+            return True
+        if self._waiting_bytes + frame.held_bytes > self._limits.frame_bytes:
+            log.warning("ending %s: too much waits for room for unfinished frames", holder.address)
+            holder.abort()
+            return False
+        self._waiting[holder] = frame
+        self._waiting_bytes += frame.held_bytes
+        self._grant_waiting()
+        self._check_soon()
+        return holder in self._frames
+
+    def frame_ended(self, holder: Holder) -> None:
+        """The frame is whole, or its connection has ended."""
+        frame = self._frames.pop(holder, None)
+        if frame is not None:
+            self._frame_bytes -= frame.size
+            self._grant_waiting()
+            return
+        frame = self._waiting.pop(holder, None)
+        if frame is not None:
+            self._waiting_bytes -= frame.held_bytes
+
+    def _fits(self, frame: _Frame) -> bool:
+        return not self._frames or self._frame_bytes + frame.size <= self._limits.frame_bytes
+
+    def _grant(self, holder: Holder, frame: _Frame) -> None:
+        frame.since = self._clock.monotonic()
+        self._frames[holder] = frame
+        self._frame_bytes += frame.size
+
+    def _grant_waiting(self) -> None:
+        """Give room to all who fit, in the order of their coming: a small frame need not wait for a large one."""
+        for holder, frame in list(self._waiting.items()):
+            if self._fits(frame):
+                del self._waiting[holder]
+                self._waiting_bytes -= frame.held_bytes
+                self._grant(holder, frame)
+                holder.room_made()
+
+    def _check_soon(self) -> None:
+        if not self._check_due:
+            self._check_due = True
+            self._clock.call_later(GRACE_S, self._check)
+
+    def _check(self) -> None:
+        self._check_due = False
+        if not self._waiting:
+            return
+        now = self._clock.monotonic()
+        for holder, frame in list(self._frames.items()):
+            age_s = now - frame.since
+            got_bytes = holder.pending_bytes - frame.held_bytes
+            if age_s >= GRACE_S and got_bytes < age_s * FAIR_RATE:
+                log.warning(
+                    "ending %s: %d bytes in %.0f s of a frame of %d, and others wait for room",
+                    holder.address,
+                    got_bytes,
+                    age_s,
+                    frame.size,
+                )
+                holder.abort()
+        self._check_soon()
+
+    # Turns ----------------------------------------------------------------------------------------------------------
+
+    def turn_bytes(self) -> int:
+        """How many bytes of answers one connection makes, and hands to its socket, in one turn of the loop."""
+        return max(LEAST_TURN_BYTES, self._limits.turn_bytes // max(1, self.busy))
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    def unread(self, holder: Holder, held_bytes: int) -> None:
+        """A peer does not read its answers, for which so many bytes are held."""
+        self.read(holder)
+        self._unread[holder] = held_bytes
+        self._unread_bytes += held_bytes
+        while self._unread_bytes > self._limits.unread_bytes and len(self._unread) > 1:
+            slowest = next(iter(self._unread))
+            log.warning(
+                "ending %s: %d peers do not read their answers, this one for longest",
+                slowest.address,
+                len(self._unread),
+            )
+            self.read(slowest)
+            slowest.abort()
+
+    def read(self, holder: Holder) -> None:
+        """It has read, or its connection has ended."""
+        self._unread_bytes -= self._unread.pop(holder, 0)
