@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
+from sparrowmq import descriptors
 from sparrowmq.background import Background
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
@@ -39,7 +41,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
@@ -52,6 +54,8 @@ class Broker:
         async with Broker(settings) as broker:
             await broker.serve()
 
+    Raises:
+        ConfigError: too few files may be open (descriptors.py).
     Raises on entering:
         ConfigError: the address cannot be listened on, or may not be.
         StoreLocked, BadStore, CorruptRecord, DiskFull: the store cannot be opened.
@@ -61,7 +65,11 @@ class Broker:
         self.settings = settings
         self._clock = clock or SystemClock()
         self._turn = Turn()
-        self._server = Server(_not_yet, self._clock, settings.bind_address, settings.port, turn=self._turn)
+        self._share = descriptors.share(descriptors.limit(), with_store=True)
+        limits = limits_for(self._share)
+        self._server = Server(
+            _not_yet, self._clock, settings.bind_address, settings.port, limits, turn=self._turn
+        )
         self._stack = AsyncExitStack()
 
     @property
@@ -86,7 +94,8 @@ class Broker:
     async def _start(self, stack: AsyncExitStack) -> None:
         self._server.bind()
         stack.push_async_callback(self._server.stop)
-        store = MessageStore.open(self.settings.store(self._server.port), clock=self._clock)
+        kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
+        store = MessageStore.open(kept, clock=self._clock)
         stack.callback(store.close)
         await self._start_parts(stack, store)
 

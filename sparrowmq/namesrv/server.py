@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Final, Self
 
+from sparrowmq import descriptors
 from sparrowmq.background import Background
 from sparrowmq.clock import Clock
 from sparrowmq.namesrv.config import NamesrvSettings
@@ -15,7 +16,7 @@ from sparrowmq.namesrv.routes import Routes
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.listen_address import refuse_public
-from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 
 SCAN_PERIOD_S: Final = 10.0
@@ -30,7 +31,7 @@ class Namesrv:
     Attributes:
         routes: what it knows.
     Raises:
-        ConfigError: the address cannot be listened on, or would let everybody in.
+        ConfigError: the address cannot be listened on, or would let everybody in; or too few files may be open.
         BadStore: the KV's file cannot be read.
     """
 
@@ -58,7 +59,8 @@ class Namesrv:
             ValueHandlers(values, settings),
         )
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
-        self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port)
+        limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
+        self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port, limits)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(tasks)
             stack.push_async_callback(server.stop)
