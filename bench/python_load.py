@@ -27,9 +27,12 @@ def python_load(
     count: int = 1_000_000,
     warmup: int = 0,
     pid: int = 0,
+    connections: int = 1,
     **_ignored: int | str,
 ) -> dict[str, Any]:
     """What load.c does, with its options and figures, on one connection. Raises: OSError, RuntimeError."""
+    if connections != 1:
+        raise RuntimeError("many connections need the generator in C, and so a C compiler")
     with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ask = _sends(topic, queues, body) if mode == "send" else _pulls(wire, topic, queues)

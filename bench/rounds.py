@@ -44,9 +44,9 @@ class Run:
 
     def load(self, mode: str, peer: Peer, **options: Any) -> dict[str, Any]:
         """One measurement with the load generator, for as long as the options say."""
-        window = options["window"]
+        in_flight = options["window"] * options.get("connections", 1)
         return run_load(
-            mode, peer.port, pid=peer.pid, seconds=self.options.seconds, warmup=100 * window, **options
+            mode, peer.port, pid=peer.pid, seconds=self.options.seconds, warmup=100 * in_flight, **options
         )
 
     def keep(self, heads: Sequence[str], measures: Sequence[Measure], note: str) -> None:

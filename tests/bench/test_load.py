@@ -26,6 +26,7 @@ class Answers:
         self.code = code
         self.queues: Counter[str] = Counter()
         self.keys, self.offsets, self.bodies = set(), [], set()
+        self.clients, self.most_at_once = 0, 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -34,12 +35,21 @@ class Answers:
         self._listener.close()
 
     def _serve(self):
-        client, _ = self._listener.accept()
+        with suppress(OSError):  # the end of the listener
+            while True:
+                client, _ = self._listener.accept()
+                self.clients += 1
+                threading.Thread(target=self._converse, args=(client,), daemon=True).start()
+
+    def _converse(self, client):
         # A generator leaves with requests still in flight.
         with suppress(ConnectionError), client, client.makefile("rwb") as stream:
             while size := stream.read(4):
                 frame = stream.read(int.from_bytes(size, "big"))
                 header_end = 4 + int.from_bytes(frame[:4], "big")
+                with suppress(BlockingIOError):
+                    further = client.recv(1 << 16, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+                    self.most_at_once = max(self.most_at_once, further.count(b'"extFields"') + 1)
                 stream.write(self._answer(json.loads(frame[4:header_end]), frame[header_end:]))
                 stream.flush()
 
@@ -81,6 +91,18 @@ def test_pull_walks_every_queue_and_begins_again(generator, answers):
     asked = Counter(answers.offsets)
     assert set(asked) == {(queue, offset) for queue in (0, 1) for offset in range(0, 320, 32)}
     assert min(asked.values()) >= 2
+
+
+@NO_COMPILER
+def test_many_connections_have_one_request_in_flight_each(answers):
+    figures = run_load("send", answers.port, topic="T", window=1, connections=7, count=200, warmup=50)
+    assert 190 <= figures["messages"] <= 210 and figures["errors"] == 0
+    assert answers.clients == 7 and answers.most_at_once <= 1
+
+
+def test_the_generator_in_python_takes_no_more_than_one_connection(answers):
+    with pytest.raises(RuntimeError, match="C compiler"):
+        python_load("send", answers.port, window=1, connections=2, count=1)
 
 
 @pytest.mark.parametrize("generator", GENERATORS)
