@@ -209,12 +209,11 @@ class DelayedDelivery:
             return LONGEST_WAIT_S
         each.offset = max(each.offset, queue.min_offset)
         entries = queue.read(each.offset, TURN)
-        for position in range(0, len(entries), 3):
-            physical_offset, size, due_ms = entries[position : position + 3]
-            wait_ms = self._wait_ms(each.level, due_ms)
+        for i in range(len(entries)):
+            wait_ms = self._wait_ms(each.level, entries.tags_code(i))
             if wait_ms > 0:
                 return min(wait_ms / 1000, LONGEST_WAIT_S)
-            self._deliver(physical_offset, size)
+            self._deliver(entries.offset(i), entries.size(i))
             each.offset += 1
         return 0
 

@@ -25,8 +25,9 @@ from sparrowmq.protocol.messages.message import Property, SysFlag
 from sparrowmq.protocol.messages.record import Outline
 from sparrowmq.store import checkpoint
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC, tags_code
+from sparrowmq.store.entries import Entry
 from sparrowmq.store.index import Index, IndexFile, key_hash, keys_of
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
@@ -114,8 +115,8 @@ class _Check:
         if queue.used_entries() > queue.end.value:
             yield f"{name} ends at {queue.end.value}, but something stands behind that"
         for queue_offset in range(queue.find(self._log.begin), queue.end.value):
-            entry = queue.read(queue_offset, 1)
-            if entry[1] != GAP_SIZE:
+            entry = queue.read(queue_offset, 1)[0]
+            if not entry.is_gap:
                 yield from self._entry(name, queue, queue_offset, entry)
 
     def index_files(self, index: Index) -> Iterator[str]:
@@ -162,19 +163,21 @@ class _Check:
     def _entry_of(self, queue: ConsumeQueue, found: Outline, code: int) -> Iterator[str]:
         entry = queue.entry(found.queue_offset)
         where = f"entry {found.queue_offset} of queue {queue.topic}/{queue.queue_id}"
-        if entry is None or entry[0] < found.physical_offset:
+        if entry is None or entry.offset < found.physical_offset:
             missing = self._missing.setdefault((queue.topic, queue.queue_id), [])
             missing.append(f"{where} is missing, its record lies at {found.physical_offset}")
-        elif entry[0] == found.physical_offset and entry[1] != found.size:
-            yield f"{where} says {entry[1]} bytes, the record has {found.size}"
-        elif entry[0] == found.physical_offset and entry[2] != code and found.topic != SCHEDULE_TOPIC:
-            yield f"{where} has the tags code {entry[2]}, the record {code}"
+        elif entry.offset == found.physical_offset and entry.size != found.size:
+            yield f"{where} says {entry.size} bytes, the record has {found.size}"
+        elif (
+            entry.offset == found.physical_offset
+            and entry.tags_code != code
+            and found.topic != SCHEDULE_TOPIC
+        ):
+            yield f"{where} has the tags code {entry.tags_code}, the record {code}"
 
-    def _entry(
-        self, name: str, queue: ConsumeQueue, queue_offset: int, entry: tuple[int, ...]
-    ) -> Iterator[str]:
-        where = f"{name}: entry {queue_offset} points to offset {entry[0]}"
-        found = self._outline_at(entry[0])
+    def _entry(self, name: str, queue: ConsumeQueue, queue_offset: int, entry: Entry) -> Iterator[str]:
+        where = f"{name}: entry {queue_offset} points to offset {entry.offset}"
+        found = self._outline_at(entry.offset)
         if found is None:
             yield f"{where}, where no record is"
         elif (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
@@ -214,7 +217,7 @@ class _Check:
 
 def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
     """Whether the queue says that there is no message any more, as after `corruptPolicy=quarantine`."""
-    return queue.begin <= queue_offset and queue.read(queue_offset, 1)[1:2] == (GAP_SIZE,)
+    return queue.begin <= queue_offset < queue.end.value and queue.read(queue_offset, 1).is_gap(0)
 
 
 def _possible_keys(found: Outline) -> list[str]:

@@ -12,23 +12,20 @@ kills the process.
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, MessageTooLarge
-from sparrowmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, Buffer, check
+from sparrowmq.protocol.messages.record import Buffer, check
+from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
+from sparrowmq.store.damage import record_places
 from sparrowmq.store.file_queue import FileQueue
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.mapped_file import MappedFile
 from sparrowmq.store.vfs import Vfs
 
-_PREFIX: Final = struct.Struct(">ii")
 _CHUNK: Final = 1 << 20
-# Four bytes of size, then the magic number of V1 or V2; matches may overlap.
-_MAGICS: Final = re.compile(rb"(?=....\xda\xa3\x20[\xa7\xab])", re.DOTALL)
 
 
 class CommitLog:
@@ -158,7 +155,7 @@ class CommitLog:
             raise CorruptRecord(self.row.folder, offset, "a file of the log; none has this offset")
         position = offset - file.begin
         left = file.end - offset
-        size, magic = _PREFIX.unpack_from(file.view, position) if left >= BLANK_SIZE else (0, 0)
+        size, magic = PREFIX.unpack_from(file.view, position) if left >= BLANK_SIZE else (0, 0)
         if magic in (MAGIC_V1, MAGIC_V2):
             if MIN_SIZE_BYTES <= size <= left - BLANK_SIZE:
                 return file.view[position : position + size], offset + size
@@ -193,7 +190,8 @@ class CommitLog:
     def next_sound(self, after: int, before: int) -> int | None:
         """The next offset between the two at which a sound record lies that says that it lies there."""
         for file in self.row.between(after + 1, before):
-            for position in _magic_positions(file, max(after + 1 - file.begin, 0)):
+            first = max(after + 1 - file.begin, 0)
+            for position in record_places(file.read, file.begin, first, file.size):
                 if self.sound_record(file.begin + position) is not None:
                     return file.begin + position
         return None
@@ -245,12 +243,3 @@ class CommitLog:
     def _use(self, file: MappedFile) -> None:
         self._file = file
         self.limit = file.end - BLANK_SIZE
-
-
-def _magic_positions(file: MappedFile, position: int) -> Iterator[int]:
-    """Where in a file, from `position` on, a record might begin: four bytes before each magic number."""
-    for begin in range(position, file.size, _CHUNK):
-        chunk = bytes(file.view[begin : begin + _CHUNK + 7])
-        yield from sorted(
-            begin + match.start() for match in _MAGICS.finditer(chunk) if match.start() < _CHUNK
-        )

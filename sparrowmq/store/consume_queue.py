@@ -11,14 +11,13 @@ numbers tell which there are.
 from __future__ import annotations
 
 import os
-import struct
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
 from operator import lt
 from typing import Final
 
 from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.store.entries import GAP_SIZE, Entries, Entry, pack
 from sparrowmq.store.layout import (
     ENTRY,
     ENTRY_SIZE,
@@ -31,8 +30,8 @@ from sparrowmq.store.layout import (
 from sparrowmq.store.vfs import File, Unsynced, Vfs
 from sparrowmq.watermark import Watermark
 
-GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
 _SCAN_CHUNK: Final = 512
+_NONE: Final = Entries(b"")
 
 
 class OpenFiles:
@@ -166,7 +165,7 @@ class ConsumeQueue:
 
     def write(self, start: int, flat: list[int]) -> None:
         """Write entries (offset, size, tags code, ...) from entry `start` on; whoever reads, does not see them yet."""
-        content = _entries(len(flat) // 3).pack(*flat)
+        content = pack(flat)
         while content:
             begin = start - start % self._file_entries
             part = content[: (begin + self._file_entries - start) * ENTRY_SIZE]
@@ -179,12 +178,12 @@ class ConsumeQueue:
             start += len(part) // ENTRY_SIZE
             content = content[len(part) :]
 
-    def read(self, start: int, count: int) -> tuple[int, ...]:
-        """Entries from `start` on, flat: offset, size, tags code, ... At most `count`, and only from one file."""
+    def read(self, start: int, count: int) -> Entries:
+        """Entries from `start` on: at most `count`, and only from one file."""
         begin = start - start % self._file_entries
         count = min(count, self.end.value - start, begin + self._file_entries - start)
         if count <= 0:
-            return ()
+            return _NONE
         reader = self._reader
         if begin != self._reader_begin or reader is None or reader.file.fd == -1:
             reader = self._open_to_read(begin)
@@ -194,21 +193,21 @@ class ConsumeQueue:
             raise BadStore(
                 f"{reader.file.path} ends too early; delete consumequeue: it is made anew from the log"
             )
-        return _entries(count).unpack(content)
+        return Entries(content)
 
-    def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """One entry: offset in the log, size, tags code; None if it is not there, or only fills a gap."""
+    def entry(self, queue_offset: int) -> Entry | None:
+        """One entry; None if it is not there, or only fills a gap."""
         if not self.min_offset <= queue_offset < self.end.value:
             return None
-        offset, size, tags_code = self.read(queue_offset, 1)
-        return None if size == GAP_SIZE else (offset, size, tags_code)
+        entry = self.read(queue_offset, 1)[0]
+        return None if entry.is_gap else entry
 
     def last_entry(self) -> tuple[int, int]:
         """Where in the log the last message of the queue begins, and its size; (-1, 0) if there is none."""
         for queue_offset in range(self.end.value - 1, self.begin - 1, -1) if self._last >= 0 else ():
-            offset, size, _ = self.read(queue_offset, 1)
-            if size != GAP_SIZE:
-                return offset, size
+            entry = self.read(queue_offset, 1)[0]
+            if not entry.is_gap:
+                return entry.offset, entry.size
         return -1, 0
 
     def used_entries(self) -> int:
@@ -225,8 +224,9 @@ class ConsumeQueue:
         low, high = self.begin, self.end.value
         while low < high:
             middle = (low + high) // 2
-            found, (offset, size, _) = middle, self.read(middle, 1)
-            if size == GAP_SIZE:
+            entries = self.read(middle, 1)
+            found, offset = middle, entries.offset(0)
+            if entries.is_gap(0):
                 found, offset = self._last_message(low, middle)
             if offset < log_offset:
                 low = middle + 1
@@ -240,9 +240,9 @@ class ConsumeQueue:
             last = high - 1
             start = max(low, high - _SCAN_CHUNK, last - last % self._file_entries)
             entries = self.read(start, high - start)
-            for i in range(len(entries) - 3, -1, -3):
-                if entries[i + 1] != GAP_SIZE:
-                    return start + i // 3, entries[i]
+            for i in range(len(entries) - 1, -1, -1):
+                if not entries.is_gap(i):
+                    return start + i, entries.offset(i)
             high = start
         return low, -1
 
@@ -459,11 +459,6 @@ class QueueTable:
             self.files.vfs.sync_folder(self._layout.consume_queue)
 
 
-@lru_cache(maxsize=1024)
-def _entries(count: int) -> struct.Struct:
-    return struct.Struct(">" + "qiq" * count)
-
-
 def _halve(vfs: Vfs, file: File, file_entries: int) -> int:
     low, high = 0, file_entries
     while low < high:
@@ -479,8 +474,7 @@ def _scan(vfs: Vfs, file: File, file_entries: int) -> int:
     last = -1
     for start in range(0, file_entries, _SCAN_CHUNK):
         count = min(_SCAN_CHUNK, file_entries - start)
-        flat = _entries(count).unpack(vfs.read(file, start * ENTRY_SIZE, count * ENTRY_SIZE))
-        offsets, sizes = flat[0::3], flat[1::3]
+        offsets, sizes = Entries(vfs.read(file, start * ENTRY_SIZE, count * ENTRY_SIZE)).columns()
         if min(sizes) > 0 and last < offsets[0] and all(map(lt, offsets, offsets[1:])):
             last = offsets[-1]
             continue

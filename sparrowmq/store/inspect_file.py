@@ -17,11 +17,28 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sparrowmq.errors import BadStore, RemoteProtocolError
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, check, decode
+from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
+from sparrowmq.protocol.messages.record_layout import (
+    BODY_SIZE_BY_HOSTS,
+    BODY_SIZE_FIELD,
+    HOST_BITS_AT,
+    INT,
+    LONGEST_HEAD,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_PROPERTIES_BYTES,
+    MAX_TOPIC_BYTES,
+    MIN_SIZE_BYTES,
+    PROPERTIES_SIZE_FIELD,
+    TOPIC_SIZE_FIELD_V1,
+    TOPIC_SIZE_FIELD_V2,
+)
 from sparrowmq.protocol.wire import json
 from sparrowmq.store import checkpoint, index
-from sparrowmq.store.consume_queue import GAP_SIZE
+from sparrowmq.store.damage import record_places
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC
+from sparrowmq.store.entries import GAP_SIZE, Entry
 from sparrowmq.store.layout import (
     BLANK,
     BLANK_SIZE,
@@ -43,9 +60,11 @@ Described: TypeAlias = tuple[str, Iterator[Line]]
 
 _WINDOW: Final = 1 << 18
 _LONGEST_TEXT: Final = 200
-_HEAD_SIZE: Final = 112  # of the longest head of a record, up to the body
-_MOST_AROUND_BODY: Final = 0xFFFF + 0x7FFF  # what topic and properties can take
-_MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
+# What stands behind the body: with an empty topic and no properties, and at most.
+_LEAST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
+_MOST_BEHIND_BODY: Final = (
+    TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
+)
 _PIECE: Final = re.compile(rf"\d{{{NAME_DIGITS}}}-\d{{{NAME_DIGITS}}}\.[a-z]+")  # as recovery names them
 _TRANSACTION: Final = {
     SysFlag.PREPARED: "prepared",
@@ -174,11 +193,9 @@ class LogFile:
             size, problem = self._size(position)
             if problem:
                 break
-            head = self.file.read(position, _HEAD_SIZE)
+            head = self.file.read(position, LONGEST_HEAD)
             if BLANK.unpack_from(head)[1] != MAGIC_BLANK:
-                stored_ms = int.from_bytes(
-                    head[68:76] if head[39] & 0x10 else head[56:64], "big", signed=True
-                )
+                stored_ms = store_timestamp_ms(head)
             position += size
         return self.begin + position, stored_ms
 
@@ -231,7 +248,7 @@ class LogFile:
 
         Nothing is read that a damaged size alone claims: what stands around the body takes a few KiB at most.
         """
-        left, head = self.file.size - position, self.file.read(position, _HEAD_SIZE)
+        left, head = self.file.size - position, self.file.read(position, LONGEST_HEAD)
         size, magic = BLANK.unpack_from(head) if left >= BLANK_SIZE else (0, 0)
         if magic == MAGIC_BLANK and (size == left or (self._is_piece and BLANK_SIZE <= size < left)):
             return size, None
@@ -241,10 +258,10 @@ class LogFile:
             return 0, f"its size says {size} bytes, which are too few"
         if size > left:
             return 0, f"its size says {size} bytes, the file ends after {left}"
-        body_at = 84 + 12 * (head[39] >> 4 & 3).bit_count()
-        body_size = int.from_bytes(head[body_at : body_at + 4], "big", signed=True)
-        around = size - body_size - body_at - 7
-        if body_size < 0 or not 0 <= around <= _MOST_AROUND_BODY + 1:
+        size_at = BODY_SIZE_BY_HOSTS[head[HOST_BITS_AT] >> 4 & 3]
+        body_size = INT.unpack_from(head, size_at)[0]
+        behind = size - body_size - size_at - BODY_SIZE_FIELD
+        if body_size < 0 or not _LEAST_BEHIND_BODY <= behind <= _MOST_BEHIND_BODY:
             return 0, f"its size says {size} bytes, its body {body_size}"
         return size, None
 
@@ -253,13 +270,10 @@ class LogFile:
         following = offset + damaged.size - self.begin
         if damaged.size and following < self.file.size and not self._part(following).problem:
             return self.begin + following
-        for begin in range(offset + 1 - self.begin, self.file.size, _WINDOW):
-            chunk = self.file.read(begin, _WINDOW + 7)
-            for match in _MAGIC.finditer(chunk, 4):
-                position = begin + match.start() - 4
-                place = int.from_bytes(self.file.read(position + 28, 8), "big", signed=True)
-                if place == self.begin + position and not self._part(position).problem:
-                    return place
+        first = offset + 1 - self.begin
+        for position in record_places(self.file.read, self.begin, first, self.file.size):
+            if not self._part(position).problem:
+                return self.begin + position
         return None
 
 
@@ -296,14 +310,16 @@ def _queue(file: StoreFile, start: int | None) -> Described:
 
 def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) -> Iterator[Line]:
     last = -1
-    entries = ((n, *ENTRY.unpack(file.read((n - begin) * ENTRY_SIZE, ENTRY_SIZE))) for n in range(first, end))
-    for kind, run in groupby(entries, lambda entry: _EMPTY_ENTRIES.get(entry[1:])):
+    entries = (
+        (n, Entry(*ENTRY.unpack(file.read((n - begin) * ENTRY_SIZE, ENTRY_SIZE)))) for n in range(first, end)
+    )
+    for kind, run in groupby(entries, lambda numbered: _EMPTY_ENTRIES.get(numbered[1])):
         if kind:
-            numbers = [entry[0] for entry in run]
+            numbers = [number for number, _ in run]
             wrong = ", though entries follow" if kind == "unused" and numbers[-1] + 1 < end else ""
             yield numbers[0], f"{kind} up to {numbers[-1] + 1}{wrong}"
             continue
-        for number, offset, size, code in run:
+        for number, (offset, size, code) in run:
             what = f"due {time_text(code)}" if topic == SCHEDULE_TOPIC else f"tags code {code}"
             wrong = "" if size > 0 else ", WRONG: no size of a record"
             wrong += "" if offset > last else f", WRONG: not behind the entry before it, of offset {last}"
@@ -313,7 +329,7 @@ def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) 
         yield None, f"{file.size % ENTRY_SIZE} bytes behind the last whole entry"
 
 
-_EMPTY_ENTRIES: Final = {(0, 0, 0): "unused", (0, GAP_SIZE, 0): "gap"}
+_EMPTY_ENTRIES: Final = {Entry(0, 0, 0): "unused", Entry(0, GAP_SIZE, 0): "gap"}
 
 
 def _index(file: StoreFile, start: int | None) -> Described:

@@ -47,6 +47,10 @@ class MappedFile:
         """Write at a position of the file; it is on disk after the next `sync`."""
         self._vfs.write(self.file, position, content)
 
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of up to `size` bytes; fewer only at the file's end."""
+        return bytes(self.view[position : position + size])
+
     @property
     def is_memory(self) -> bool:
         """Whether `numbers` can be had."""

@@ -15,7 +15,8 @@ from typing import Final
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
+from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.entries import GAP_SIZE, Entries
 
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
 
@@ -81,29 +82,27 @@ def read(
         return _outside(offset, min_offset, max_offset)
     if selector.takes_all:
         entries = queue.read(offset, max_count)
-        size = 0
-        for at in range(1, len(entries), 3):
-            size += entries[at]
-        if entries and size <= max_bytes and size < GAP_SIZE:
+        count, size = len(entries), entries.size_bytes
+        if count and size <= max_bytes and size < GAP_SIZE:
             # All of it is wanted, so one look at the log does, from the first record to the last.
-            first, count = entries[0], len(entries) // 3
-            whole = log.view(first, entries[-3] + entries[-2] - first)
+            first = entries.begin
+            whole = log.view(first, entries.end - first)
             if whole is not None:
                 views = [whole] if len(whole) == size else _cut(whole, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
     return _select(log, queue, offset, max(max_count, 1), max_bytes, selector)
 
 
-def _cut(whole: memoryview, entries: tuple[int, ...]) -> list[memoryview]:
+def _cut(whole: memoryview, entries: Entries) -> list[memoryview]:
     """The records of `entries` out of the part of the log from the first of them to the last; neighbours in one."""
-    first = begin = end = entries[0]
+    first = begin = end = entries.begin
     views: list[memoryview] = []
-    for at in range(0, len(entries), 3):
-        offset = entries[at]
+    for i in range(len(entries)):
+        offset = entries.offset(i)
         if offset != end:
             views.append(whole[begin - first : end - first])
             begin = offset
-        end = offset + entries[at + 1]
+        end = offset + entries.size(i)
     views.append(whole[begin - first : end - first])
     return views
 
@@ -130,7 +129,7 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper
 def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
     """When a message was stored, in ms; None if it is not there."""
     entry = queue.entry(queue_offset)
-    view = log.view(entry[0], entry[1]) if entry else None
+    view = log.view(entry.offset, entry.size) if entry else None
     return store_timestamp_ms(view) if view else None
 
 
@@ -167,7 +166,8 @@ def _select(
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
     entries = queue.read(offset, max_count if selector.takes_all else MAX_SCANNED_ENTRIES)
-    for begin, length, code in zip(entries[0::3], entries[1::3], entries[2::3], strict=True):
+    for i in range(len(entries)):
+        begin, length, code = entries.offset(i), entries.size(i), entries.tags_code(i)
         if length != GAP_SIZE and selector.wants(code) and _wants_record(log, selector, begin, length):
             if count and (size + length > max_bytes or count == max_count):
                 break

@@ -29,7 +29,7 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.messages.record import MAGIC_BLANK
+from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
 from sparrowmq.store.checkpoint import Checkpoint, save
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
@@ -320,10 +320,8 @@ class Recovery:
 
 def _filler(offset: int, size: int, stored_ms: int) -> bytes:
     """A record of exactly `size` bytes that no queue takes (it says that it is a prepared transaction)."""
-    crc = (
-        size >= records.MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE
-    )  # each record that ought to have one is as large
-    free = size - records.MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
+    crc = size >= MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE  # each record that ought to have one is as large
+    free = size - MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
     topic = LOST_TOPIC if free >= len(LOST_TOPIC) else ""
     host = bytes(8)
     entry = Entry(

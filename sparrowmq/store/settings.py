@@ -9,7 +9,7 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages.record import MIN_SIZE_BYTES
+from sparrowmq.protocol.messages.record_layout import MIN_SIZE_BYTES
 from sparrowmq.store.layout import BLANK_SIZE, SECTOR, Layout
 
 MAX_FLUSH_INTERVAL_MS: Final = 500

@@ -103,7 +103,7 @@ def test_a_delay_parks_the_message_with_its_address_and_due_time(
     assert (parked.properties["REAL_TOPIC"], parked.properties["REAL_QID"]) == ("t", "1")
     queue = store.queue("SCHEDULE_TOPIC_XXXX", 1)
     assert queue is not None
-    assert queue.read(0, 1)[2] == clock.now_ms() + 5000
+    assert queue.read(0, 1).tags_code(0) == clock.now_ms() + 5000
 
 
 @pytest.mark.parametrize("delay", ["0", "-1"])

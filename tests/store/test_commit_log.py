@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge, StoreError
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.messages.record import MAGIC_BLANK, MIN_SIZE_BYTES
+from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.vfs import Disk
@@ -182,9 +182,9 @@ def test_a_log_that_ends_with_its_last_file_goes_on_in_a_new_one(log, folder):
         (100, b"", "a record; found magic 0x00000000 and size 0"),
         (50, b"", "a record; found magic"),
         (100, BLANK.pack(100, MAGIC_BLANK), "a record; found magic 0xcbd43194 and size 100"),
-        (100, BLANK.pack(90, records.MAGIC_V1), "a size from 91 to 916, found 90"),
-        (100, BLANK.pack(917, records.MAGIC_V1), "a size from 91 to 916, found 917"),
-        (100, BLANK.pack(-1, records.MAGIC_V2), "a size from 91 to 916, found -1"),
+        (100, BLANK.pack(90, MAGIC_V1), "a size from 91 to 916, found 90"),
+        (100, BLANK.pack(917, MAGIC_V1), "a size from 91 to 916, found 917"),
+        (100, BLANK.pack(-1, MAGIC_V2), "a size from 91 to 916, found -1"),
         (FILE_SIZE - 7, b"", "a record; found magic 0x00000000 and size 0"),
         (FILE_SIZE, b"", "a file of the log; none has this offset"),
         (-1, b"", "a file of the log; none has this offset"),

@@ -6,7 +6,8 @@ import psutil
 import pytest
 
 from sparrowmq.errors import BadStore, DiskFull, InvalidName
-from sparrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.entries import GAP_SIZE
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY, Layout
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
@@ -103,11 +104,11 @@ def test_one_write_may_go_on_in_the_next_files(queue: ConsumeQueue):
 
 def test_a_read_ends_with_its_file_and_with_the_queue(queue: ConsumeQueue):
     fill(queue, 6)
-    assert queue.read(1, 32) == (*entry_of(1), *entry_of(2), *entry_of(3))
-    assert queue.read(4, 32) == (*entry_of(4), *entry_of(5))
-    assert queue.read(5, 1) == entry_of(5)
-    assert queue.read(6, 32) == ()
-    assert queue.read(5, 0) == ()
+    assert list(queue.read(1, 32)) == [entry_of(1), entry_of(2), entry_of(3)]
+    assert list(queue.read(4, 32)) == [entry_of(4), entry_of(5)]
+    assert list(queue.read(5, 1)) == [entry_of(5)]
+    assert list(queue.read(6, 32)) == []
+    assert list(queue.read(5, 0)) == []
 
 
 def test_fresh_entries_cannot_be_read_until_they_are_written(queue: ConsumeQueue):
@@ -133,7 +134,7 @@ def test_a_gap_is_no_message(queue: ConsumeQueue):
     fill(queue, 2)
     queue.write_gap(5)
     assert numbers(queue) == [0, 1, None, None, None]
-    assert queue.read(4, 1) == (0, GAP_SIZE, 0)
+    assert list(queue.read(4, 1)) == [(0, GAP_SIZE, 0)]
     assert queue.last_entry() == (100, 100)
     fill(queue, 1)
     assert numbers(queue) == [0, 1, None, None, None, 5]

@@ -246,7 +246,7 @@ def test_queues_of_the_schedule_topic_that_are_made_anew_know_when_messages_are_
     store = stores.open()
     queue = store.queue(SCHEDULE_TOPIC, 2)
     assert StoreSettings("").delay_levels_ms[:4] == (1000, 5000, 10_000, 30_000)
-    assert queue is not None and queue.read(0, 1)[2] == now_ms + 10_000
+    assert queue is not None and queue.read(0, 1).tags_code(0) == now_ms + 10_000
 
 
 # Replay

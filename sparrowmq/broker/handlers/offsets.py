@@ -152,4 +152,4 @@ class OffsetHandler:
         if queue is None or queue.max_offset == 0:
             return True  # Unlike Java: a message that comes between two questions is not passed over.
         first = queue.entry(0)
-        return first is not None and self._store.end - first[0] <= self._young_bytes
+        return first is not None and self._store.end - first.offset <= self._young_bytes

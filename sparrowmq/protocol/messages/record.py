@@ -1,39 +1,20 @@
-"""The record: one message as the commit log holds it, and as PULL, QUERY and VIEW answer it.
-
-       0  4  total size
-       4  4  magic: V1, V2 (topic longer than 127 bytes), or BLANK (the rest of a log file holds nothing)
-       8  4  CRC-32 of the body & 0x7fffffff
-      12  4  queue id
-      16  4  flag, the application's
-      20  8  queue offset
-      28  8  physical offset: the record's own place in the log
-      36  4  system flag; 0x10 and 0x20 say that the born and the store host are IPv6
-      40  8  born timestamp, ms
-      48  8  born host: address 4, port 4            (IPv6: 20 bytes; all below moves by 12)
-      56  8  store timestamp, ms
-      64  8  store host                              (IPv6: 20 bytes; all below moves by 12)
-      72  4  reconsume times
-      76  8  prepared transaction offset
-      84  4  body size            88  body
-          1  topic size (V2: 2)       topic
-          2  properties size          properties
+"""The record: one message as the commit log holds it, and as PULL, QUERY and VIEW answer it; see record_layout.py.
 
 Java's CRC covers the body alone. So the store ends the properties with the one that 5.x knows as
 `enabledAppendPropCRC`, always 20 bytes: `__CRC32#` 0x01, ten decimal digits, lowest first, 0x02. It covers all bytes
 before itself, and brokers and clients that do not know it see one more property.
-Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSize, Java 4.9.8 and 5.3; the layout also
-from bytes of a running 4.9.7.
+Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSize, Java 4.9.8 and 5.3.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from librt.strings import (
     BytesWriter,
     read_i32_be,
+    read_i64_le,
     write_i16_be,
     write_i32_be,
     write_i64_be,
@@ -48,15 +29,32 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES as MAX_PROPERTIES_BYTES
 from sparrowmq.protocol.messages.properties import Properties, parse
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.messages.record_layout import (
+    BODY_CRC_AT,
+    BODY_SIZE_BY_HOSTS,
+    BODY_SIZE_FIELD,
+    HEADS,
+    HOST_BITS_AT,
+    INT,
+    LONG,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_SIZE_BYTES,
+    MAX_TOPIC_BYTES_V1,
+    MIN_SIZE_BYTES,
+    PHYSICAL_OFFSET_AT,
+    PLACE,
+    PREFIX,
+    PROPERTIES_SIZE_FIELD,
+    SHORT,
+    STORE_TIMESTAMP_BY_HOSTS,
+    TOPIC_SIZE_FIELD_V1,
+    TOPIC_SIZE_FIELD_V2,
+)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
-MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
-MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
-MAX_SIZE_BYTES: Final = 0x7FFFFFFF
-MIN_SIZE_BYTES: Final = 91
-MAX_TOPIC_BYTES_V1: Final = 127
 PROPERTY_CRC_SIZE: Final = 20
 
 CRC_MASK: Final = 0x7FFFFFFF  # Java keeps its CRCs positive
@@ -64,22 +62,6 @@ CRC_NAME: Final = b"__CRC32#\x01"
 _CRC_DIGITS: Final = 10
 _ZERO: Final = ord("0")
 _PROPERTY_END: Final = 0x02
-_BODY_SIZE_AT: Final = (
-    84,
-    96,
-    96,
-    108,
-)  # by the two IPv6 bits of the system flag: 0 none, 1 born, 2 store, 3 both
-_PREFIX: Final = struct.Struct(">ii")
-_INT: Final = struct.Struct(">i")
-_SHORT: Final = struct.Struct(">h")
-_HEADS: Final = tuple(
-    struct.Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
-)
-_PLACE: Final = struct.Struct(
-    ">iiiiiqqi"
-)  # size, magic, crc, queue id, flag, queue offset, physical offset, sys flag
-_LONG: Final = struct.Struct(">q")
 
 
 class Outline(NamedTuple):
@@ -115,7 +97,7 @@ def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
             properties_size += 1
         properties_size += PROPERTY_CRC_SIZE
     long_topic = topic_size > MAX_TOPIC_BYTES_V1
-    size = _BODY_SIZE_AT[v6] + 7 + body_size + topic_size + properties_size + long_topic
+    size = BODY_SIZE_BY_HOSTS[v6] + 7 + body_size + topic_size + properties_size + long_topic
     try:
         record = BytesWriter()
         write_i32_be(record, size)
@@ -159,7 +141,7 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
     problem = _shape_problem(raw)
     if problem:
         raise RemoteProtocolError(f"not a record: {problem}")
-    head = _HEADS[raw[39] >> 4 & 3]
+    head = HEADS[raw[HOST_BITS_AT] >> 4 & 3]
     size, magic, body_crc, queue_id, flag, queue_offset, offset, sys_flag, *rest = head.unpack_from(raw)
     born_ms, born_host, store_ms, store_host, reconsume_times, prepared_offset, body_size = rest
     body_end = head.size + body_size
@@ -193,39 +175,47 @@ def walk(records: Buffer) -> Iterator[memoryview]:
     """Each of the records that lie end to end, as in the body of a pull reply; uncopied.
 
     Raises:
-        RemoteProtocolError: what follows is not a whole record.
+        RemoteProtocolError: what follows is not a whole record; those before it were given.
     """
-    view = memoryview(records)
-    position, end = 0, len(view)
-    while position < end:
-        if end - position < MIN_SIZE_BYTES:
-            raise RemoteProtocolError(f"{end - position} bytes after the last whole record")
-        size, magic = _PREFIX.unpack_from(view, position)
-        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_SIZE_BYTES <= size <= end - position:
-            raise RemoteProtocolError(
-                f"no record at byte {position}: size {size}, magic {magic & 0xFFFFFFFF:#x}"
-            )
-        yield view[position : position + size]
-        position += size
+    view, places = memoryview(records), BytesWriter()
+    problem = _find_starts(records if isinstance(records, bytes) else bytes(records), places)
+    found = places.getvalue()
+    for at in range(0, len(found), 8):
+        start = read_i64_le(found, at)
+        yield view[start : start + INT.unpack_from(view, start)[0]]
+    if problem is not None:
+        raise RemoteProtocolError(problem)
 
 
 def starts(records: bytes) -> bytes:
     """Where each of the records that lie end to end begins: int64, little endian, for numpy.
 
     Raises:
-        RemoteProtocolError: the sizes do not lead to the end exactly.
+        RemoteProtocolError: not all of it is whole records.
     """
     found = BytesWriter()
+    problem = _find_starts(records, found)
+    if problem is not None:
+        raise RemoteProtocolError(problem)
+    return found.getvalue()
+
+
+def _find_starts(records: bytes, found: BytesWriter) -> str | None:
+    """Write where each record begins, and stop where none does: what is there instead, or None at the end."""
     position, end = 0, len(records)
     while position < end:
-        size: int = read_i32_be(records, position) if end - position >= MIN_SIZE_BYTES else -1
-        if 0 <= size < MIN_SIZE_BYTES:
-            raise RemoteProtocolError(f"a record of {size} bytes at byte {position} of a pull body")
-        if not 0 <= size <= end - position:
-            raise RemoteProtocolError(f"a pull body of {end} bytes ends inside the record at byte {position}")
+        left = end - position
+        if left < MIN_SIZE_BYTES:
+            return f"{left} bytes after the last whole record"
+        size: int = read_i32_be(records, position)
+        magic: int = read_i32_be(records, position + MAGIC_AT)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return f"no record at byte {position}: magic {magic & 0xFFFFFFFF:#x}"
+        if not MIN_SIZE_BYTES <= size <= left:
+            return f"a record of {size} bytes at byte {position}, where {left} are left"
         write_i64_le(found, position)
         position += size
-    return found.getvalue()
+    return None
 
 
 def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> str | None:
@@ -249,20 +239,21 @@ def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> 
         )
     if needs_crc:
         return "it has no CRC over all of its bytes"
-    body_at = _BODY_SIZE_AT[record[39] >> 4 & 3]
-    body_size, body_crc = _INT.unpack_from(record, body_at)[0], _INT.unpack_from(record, 8)[0]
-    if record[-1] == 0 and _properties_size(record, body_at + 4 + body_size):
+    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
+    body_size, body_crc = INT.unpack_from(record, size_at)[0], INT.unpack_from(record, BODY_CRC_AT)[0]
+    body_at = size_at + BODY_SIZE_FIELD
+    if record[-1] == 0 and _properties_size(record, body_at + body_size):
         return "the end of its properties was never written"
-    if crc32(record[body_at + 4 : body_at + 4 + body_size]) & CRC_MASK != body_crc:
+    if crc32(record[body_at : body_at + body_size]) & CRC_MASK != body_crc:
         return "its CRC does not fit its body"
     return None
 
 
 def outline(record: Buffer) -> Outline:
     """The few fields that queues and index need, of a record that `check` found sound."""
-    size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = _PLACE.unpack_from(record)
-    body_at = _BODY_SIZE_AT[sys_flag >> 4 & 3]
-    body_end = body_at + 4 + _INT.unpack_from(record, body_at)[0]
+    size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = PLACE.unpack_from(record)
+    size_at = BODY_SIZE_BY_HOSTS[sys_flag >> 4 & 3]
+    body_end = size_at + BODY_SIZE_FIELD + INT.unpack_from(record, size_at)[0]
     topic, properties_at = _topic(record, magic, body_end)
     store_ms = store_timestamp_ms(record)
     properties = Properties.decode(record[properties_at:])
@@ -271,28 +262,29 @@ def outline(record: Buffer) -> Outline:
 
 def store_timestamp_ms(record: Buffer) -> int:
     """When the record was stored."""
-    stored_ms: int = _LONG.unpack_from(record, 68 if record[39] & 0x10 else 56)[0]
+    stored_ms: int = LONG.unpack_from(record, STORE_TIMESTAMP_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3])[0]
     return stored_ms
 
 
 def physical_offset(record: Buffer) -> int:
     """Where in the log the record says it lies."""
-    offset: int = _LONG.unpack_from(record, 28)[0]
+    offset: int = LONG.unpack_from(record, PHYSICAL_OFFSET_AT)[0]
     return offset
 
 
 def _topic(record: Buffer, magic: int, at: int) -> tuple[str, int]:
     """The topic whose size stands at `at`, and where the properties begin."""
     if magic == MAGIC_V1:
-        begin, end = at + 1, at + 1 + record[at]
+        begin = at + TOPIC_SIZE_FIELD_V1
+        end = begin + record[at]
     else:
-        begin = at + 2
+        begin = at + TOPIC_SIZE_FIELD_V2
         end = begin + int.from_bytes(record[at:begin], "big")
-    return str(record[begin:end], "utf-8", "replace"), end + 2
+    return str(record[begin:end], "utf-8", "replace"), end + PROPERTIES_SIZE_FIELD
 
 
 def _properties_size(record: Buffer, topic_at: int) -> int:
-    _, properties_at = _topic(record, _PREFIX.unpack_from(record)[1], topic_at)
+    _, properties_at = _topic(record, PREFIX.unpack_from(record)[1], topic_at)
     return len(record) - properties_at
 
 
@@ -301,25 +293,26 @@ def _shape_problem(record: Buffer) -> str | None:
     length = len(record)
     if length < MIN_SIZE_BYTES:
         return f"{length} bytes are too few"
-    size, magic = _PREFIX.unpack_from(record)
+    size, magic = PREFIX.unpack_from(record)
     if magic == MAGIC_V1:
-        topic_field = 1
+        topic_field = TOPIC_SIZE_FIELD_V1
     elif magic == MAGIC_V2:
-        topic_field = 2
+        topic_field = TOPIC_SIZE_FIELD_V2
     else:
         return f"magic {magic & 0xFFFFFFFF:#010x} is none of a record"
     if size != length:
         return f"its size says {size} bytes, not {length}"
-    body_at = _BODY_SIZE_AT[record[39] >> 4 & 3]
-    if body_at + 4 > length:  # a flipped bit made a host look like IPv6
+    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
+    body_at = size_at + BODY_SIZE_FIELD
+    if body_at > length:  # a flipped bit made a host look like IPv6
         return "its hosts do not fit into it"
-    topic_at = body_at + 4 + _INT.unpack_from(record, body_at)[0]
-    if not body_at + 4 <= topic_at <= length - topic_field - 2:
+    topic_at = body_at + INT.unpack_from(record, size_at)[0]
+    if not body_at <= topic_at <= length - topic_field - PROPERTIES_SIZE_FIELD:
         return "its body does not fit into it"
     properties_at = topic_at + topic_field + int.from_bytes(record[topic_at : topic_at + topic_field], "big")
-    if properties_at > length - 2:
+    if properties_at > length - PROPERTIES_SIZE_FIELD:
         return "its topic does not fit into it"
-    if properties_at + 2 + _SHORT.unpack_from(record, properties_at)[0] != length:
+    if properties_at + PROPERTIES_SIZE_FIELD + SHORT.unpack_from(record, properties_at)[0] != length:
         return "its parts do not add up to its size"
     return None
 

@@ -26,15 +26,13 @@ import pyarrow as pa
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import compression, message_id
+from sparrowmq.protocol.messages import record_layout as layout
 from sparrowmq.protocol.messages.message import Property, SysFlag
-from sparrowmq.protocol.messages.record import CRC_NAME, MAGIC_V1, MAGIC_V2, PROPERTY_CRC_SIZE, starts
+from sparrowmq.protocol.messages.record import CRC_NAME, PROPERTY_CRC_SIZE, starts
 from sparrowmq.spark.columns.properties import PropertyColumns
 from sparrowmq.spark.columns.slices import Mask, Positions, at, cut, overwrite, text
 
-# Where the fields with a fixed place stand; behind BORN_HOST the places depend on the row.
-_MAGIC, _BODY_CRC, _QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHYSICAL_OFFSET, _SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST = (
-    4, 8, 12, 16, 20, 28, 36, 40, 48,
-)  # fmt: skip
+_LEAST_BEHIND_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 COLUMNS: Final[dict[str, pa.DataType]] = {
@@ -96,7 +94,7 @@ class RecordColumns:
     @cached_property
     def queue_offsets(self) -> Positions:
         """Each record's place in its queue."""
-        offsets: Positions = self._at(_QUEUE_OFFSET, ">i8")
+        offsets: Positions = self._at(layout.QUEUE_OFFSET_AT, ">i8")
         return offsets
 
     @cached_property
@@ -108,7 +106,7 @@ class RecordColumns:
     @cached_property
     def properties(self) -> PropertyColumns:
         """The properties of all records."""
-        begins, ends = self._topic_ends + 2, self._ends
+        begins, ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD, self._ends
         if self._internal:
             return PropertyColumns(cut(self._body, begins, ends))
         ends = ends - np.where(self._end_in_crc(begins), PROPERTY_CRC_SIZE, 0)  # not even looked at
@@ -133,7 +131,7 @@ class RecordColumns:
         """Store host and physical offset in hexadecimal."""
         digits = np.empty((len(self), 2), "V8")
         digits[:, 0] = at(self._body, self._store_hosts, "V8")
-        digits[:, 1] = at(self._body, self._starts + _PHYSICAL_OFFSET, "V8")
+        digits[:, 1] = at(self._body, self._starts + layout.PHYSICAL_OFFSET_AT, "V8")
         pairs = _HEX[digits.view(np.uint8)]
         bounds = np.arange(len(self) + 1, dtype=np.int32) * 32
         ids = pa.StringArray.from_buffers(len(self), pa.py_buffer(bounds), pa.py_buffer(pairs))
@@ -148,27 +146,29 @@ class RecordColumns:
         """Find where the parts of each record begin and end, and check that they fit."""
         if not len(self):
             self._ends = self._starts
-        magics = self._at(_MAGIC, ">i4")
-        self._require(np.isin(magics, (MAGIC_V1, MAGIC_V2)), "its magic number is that of a record")
-        self._sys_flags = self._at(_SYS_FLAG, ">i4")
+        self._sys_flags = self._at(layout.SYS_FLAG_AT, ">i4")
         self._require(
             self._sys_flags & SysFlag.INNER_BATCH == 0, "it is not a batch of the BatchConsumeQueue kind"
         )
-        self._store_times = self._starts + _BORN_HOST + self._host_sizes(SysFlag.BORN_V6)
-        self._store_hosts = self._store_times + 8
+        self._store_times = self._starts + layout.BORN_HOST_AT + self._host_sizes(SysFlag.BORN_V6)
+        self._store_hosts = self._store_times + layout.STORE_HOST_BEHIND_STORE_TIMESTAMP
         self._trailers = self._store_hosts + self._host_sizes(SysFlag.STORE_V6)
-        self._body_starts = self._trailers + 16
-        self._require(self._body_starts <= self._ends - 3, "its hosts fit")
-        self._body_ends = self._body_starts + at(self._body, self._body_starts - 4, ">u4").astype(np.int64)
-        self._require(self._body_ends <= self._ends - 3, "its body fits")
-        is_short = magics == MAGIC_V1
-        self._topic_starts = self._body_ends + np.where(is_short, 1, 2)
+        self._body_starts = self._trailers + layout.BODY_BEHIND_RECONSUME_TIMES
+        self._require(self._body_starts <= self._ends - _LEAST_BEHIND_BODY, "its hosts fit")
+        self._body_ends = self._body_starts + at(
+            self._body, self._body_starts - layout.BODY_SIZE_FIELD, ">u4"
+        ).astype(np.int64)
+        self._require(self._body_ends <= self._ends - _LEAST_BEHIND_BODY, "its body fits")
+        is_short = self._at(layout.MAGIC_AT, ">i4") == layout.MAGIC_V1
+        self._topic_starts = self._body_ends + np.where(
+            is_short, layout.TOPIC_SIZE_FIELD_V1, layout.TOPIC_SIZE_FIELD_V2
+        )
         sizes = np.where(
             is_short, at(self._body, self._body_ends, "u1"), at(self._body, self._body_ends, ">u2")
         )
         self._topic_ends = self._topic_starts + sizes
-        self._require(self._topic_ends <= self._ends - 2, "its topic fits")
-        ends = self._topic_ends + 2 + at(self._body, self._topic_ends, ">u2")
+        self._require(self._topic_ends <= self._ends - layout.PROPERTIES_SIZE_FIELD, "its topic fits")
+        ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD + at(self._body, self._topic_ends, ">u2")
         self._require(ends == self._ends, "its properties fill the rest")
 
     def _require(self, holds: Mask, what: str) -> None:
@@ -210,7 +210,9 @@ class RecordColumns:
 
     def _long_offset_id(self, row: int) -> str:
         place = self._store_hosts[row]
-        (physical_offset,) = struct.unpack_from(">q", self._body, self._starts[row] + _PHYSICAL_OFFSET)
+        (physical_offset,) = struct.unpack_from(
+            ">q", self._body, self._starts[row] + layout.PHYSICAL_OFFSET_AT
+        )
         return message_id.offset_id(self._body[place : place + hosts.IPV6_SIZE], physical_offset)
 
 
@@ -223,23 +225,25 @@ _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), "V2
 
 _MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
     "topic": lambda records: text(cut(records._body, records._topic_starts, records._topic_ends)),
-    "queueId": lambda records: records.integers(_QUEUE_ID, ">i4", pa.int32()),
+    "queueId": lambda records: records.integers(layout.QUEUE_ID_AT, ">i4", pa.int32()),
     "queueOffset": lambda records: pa.array(records.queue_offsets),
     "msgId": RecordColumns.message_ids,
     "offsetMsgId": RecordColumns.offset_ids,
     "keys": lambda records: records.properties.values_of(Property.KEYS),
     "tags": lambda records: records.properties.values_of(Property.TAGS),
-    "flag": lambda records: records.integers(_FLAG, ">i4", pa.int32()),
+    "flag": lambda records: records.integers(layout.FLAG_AT, ">i4", pa.int32()),
     "sysFlag": lambda records: pa.array(records._sys_flags),
     "body": RecordColumns.bodies,
     "properties": lambda records: records.properties.maps(),
-    "bornTimestamp": lambda records: records._times(records._starts + _BORN_TIMESTAMP),
+    "bornTimestamp": lambda records: records._times(records._starts + layout.BORN_TIMESTAMP_AT),
     "storeTimestamp": lambda records: records._times(records._store_times),
-    "bornHost": lambda records: records._host_texts(records._starts + _BORN_HOST, SysFlag.BORN_V6),
+    "bornHost": lambda records: records._host_texts(records._starts + layout.BORN_HOST_AT, SysFlag.BORN_V6),
     "storeHost": lambda records: records._host_texts(records._store_hosts, SysFlag.STORE_V6),
     "reconsumeTimes": lambda records: pa.array(at(records._body, records._trailers, ">i4")),
-    "preparedTransactionOffset": lambda records: pa.array(at(records._body, records._trailers + 4, ">i8")),
+    "preparedTransactionOffset": lambda records: pa.array(
+        at(records._body, records._trailers + layout.PREPARED_OFFSET_BEHIND_RECONSUME_TIMES, ">i8")
+    ),
     "storeSize": lambda records: pa.array((records._ends - records._starts).astype(np.int32)),
-    "bodyCrc": lambda records: records.integers(_BODY_CRC, ">i4", pa.int32()),
+    "bodyCrc": lambda records: records.integers(layout.BODY_CRC_AT, ">i4", pa.int32()),
 }
 assert _MAKERS.keys() == COLUMNS.keys()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from tests import records
 
 V4 = hosts.pack("127.0.0.1:10911")
@@ -80,8 +81,8 @@ def test_the_property_crc_is_the_one_of_java_5():
 
 def test_a_topic_of_more_than_127_bytes_makes_a_v2_record():
     long, short = encoded(topic=b"t" * 128), encoded(topic=b"t" * 127)
-    assert struct.unpack_from(">i", long, 4)[0] == record.MAGIC_V2
-    assert struct.unpack_from(">i", short, 4)[0] == record.MAGIC_V1
+    assert struct.unpack_from(">i", long, 4)[0] == MAGIC_V2
+    assert struct.unpack_from(">i", short, 4)[0] == MAGIC_V1
     assert record.decode(long).topic == "t" * 128
 
 
@@ -169,7 +170,7 @@ def test_walk_refuses_what_follows_the_last_whole_record(rest):
 
 
 def test_walk_does_not_take_a_blank_for_a_record():
-    blank = struct.pack(">ii", 200, record.MAGIC_BLANK) + bytes(192)
+    blank = struct.pack(">ii", 200, MAGIC_BLANK) + bytes(192)
     with pytest.raises(RemoteProtocolError, match="magic 0xcbd43194"):
         list(record.walk(blank))
 
@@ -187,10 +188,10 @@ def test_a_number_that_does_not_fit_is_refused():
         encoded(queue_offset=1 << 63)
 
 
-@pytest.mark.parametrize("size", range(record.MIN_SIZE_BYTES, record.MIN_SIZE_BYTES + 12))
+@pytest.mark.parametrize("size", range(MIN_SIZE_BYTES, MIN_SIZE_BYTES + 12))
 @pytest.mark.parametrize("flag", [0x10, 0x20, 0x30])
 def test_a_short_record_that_seems_to_have_ipv6_hosts_is_told(size, flag):
     found = bytearray(size)
-    struct.pack_into(">ii", found, 0, size, record.MAGIC_V1)
+    struct.pack_into(">ii", found, 0, size, MAGIC_V1)
     found[39] = flag
     assert record.check(found)

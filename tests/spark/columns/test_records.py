@@ -10,8 +10,8 @@ import pytest
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
 from sparrowmq.spark.columns.records import COLUMNS, RecordColumns, decode
 from tests import records
 
@@ -170,13 +170,13 @@ def mutate(body, position, value):
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (encode()[:-1], "ends inside the record at byte 0"),
-        (encode() + encode()[:50], f"ends inside the record at byte {len(encode())}"),
-        (encode() + b"\0\0", "ends inside"),
+        (encode()[:-1], f"a record of {len(encode())} bytes at byte 0, where {len(encode()) - 1} are left"),
+        (encode() + encode()[:50], "50 bytes after the last whole record"),
+        (encode() + b"\0\0", "2 bytes after the last"),
         (struct.pack(">I", 0) + encode()[4:], "a record of 0 bytes at byte 0"),
         (struct.pack(">I", 90) + encode()[4:], "a record of 90 bytes"),
-        (struct.pack(">I", 0xFFFFFFFF) + encode()[4:], "ends inside"),
-        (encode() + mutate(encode(), 4, struct.pack(">i", record.MAGIC_BLANK)), "magic number"),
+        (struct.pack(">I", 0xFFFFFFFF) + encode()[4:], "a record of -1 bytes"),
+        (encode() + mutate(encode(), 4, struct.pack(">i", MAGIC_BLANK)), "magic 0xcbd43194"),
         (mutate(encode(), 84, struct.pack(">i", 10**6)), "its body fits"),
         (mutate(encode(), 84, struct.pack(">i", -1)), "its body fits"),
         (mutate(encode(), 84, struct.pack(">i", 6)), "it is not so that"),

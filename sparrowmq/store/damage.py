@@ -1,0 +1,34 @@
+"""How to step over damage in a log: find the next place at which a record may be trusted again.
+
+A record says where in the log it lies. So bytes that look like the head of one count only if they say that they lie
+where they do: a body that holds a copy of a record is not taken for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sparrowmq.protocol.messages.record_layout import LONG, MAGIC_AT, MAGIC_PATTERN, PHYSICAL_OFFSET_AT
+
+_CHUNK: Final = 1 << 18
+_MAGIC: Final = re.compile(MAGIC_PATTERN)
+_MAGIC_SIZE: Final = 4
+
+
+def record_places(read: Callable[[int, int], bytes], begin: int, position: int, size: int) -> Iterator[int]:
+    """Where in a file of the log a record may begin, from `position` on, rising.
+
+    Args:
+        read: gives up to so many bytes of the file from a position on; fewer only at its end.
+        begin: the offset in the log of the file's first byte.
+        size: of the file, in bytes.
+    """
+    for chunk_at in range(position, size, _CHUNK):
+        chunk = read(chunk_at, _CHUNK + MAGIC_AT + _MAGIC_SIZE - 1)
+        for match in _MAGIC.finditer(chunk, MAGIC_AT):
+            place = chunk_at + match.start() - MAGIC_AT
+            said = read(place + PHYSICAL_OFFSET_AT, LONG.size)
+            if len(said) == LONG.size and LONG.unpack(said)[0] == begin + place:
+                yield place

@@ -1,0 +1,109 @@
+"""Entries of a consume queue, as they were read: a view with names over their bytes (layout.py draws an entry).
+
+A pull reads 32 of them and wants the sum of their sizes and two offsets. So numbers are taken out of the bytes when
+they are asked for, and no object is made for an entry, but by `entries[i]`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from librt.strings import read_i32_be, read_i64_be
+
+GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
+# As layout.ENTRY; literals, so that they are compiled in.
+_STRIDE: Final = 20
+_SIZE_AT: Final = 8
+_TAGS_CODE_AT: Final = 12
+
+
+class Entry(NamedTuple):
+    """One entry: where in the log its message begins, how many bytes it has, the hash of its tag or when it is due."""
+
+    offset: int
+    size: int
+    tags_code: int
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether it only fills a gap, and stands for no message."""
+        return self.size == GAP_SIZE
+
+
+class Entries:
+    """Entries that follow each other in a queue; each is asked for by its index, from 0 on."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content) // _STRIDE
+
+    def __getitem__(self, index: int) -> Entry:
+        """Raises: IndexError."""
+        return Entry(self.offset(index), self.size(index), self.tags_code(index))
+
+    def __iter__(self) -> Iterator[Entry]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def offset(self, index: int) -> int:
+        """Where in the log the message begins."""
+        offset: int = read_i64_be(self._content, index * _STRIDE)
+        return offset
+
+    def size(self, index: int) -> int:
+        """The bytes of its record, or `GAP_SIZE`."""
+        size: int = read_i32_be(self._content, index * _STRIDE + _SIZE_AT)
+        return size
+
+    def tags_code(self, index: int) -> int:
+        """The hash of its tag; in SCHEDULE_TOPIC_XXXX when it is due, in ms."""
+        code: int = read_i64_be(self._content, index * _STRIDE + _TAGS_CODE_AT)
+        return code
+
+    def is_gap(self, index: int) -> bool:
+        """Whether it stands for no message."""
+        return self.size(index) == GAP_SIZE
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all their records together; at least `GAP_SIZE` if a gap is among them."""
+        total = 0
+        for at in range(_SIZE_AT, len(self._content), _STRIDE):
+            size: int = read_i32_be(self._content, at)
+            total += size
+        return total
+
+    @property
+    def begin(self) -> int:
+        """Where in the log the first message begins."""
+        return self.offset(0)
+
+    @property
+    def end(self) -> int:
+        """Where in the log the last message ends."""
+        last = len(self._content) - _STRIDE
+        offset: int = read_i64_be(self._content, last)
+        size: int = read_i32_be(self._content, last + _SIZE_AT)
+        return offset + size
+
+    def columns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The offsets and the sizes, for who looks at very many."""
+        flat = _flat(len(self)).unpack(self._content)
+        return flat[0::3], flat[1::3]
+
+
+def pack(flat: list[int]) -> bytes:
+    """The bytes of entries that are given as offset, size, tags code, ... one behind the other."""
+    return _flat(len(flat) // 3).pack(*flat)
+
+
+@lru_cache(maxsize=1024)
+def _flat(count: int) -> struct.Struct:
+    return struct.Struct(">" + "qiq" * count)
