@@ -145,8 +145,11 @@ class _Check:
             yield f"{where} was stored at {found.store_timestamp_ms}, the one before it at {self._last_ms}"
         self._last_ms = found.store_timestamp_ms
         if self._index is not None:
-            for missing in self._missing_keys(found):
-                yield f"{where} has the key {missing!r}, which the index does not know"
+            try:
+                for missing in self._missing_keys(found):
+                    yield f"{where} has the key {missing!r}, which the index does not know"
+            except BadStore as bad:
+                yield f"{where}: {bad}"
         if found.sys_flag & SysFlag.PREPARED:
             return
         key = found.topic, found.queue_id

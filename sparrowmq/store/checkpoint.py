@@ -8,7 +8,7 @@
     72  8  scan from: a record begins there; a start checks the log from it on
     80  8  flushed: the log is on disk up to there
     88  8  dispatched: queues and index are on disk for all records before it
-    96  8  the index file that grew, its name as a number; 0 for none
+    96  8  the index file that grew, its name as a number; 0 for none, -1 if the index is off or damaged
    104  8  its next entry
    112  8  CRC from: each record from there on was written by us, and has a property CRC
    120  4  CRC-32 of bytes 0 to 120
@@ -39,6 +39,7 @@ _CRC_AT: Final = _OURS_AT + _OURS.size
 _MAGIC: Final = b"SPARROW1"
 # How much of the log's end a start checks though it was on disk: less time than one notices.
 VERIFIED_BYTES: Final = 16 << 20
+UNKNOWN_INDEX: Final = -1  # as the index file: the index lacks keys, and is made anew by who needs it
 _JAVA_MARGIN_MS: Final = 3000  # StoreCheckpoint.getMinTimestamp
 
 
@@ -163,11 +164,17 @@ class Checkpointer:
             marks.append(end)
         while len(marks) > 1 and marks[1] <= end - VERIFIED_BYTES:
             marks.popleft()
-        last = self._index.files[-1] if self._index is not None and self._index.files else None
-        name, next_entry = (int(last.name), last.next) if last else (0, 0)
+        name, next_entry = self._index_end()
         positions = Positions(marks[0], end, end, name, next_entry, self.crc_from)
         checkpoint = Checkpoint(now_ms, now_ms, now_ms, positions=positions)
         return Job(checkpoint, self._unsynced.take())
+
+    def _index_end(self) -> tuple[int, int]:
+        """The file of the index that grows, as a number, and its next entry."""
+        index = self._index
+        if index is None or index.is_damaged:
+            return UNKNOWN_INDEX, 0
+        return (int(index.files[-1].name), index.files[-1].next) if index.files else (0, 0)
 
     def write(self, job: Job) -> None:
         """Sync what the checkpoint speaks of, then write it. Raises: OSError, after which nothing is known."""

@@ -140,18 +140,34 @@ class IndexFile:
         self._finish(offsets[-1], stored_ms[-1])
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: dict[int, None]) -> None:
-        """Add the offsets of entries with that hash, newest first, until `found` has `limit`."""
-        slot_at = HEADER.size + key_hash % self.slots * SLOT_SIZE
+        """Add the offsets of entries with that hash, newest first, until `found` has `limit`.
+
+        Raises:
+            BadStore: the slot, or an entry, leads to an entry of another slot.
+        """
+        slot = key_hash % self.slots
+        slot_at = HEADER.size + slot * SLOT_SIZE
         number = int.from_bytes(self.file.view[slot_at : slot_at + SLOT_SIZE], "big")
         while 0 < number < self.next and len(found) < limit:
             entry_hash, offset, seconds, previous = self.entry(number)
+            if entry_hash % self.slots != slot:
+                break
             stored_ms = self.begin_ms + seconds * 1000
             # Entries know whole seconds only.
             if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
                 found[offset] = None
             if previous >= number or stored_ms < begin_ms - 999:
-                break
+                return
             number = previous
+        if number != 0 and len(found) < limit and not self._is_of_slot(number, slot):
+            raise BadStore(
+                f"{self.file.path} is damaged: slot {slot} leads to entry {number}, which is none of it; "
+                "start the broker again, which makes the index anew from the log"
+            )
+
+    def _is_of_slot(self, number: int, slot: int) -> bool:
+        """Whether an entry, perhaps one that was written after the header, has that slot."""
+        return 0 < number < self.entries and self.entry(number)[0] % self.slots == slot
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Hash, offset, seconds, number of the one before it in the chain."""
@@ -197,7 +213,11 @@ class IndexFile:
 
 
 class Index:
-    """The index of a store: files of which the last one grows."""
+    """The index of a store: files of which the last one grows.
+
+    Attributes:
+        is_damaged: a search has found that; the next start makes the index anew.
+    """
 
     def __init__(
         self, vfs: Vfs, folder: str, slots: int, entries: int, unsynced: Unsynced, writable: bool = True
@@ -209,6 +229,7 @@ class Index:
         self._entries = entries
         self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
         self.files: list[IndexFile] = []
+        self.is_damaged = False
         self._unsynced = unsynced
         for name in vfs.list_folder(folder):
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
@@ -239,12 +260,16 @@ class Index:
             position += len(part)
 
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Offsets of records that may have the key, newest first."""
+        """Offsets of records that may have the key, newest first. Raises: BadStore, a file is damaged."""
         found: dict[int, None] = {}
         wanted = key_hash(topic, key)
         for file in reversed(self.files):
             if len(found) < limit and file.begin_ms - 999 <= end_ms and begin_ms <= file.end_ms + 999:
-                file.find(wanted, begin_ms, end_ms, limit, found)
+                try:
+                    file.find(wanted, begin_ms, end_ms, limit, found)
+                except BadStore:
+                    self.is_damaged = True
+                    raise
         return list(found)
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:

@@ -336,7 +336,11 @@ class MessageStore:
         return reading.store_time(self._log, queue, offset) if queue else None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Records that may have the key (or unique key), newest first; another key can have the same hash."""
+        """Records that may have the key (or unique key), newest first; another key can have the same hash.
+
+        Raises:
+            BadStore: the index is damaged; the next start makes it anew.
+        """
         if self._index is None:
             return []
         self._index_keys()

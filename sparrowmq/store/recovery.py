@@ -30,12 +30,12 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
-from sparrowmq.store.checkpoint import Checkpoint, save
+from sparrowmq.store.checkpoint import UNKNOWN_INDEX, Checkpoint, save
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
 from sparrowmq.store.dispatch import Dispatch, Hole
 from sparrowmq.store.index import Index
-from sparrowmq.store.layout import BLANK, Layout
+from sparrowmq.store.layout import BLANK, NO_CRC, Layout
 from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
 
@@ -111,7 +111,7 @@ class Recovery:
             try:
                 record, following = self.log.parse(found.end)
                 problem = self.log.problem(record, found.end) if record is not None else None
-                if problem:
+                if problem and not self._is_of_java(found.end):
                     raise CorruptRecord(self._path_at(found.end), found.end, f"a sound record, but {problem}")
             except CorruptRecord as bad:
                 resume = self._judge(bad, found)
@@ -123,6 +123,25 @@ class Recovery:
                 found.records += 1
                 found.last_ms = max(found.last_ms, records.store_timestamp_ms(record))
             found.end = following
+
+    def _is_of_java(self, offset: int) -> bool:
+        """Whether a record without property CRC is there because Java ran on the store in the meantime.
+
+        Java may leave our checkpoint as it was: it writes it a second after its start, which changes nothing while
+        there is no message, and then once a minute. So a record behind all that we had on disk that is sound in Java's
+        eyes is Java's. A torn one of ours is not taken for it: what was not written, of its own CRC at least, is zero.
+        """
+        positions = self.checkpoint.positions
+        if positions is None or self.clean or offset < max(positions.flushed, self.log.crc_from):
+            return False
+        crc_from, self.log.crc_from = self.log.crc_from, NO_CRC
+        record = self.log.sound_record(offset)
+        found = records.outline(record) if record is not None else None
+        if found is None or "\0" in found.topic or "\0" in found.properties.render():
+            self.log.crc_from = crc_from
+            return False
+        log.warning("another broker wrote to the log from offset %d on; its records are kept", offset)
+        return True
 
     def _judge(self, bad: CorruptRecord, found: Recovered) -> int | None:
         """Decide on the first bad record: None if the log ends before it, else where it goes on behind the damage.
@@ -299,7 +318,14 @@ class Recovery:
         if positions is None:
             while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
                 index.drop_last()
-            return max(index.end_offset, self.log.begin - 1) if index.files else self.log.begin - 1
+            # After a crash not all keys of the last record need be there: a file ends where it is full.
+            whole = index.end_offset if self.clean else index.end_offset - 1
+            return max(whole, self.log.begin - 1) if index.files else self.log.begin - 1
+        if positions.index_file == UNKNOWN_INDEX:
+            log.warning("the index was switched off, or found damaged; it is made anew from the log")
+            while index.files:
+                index.drop_last()
+            return self.log.begin - 1
         name = f"{positions.index_file:017d}" if positions.index_file else ""
         if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
             log.warning("the index is not what it was; it is made anew from the log")

@@ -9,11 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import StoreSettings
 from tests.golden import STORES
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.wire import Wire
@@ -31,6 +37,7 @@ _TINY: Final = {
 _KEPT: Final = ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort")
 _BORN_MS: Final = 1_700_000_000_000
 _HALF, _COMMIT = 4, 8
+_HOST: Final = hosts.pack("127.0.0.1:10911")
 _PRODUCER: Final = "store-producer"
 
 
@@ -41,6 +48,37 @@ def clean_4_9_7() -> None:
 def killed_4_9_7() -> None:
     """As after a crash of the process: abort is there, the checkpoint is behind."""
     _make("4.9.7-killed", "4.9.7", {}, kill=True)
+
+
+def killed_4_9_7_behind_ours() -> None:
+    """As when Apache's broker runs on a store of ours, has no message while it looks at its checkpoint, and is killed.
+
+    It writes the checkpoint a second after its start, and then once a minute; ours stays there, as if it had not run.
+    """
+    with tempfile.TemporaryDirectory() as scratch, ApacheNamesrv("4.9.7") as namesrv:
+        store = Path(scratch) / "store"
+        settings = StoreSettings(
+            store,
+            commit_log_file_size=8192,
+            consume_queue_file_entries=8,
+            index_slots=64,
+            index_entries=256,
+        )
+        with MessageStore.open(settings) as ours:
+            for number in range(4):
+                properties = Properties(f"KEYS\x01ours-{number}\x02")
+                ours.append(Entry("StoreTopic", number % 2, b"ours %d" % number, properties, _BORN_MS, _HOST))
+        with ApacheBroker("4.9.7", namesrv.address, store, _TINY) as broker:
+            time.sleep(6)
+            with Wire(broker.port) as wire:
+                client = _Client(wire)
+                for number in range(4):
+                    client.send(
+                        "StoreTopic", number % 2, b"apache %d" % number, TAGS="TagA", KEYS=f"apache-{number}"
+                    )
+            time.sleep(1)
+            broker.kill()
+        _keep(store, STORES / "4.9.7-killed-behind-ours")
 
 
 def long_topic_5_4_0() -> None:
@@ -150,5 +188,6 @@ def _keep(store: Path, target: Path) -> None:
 if __name__ == "__main__":
     clean_4_9_7()
     killed_4_9_7()
+    killed_4_9_7_behind_ours()
     long_topic_5_4_0()
     record_crc_5_4_0()

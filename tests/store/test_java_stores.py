@@ -215,3 +215,41 @@ def test_what_the_checkpoint_of_a_killed_java_broker_does_not_cover_is_a_torn_ta
     (saved,) = Path(settings.layout.lost_found).iterdir()
     assert saved.read_bytes()[91:] == log[91:]
     assert list(verify(settings)) == []
+
+
+@pytest.mark.parametrize("version", ["4.9.7-killed-behind-ours"])
+def test_what_java_wrote_behind_our_checkpoint_is_kept_with_its_keys(settings: StoreSettings):
+    """Java looks at the checkpoint a second after its start, and then once a minute: until then ours stays valid."""
+    positions = load(Disk(), settings.layout.checkpoint).positions
+    assert positions is not None and positions.crc_from == 0
+    with MessageStore.open(settings) as store:
+        assert found(store) == {
+            ("StoreTopic", queue): [
+                b"%s %d" % (who, number) for who in (b"ours", b"apache") for number in (queue, queue + 2)
+            ]
+            for queue in (0, 1)
+        }
+        for who in ("ours", "apache"):
+            for number in range(4):
+                (message,) = queried(store, f"{who}-{number}")
+                assert message.body == f"{who} {number}".encode()
+        put(store, b"ours again", "StoreTopic")
+        end = store.end
+    positions = load(Disk(), settings.layout.checkpoint).positions
+    assert positions is not None and positions.crc_from < end
+    assert list(verify(settings)) == []
+
+
+@pytest.mark.parametrize("version", ["4.9.7-killed-behind-ours"])
+@pytest.mark.parametrize("at", [30, 92, 100, 115, 190])
+def test_what_is_torn_behind_our_checkpoint_is_no_message_of_java(settings: StoreSettings, at: int):
+    """A sector that was not written is zero: in the head, the body, the topic or the properties of a record."""
+    positions = load(Disk(), settings.layout.checkpoint).positions
+    assert positions is not None
+    log = Path(settings.layout.commit_log) / f"{0:020d}"
+    content = bytearray(log.read_bytes())
+    content[positions.flushed + at : positions.flushed + at + 8] = bytes(8)
+    log.write_bytes(content)
+    with MessageStore.open(settings) as store:
+        assert store.end == positions.flushed
+    assert list(verify(settings)) == []
