@@ -44,11 +44,7 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None) -> Iterator[str]:
             OpenFiles(vfs, _OPEN_FILES, Unsynced()), layout, settings.consume_queue_file_entries
         )
         queues.load(0, writable=False)
-        index = None
-        if settings.index:
-            index = Index(
-                vfs, layout.index, settings.index_slots, settings.index_entries, Unsynced(), writable=False
-            )
+        index = Index.of(settings, vfs, Unsynced(), writable=False)
     except BadStore as bad:
         yield str(bad)
         return

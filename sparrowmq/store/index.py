@@ -28,6 +28,7 @@ from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.mapped_file import MappedFile, is_unused
+from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Unsynced, Vfs
 
 HEADER: Final = struct.Struct(">qqqqii")
@@ -234,6 +235,15 @@ class Index:
         for name in vfs.list_folder(folder):
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
                 self._open(name, writable)
+
+    @classmethod
+    def of(cls, settings: StoreSettings, vfs: Vfs, unsynced: Unsynced, writable: bool = True) -> Index | None:
+        """The index of a store; None if its settings want none. Raises: BadStore."""
+        if not settings.index:
+            return None
+        return cls(
+            vfs, settings.layout.index, settings.index_slots, settings.index_entries, unsynced, writable
+        )
 
     @property
     def end_offset(self) -> int:

@@ -73,11 +73,7 @@ class MessageStore:
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
         self._queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         self._by_key = self._queues.by_key
-        self._index: Index | None = None
-        if settings.index:
-            self._index = Index(
-                vfs, layout.index, settings.index_slots, settings.index_entries, unsynced, writable
-            )
+        self._index = Index.of(settings, vfs, unsynced, writable)
         self._dispatch = Dispatch(self._queues, self._index, settings.delay_levels_ms)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index)
         self._flusher = Flusher(self._log)
@@ -499,6 +495,8 @@ class MessageStore:
 
     def _write_burst(self) -> bool:
         """Write what was appended, and have it synced if an answer waits for that; whether it could be written."""
+        if self.flushed.error is not None:
+            return False  # Whoever waits for it was told: it may not appear after all.
         written = self._attempt(self._log.write_out)
         if written:
             if self.settings.flush is Flush.SYNC and self._turn is not None:

@@ -11,9 +11,11 @@ import pytest
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
+from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.wire.codec import encode_request
+from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk, File
 from tests.broker.live import live_broker, send_request
@@ -87,6 +89,40 @@ async def test_a_failed_sync_ends_the_broker_and_acknowledges_nothing_more(
                 await live.send(b"not safe")
             assert caught.value.code == 14
             await asyncio.wait_for(live.broker.serve(), 5)
+
+
+@pytest.mark.covers("S-STORE-08")
+@pytest.mark.parametrize("flush", Flush)
+@pytest.mark.parametrize("properties", [{}, {"WAIT": "false"}], ids=["waits", "does not wait"])
+async def test_a_failed_write_ends_the_broker_and_acknowledges_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush, properties: dict[str, str]
+) -> None:
+    write = Disk.write
+
+    def refuse(disk: Disk, file: File, offset: int, content: bytes) -> None:
+        if "commitlog" in file.path:
+            raise OSError(errno.EROFS, "Read-only file system")
+        write(disk, file, offset, content)
+
+    parts = batch.encode([batch.BatchPart(b"not safe", b""), batch.BatchPart(b"either", b"")])
+    single, several = send_request(properties=properties), send_request(properties=properties, batch=True)
+    requests = [encode_request(single, single.code, opaque, 4) + b"lost" for opaque in range(20)]
+    requests.append(encode_request(several, several.code, 20, len(parts)) + parts)
+    peer = socket.socket()
+    with pytest.raises(StoreFailed, match="Read-only file system"):
+        async with live_broker(tmp_path, flush=flush) as live:
+            await live.send(b"safe", properties=properties)
+            host, _, port = live.broker.address.partition(":")
+            peer.connect((host, int(port)))
+            monkeypatch.setattr(Disk, "write", refuse)
+            peer.sendall(b"".join(requests))
+            await asyncio.wait_for(live.broker.serve(), 5)
+    # Looked at afterwards: the end of the broker would hide what is wrong with them.
+    peer.settimeout(5)
+    with peer:
+        said = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    answers = Connection[None]().receive(said)
+    assert [answer.code for answer in answers] == [14] * 21
 
 
 @pytest.mark.covers("S-STORE-08")

@@ -18,6 +18,7 @@ class FaultyDisk(Disk):
         full_for: the parts of paths for which there is no room.
         write_error, sync_error: what a write to a file without allocated room, a sync fails with; a sync fails once, as
             on Linux.
+        log_error: what a write to a file of the log fails with.
         may_sync: while it is not set, a sync that is called does not return.
         synced: the names of the files that were synced, in order.
         sync_began: set by each sync as it begins.
@@ -26,6 +27,7 @@ class FaultyDisk(Disk):
     def __init__(self) -> None:
         self.full_for: tuple[str, ...] = ()
         self.write_error: Exception | None = None
+        self.log_error: Exception | None = None
         self.sync_error: OSError | None = None
         self.may_sync = threading.Event()
         self.may_sync.set()
@@ -40,6 +42,8 @@ class FaultyDisk(Disk):
         return super().create(path, size, allocate)
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
+        if self.log_error is not None and "commitlog" in file.path:
+            raise self.log_error
         if file.path not in self._allocated:
             self._demand_room(file.path)
             if self.write_error is not None:

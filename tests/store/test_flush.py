@@ -1,18 +1,20 @@
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from sparrowmq.errors import StoreFailed
+from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush
 from tests.store.faulty_disk import FaultyDisk, broken
-from tests.store.stores import bodies, put, safe
+from tests.store.stores import bodies, message, put, put_batch, safe
 
 FIRST = "0" * 20
 
@@ -165,6 +167,60 @@ async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_
         assert store.flushed.value == flushed and disk.synced == []
         assert bodies(store)[0] == b"acknowledged"  # reads go on
     assert [record.levelname for record in caplog.records].count("CRITICAL") == 1
+
+
+@pytest.mark.parametrize("flush", Flush)
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EIO, errno.EBADF])
+async def test_after_a_failed_write_nothing_is_acknowledged(stores, disk, clock, flush, code):
+    store = stores.open(vfs=disk, clock=clock, flush=flush)
+    async with running(store):
+        _, _, end, _ = put(store, b"acknowledged")
+        await within_10_s(safe(store, end))
+        disk.log_error = OSError(code, os.strerror(code))
+        ends = [put(store, b"lost")[2] for _ in range(3)]
+        ends.append(put_batch(store, message(b"lost"), message(b"too"))[1][2])
+        waiting = [asyncio.create_task(safe(store, end, wants)) for end in ends for wants in (True, False)]
+        answers = await within_10_s(asyncio.gather(*waiting, return_exceptions=True))
+        assert [type(answer) for answer in answers] == [StoreFailed] * 8
+        assert os.strerror(code) in str(answers[0])
+        disk.log_error = None  # it is not believed when it is well again
+        for attempt in (store.flush, store.checkpoint, lambda: put(store)):
+            with pytest.raises(StoreFailed):
+                attempt()
+        assert store.written.value == end
+        assert bodies(store) == [b"acknowledged"]
+    store.close()
+    assert bodies(stores.open()) == [b"acknowledged"]
+
+
+async def test_with_async_flush_a_failed_sync_ends_what_is_acknowledged_too(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock, flush=Flush.ASYNC)
+    async with running(store):
+        _, _, end, _ = put(store)
+        await within_10_s(safe(store, end))
+        _, _, later, _ = put(store, b"of the turn in which a sync fails")
+        answer = asyncio.create_task(safe(store, later))
+        store._flusher.fail(broken())
+        with pytest.raises(StoreFailed):
+            await within_10_s(answer)
+        with pytest.raises(StoreFailed):
+            put(store)
+        assert len(bodies(store)) == 1
+
+
+async def test_a_message_is_not_acknowledged_before_a_full_disk_took_it(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock, flush=Flush.ASYNC)
+    async with running(store):
+        disk.log_error = DiskFull("no room on the disk")
+        _, _, end, _ = put(store)
+        answer = asyncio.create_task(safe(store, end))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not answer.done() and store.written.value < end
+        disk.log_error = None
+        await clock.advance(1.1)
+        await within_10_s(answer)
+        assert store.written.value == end
 
 
 async def test_what_was_acknowledged_before_a_failed_sync_stays_acknowledged(stores, disk, clock):
