@@ -21,6 +21,7 @@
         ├── BadStore              a folder or file is not what a store holds
         ├── CorruptRecord         bytes on disk are damaged
         ├── DiskFull              no room for the next file
+        │   └── OutOfResources    no file descriptor or no memory: it passes, as a full disk does
         ├── NotSafeInTime         a message is stored, but not yet as safe as was promised
         └── StoreFailed           a write or sync failed: the store is read-only from then on
 
@@ -222,6 +223,10 @@ class NotSafeInTime(StoreError):
 
     def __str__(self) -> str:
         return f"the message is stored, but was not {self.what} within {self.timeout_s:g} s; a crash now could lose it"
+
+
+class OutOfResources(DiskFull):
+    """The process or the machine has no file descriptor or no memory left; it passes, as a full disk does."""
 
 
 class StoreFailed(StoreError):

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
+from sparrowmq.errors import DiskFull
 from sparrowmq.store.index import Index
 from sparrowmq.store.layout import NO_CRC, SECTOR
 from sparrowmq.store.vfs import Unsynced, Vfs
@@ -177,11 +178,20 @@ class Checkpointer:
         return (int(index.files[-1].name), index.files[-1].next) if index.files else (0, 0)
 
     def write(self, job: Job) -> None:
-        """Sync what the checkpoint speaks of, then write it. Raises: OSError, after which nothing is known."""
-        for path in sorted(job.unsynced.files):
-            self._vfs.sync_path(path)
-        for path in sorted(job.unsynced.folders):
-            self._vfs.sync_folder(path)
-        save(self._vfs, self._path, job.checkpoint)
+        """Sync what the checkpoint speaks of, then write it.
+
+        Raises:
+            DiskFull: there is no checkpoint; the next one syncs it all.
+            OSError: nothing is known after it.
+        """
+        try:
+            for path in sorted(job.unsynced.files):
+                self._vfs.sync_path(path)
+            for path in sorted(job.unsynced.folders):
+                self._vfs.sync_folder(path)
+            save(self._vfs, self._path, job.checkpoint)
+        except DiskFull:
+            self._unsynced.give_back(job.unsynced)
+            raise
         assert job.checkpoint.positions is not None
         self.written = job.checkpoint.positions.dispatched

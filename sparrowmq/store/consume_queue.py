@@ -10,13 +10,14 @@ numbers tell which there are.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterator
 from operator import lt
 from typing import Final
 
-from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.errors import BadStore, DiskFull, OutOfResources
 from sparrowmq.store.entries import GAP_SIZE, Entries, Entry, pack
 from sparrowmq.store.layout import (
     ENTRY,
@@ -30,12 +31,19 @@ from sparrowmq.store.layout import (
 from sparrowmq.store.vfs import File, Unsynced, Vfs
 from sparrowmq.watermark import Watermark
 
+log = logging.getLogger(__name__)
+
 _SCAN_CHUNK: Final = 512
+_FEWEST_OPEN: Final = 4
 _NONE: Final = Entries(b"")
 
 
 class OpenFiles:
-    """Files of queues that are open: at most `limit`, rather those in use than the idle (second chance)."""
+    """Files of queues that are open: at most `limit`, rather those in use than the idle (second chance).
+
+    When no file descriptor is left, the older half of them is closed, and fewer are kept from then on: the others who
+    need descriptors (sockets, the log, snapshots) have what that leaves.
+    """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
         self.vfs = vfs
@@ -44,12 +52,36 @@ class OpenFiles:
         self.unsynced = unsynced
 
     def open(self, path: str, writable: bool) -> QueueFile:
-        """Raises: FileNotFoundError."""
-        return self._keep(self.vfs.open(path, writable))
+        """Raises: FileNotFoundError, OutOfResources."""
+        return self._keep(self.open_briefly(path, writable))
+
+    def open_briefly(self, path: str, writable: bool) -> File:
+        """A file that the caller closes. Raises: FileNotFoundError, OutOfResources."""
+        try:
+            return self.vfs.open(path, writable)
+        except OutOfResources:
+            if not self.shrink():
+                raise
+            return self.vfs.open(path, writable)
 
     def create(self, path: str, size: int) -> QueueFile:
         """Raises: DiskFull."""
-        return self._keep(self.vfs.create(path, size, allocate=False))
+        try:
+            return self._keep(self.vfs.create(path, size, allocate=False))
+        except OutOfResources:
+            if not self.shrink():
+                raise
+            return self._keep(self.vfs.create(path, size, allocate=False))
+
+    def shrink(self) -> bool:
+        """Close the older half, and keep fewer open from now on; whether there was one to close."""
+        count = -(-len(self._ring) // 2)
+        if count:
+            self._limit = max(_FEWEST_OPEN, min(self._limit, len(self._ring) * 3 // 4))
+            log.warning("no file descriptor is left; at most %d files of queues stay open", self._limit)
+        for _ in range(count):
+            self.vfs.close(self._ring.popleft().file)
+        return count > 0
 
     def close(self) -> None:
         while self._ring:
@@ -214,7 +246,7 @@ class ConsumeQueue:
         """How many entries there would be if the last byte that is not zero belonged to the last one."""
         if self._last < 0:
             return 0
-        file = self._files.vfs.open(self._path(self._last), writable=False)
+        file = self._files.open_briefly(self._path(self._last), writable=False)
         content = self._files.vfs.read(file, 0, file.size).rstrip(b"\0")
         self._files.vfs.close(file)
         return self._last + -(-len(content) // ENTRY_SIZE)
@@ -306,7 +338,7 @@ class ConsumeQueue:
 
     def _first_offset(self, begin: int) -> int:
         """Where the first record of a file lies; -1 if the file has not its full size."""
-        file = self._files.vfs.open(self._path(begin), writable=False)
+        file = self._files.open_briefly(self._path(begin), writable=False)
         content = self._files.vfs.read(file, 0, ENTRY_SIZE)
         self._files.vfs.close(file)
         is_full = file.size == self._file_entries * ENTRY_SIZE
@@ -315,7 +347,7 @@ class ConsumeQueue:
     def _count(self, begin: int, whole: bool, writable: bool) -> int:
         """How many entries a file holds; it gets its full size if a crash left it shorter."""
         vfs, size = self._files.vfs, self._file_entries * ENTRY_SIZE
-        file = vfs.open(self._path(begin), writable)
+        file = self._files.open_briefly(self._path(begin), writable)
         entries = min(file.size, size) // ENTRY_SIZE
         if writable and file.size != size:
             vfs.truncate(file, size)
@@ -336,7 +368,7 @@ class ConsumeQueue:
         while self._last > self.begin and self._last >= queue_offset:
             self._drop_last()
         if self._last >= 0:
-            file = vfs.open(self._path(self._last), writable=True)
+            file = self._files.open_briefly(self._path(self._last), writable=True)
             vfs.truncate(file, max(0, queue_offset - self._last) * ENTRY_SIZE)
             vfs.truncate(file, self._file_entries * ENTRY_SIZE)
             vfs.close(file)

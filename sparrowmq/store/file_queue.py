@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from sparrowmq.errors import BadStore
+from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.layout import missing_file, offset_name, row_of_files
 from sparrowmq.store.mapped_file import MappedFile, is_unused
 from sparrowmq.store.vfs import Vfs
@@ -30,6 +30,7 @@ class FileQueue:
         self.folder = folder
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        self._is_unsynced = False  # whether a file was dropped and its name may still be on the disk
         begins, stray = row_of_files(folder, vfs.list_folder(folder), file_size)
         for begin in begins:
             path = self._path(begin)
@@ -73,8 +74,12 @@ class FileQueue:
         """
         self._vfs.make_folder(self.folder)
         file = MappedFile.create(self._vfs, self._path(begin), begin, self.file_size)
-        file.sync()
-        self._vfs.sync_folder(self.folder)
+        try:
+            file.sync()
+            self._vfs.sync_folder(self.folder)
+        except DiskFull:
+            file.remove()
+            raise
         return file
 
     def add(self, file: MappedFile) -> None:
@@ -84,18 +89,28 @@ class FileQueue:
         self.files.append(file)
 
     def drop_first(self) -> None:
-        """Delete the oldest file."""
+        """Delete the oldest file. Raises: OutOfResources, but it is gone; the next call makes that sure first."""
+        self._begin_drop()
         self.files.pop(0).remove()
         self._vfs.sync_folder(self.folder)
+        self._is_unsynced = False
 
     def drop_last(self) -> None:
-        """Delete the newest file."""
+        """Delete the newest file. Raises: OutOfResources, as `drop_first`."""
+        self._begin_drop()
         self.files.pop().remove()
         self._vfs.sync_folder(self.folder)
+        self._is_unsynced = False
 
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+    def _begin_drop(self) -> None:
+        """Of two files that go, the name of the first must be gone from the disk before the second is touched."""
+        if self._is_unsynced:
+            self._vfs.sync_folder(self.folder)
+        self._is_unsynced = True
 
     def _path(self, begin: int) -> str:
         return os.path.join(self.folder, offset_name(begin))

@@ -11,7 +11,8 @@ from __future__ import annotations
 import mmap
 from typing import Any, Final
 
-from sparrowmq.store.vfs import File, Vfs
+from sparrowmq.errors import DiskFull
+from sparrowmq.store.vfs import File, Vfs, disk_error
 
 _CHUNK: Final = 1 << 20
 
@@ -32,12 +33,23 @@ class MappedFile:
 
     @classmethod
     def create(cls, vfs: Vfs, path: str, begin: int, size: int) -> MappedFile:
-        """A new file with its room on the disk taken. Raises: DiskFull, before anything is mapped."""
-        return cls(vfs, vfs.create(path, size, allocate=True), begin)
+        """A new file with its room on the disk taken. Raises: DiskFull, before anything is mapped; no file is left."""
+        file = vfs.create(path, size, allocate=True)
+        try:
+            return cls(vfs, file, begin)
+        except DiskFull:
+            vfs.close(file)
+            vfs.unlink(path)
+            raise
 
     @classmethod
     def open(cls, vfs: Vfs, path: str, begin: int, writable: bool) -> MappedFile:
-        return cls(vfs, vfs.open(path, writable), begin)
+        file = vfs.open(path, writable)
+        try:
+            return cls(vfs, file, begin)
+        except BaseException:
+            vfs.close(file)
+            raise
 
     @property
     def size(self) -> int:
@@ -57,11 +69,18 @@ class MappedFile:
         return isinstance(self.view.obj, mmap.mmap)
 
     def numbers(self, position: int, count: int) -> Any:
-        """A numpy array over big-endian int32 of the file, to read and to store into: for writes in no order."""
+        """A numpy array over big-endian int32 of the file, to read and to store into: for writes in no order.
+
+        Raises:
+            DiskFull: there is no descriptor or memory for it now.
+        """
         import numpy  # takes 0.1 s, which a store without an index need not wait for
 
         if self._memory is None:
-            self._memory = mmap.mmap(self.file.fd, self.file.size)
+            try:
+                self._memory = mmap.mmap(self.file.fd, self.file.size)
+            except OSError as error:
+                raise disk_error(self.path, error) from error
         return numpy.frombuffer(self._memory, ">i4", count, position)
 
     def sync(self) -> None:

@@ -24,7 +24,15 @@ from functools import partial
 from typing import Any, Final, Self
 
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, StoreError, StoreFailed, StoreLocked
+from sparrowmq.errors import (
+    CorruptRecord,
+    DiskFull,
+    InvalidMessage,
+    OutOfResources,
+    StoreError,
+    StoreFailed,
+    StoreLocked,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
@@ -260,12 +268,17 @@ class MessageStore:
         """Write log, queues and index to disk, here and now, so that the next start has less to do.
 
         Raises:
+            DiskFull: it could not be written now.
             StoreFailed: a sync failed.
         """
         end, now_ms = self.prepare_checkpoint()
         self.flush()
         try:
             self.begin_checkpoint(end, now_ms)()
+        except OutOfResources as short:
+            if not self.spare_descriptors(short):
+                raise
+            self.checkpoint()
         except OSError as error:
             raise self.fail(error) from error
 
@@ -417,7 +430,8 @@ class MessageStore:
         before, self._full = self._full, None
         self.dispatch()
         self._index_keys()
-        self._raise_if_full()
+        if self._full is not None:
+            raise self._full
         self._full = before  # a disk without room for messages may have room for this
         return self.dispatched.value, self._now_ms
 
@@ -432,9 +446,14 @@ class MessageStore:
     def stall(self, full: DiskFull, pause_s: float = _FULL_PAUSE_S) -> None:
         """Take nothing for a while; then the next message, or `tend`, tries again."""
         log.warning("%s", full)
+        self.spare_descriptors(full)
         self._full = full
         self._full_until_s = max(self._full_until_s, self.clock.monotonic() + pause_s)
         self._log.hold()
+
+    def spare_descriptors(self, full: DiskFull) -> bool:
+        """Close files of queues, if that is what is missing; whether there were any."""
+        return isinstance(full, OutOfResources) and self._queues.files.shrink()
 
     def fail(self, cause: OSError) -> StoreFailed:
         """Acknowledge nothing any more, and take no more messages."""
@@ -549,12 +568,9 @@ class MessageStore:
                 self.stall(full)
             except OSError as error:
                 raise self.fail(error) from error
-        self._raise_if_full()
-        return self._log.end
-
-    def _raise_if_full(self) -> None:
         if self._full is not None:
             raise self._full
+        return self._log.end
 
     def _try_again(self) -> None:
         """After a full disk: write what could not be written; what is appended next begins a burst."""

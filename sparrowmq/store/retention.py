@@ -52,7 +52,11 @@ class Retention:
         self._unfinished: list[ConsumeQueue] = []
 
     def run(self, now_ms: int) -> Iterator[None]:
-        """Delete; pauses after each piece of work, so that a loop can serve others."""
+        """Delete; pauses after each piece of work, so that a loop can serve others.
+
+        Raises:
+            OutOfResources: the next run goes on.
+        """
         settings = self._settings
         used = self._vfs.used_ratio(settings.layout.commit_log)
         self.is_full = None
@@ -62,11 +66,11 @@ class Retention:
                 "on no message is taken; free some space, writes go on by themselves"
             )
         expired = self.expired(now_ms, used)
+        if expired:
+            self._unfinished = list(self._queues)
         for _ in range(expired):
             self._log.row.drop_first()
             yield
-        if expired:
-            self._unfinished = list(self._queues)
         yield from self.forget()
 
     def expired(self, now_ms: int, used: float) -> int:
@@ -91,15 +95,18 @@ class Retention:
     def forget(self) -> Iterator[None]:
         """Let queues and index forget what is no longer in the log."""
         begin = self._log.begin
-        queues, self._unfinished = self._unfinished, []
-        for queue in queues:
+        unfinished = []
+        while self._unfinished:
+            queue = self._unfinished[-1]
             if (
                 self._queues.by_key.get((queue.topic, queue.queue_id)) is queue
             ):  # else it was deleted meanwhile
                 queue.forget_before(begin, self._checkpointer.written)
                 if self._keeps_too_much(queue):
-                    self._unfinished.append(queue)
+                    unfinished.append(queue)
+            self._unfinished.pop()
             yield
+        self._unfinished = unfinished
         if self._index is not None:
             self._index.forget_before(begin)
 

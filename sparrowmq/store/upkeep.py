@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.errors import DiskFull, OutOfResources, StoreFailed
 from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
 from sparrowmq.turn import Turn
 
@@ -71,6 +71,7 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
             await asyncio.get_running_loop().run_in_executor(executor, write)
         except DiskFull as full:
             log.warning("no checkpoint: %s", full)
+            store.spare_descriptors(full)
         except StoreFailed:
             return
         except OSError as error:
@@ -81,8 +82,12 @@ async def _delete_regularly(store: MessageStore) -> None:
     retention = store.retention()
     while True:
         await store.clock.sleep(_RETENTION_PERIOD_S)
-        for _ in retention.run(store.clock.now_ms()):
-            await asyncio.sleep(0)  # between two queues the loop may serve others
+        try:
+            for _ in retention.run(store.clock.now_ms()):
+                await asyncio.sleep(0)  # between two queues the loop may serve others
+        except OutOfResources as short:
+            log.warning("the rest of what is too old stays for now: %s", short)
+            store.spare_descriptors(short)
         if retention.is_full is not None:
             # A little longer than until the next look at the disk, which comes to its own decision.
             store.stall(retention.is_full, _RETENTION_PERIOD_S + 1)

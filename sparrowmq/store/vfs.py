@@ -23,10 +23,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.errors import BadStore, DiskFull, OutOfResources
 from sparrowmq.protocol.messages.record import Buffer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Nothing is wrong with the disk: what others give back is there for the next attempt.
+_SHORT = {
+    errno.EMFILE: "this process has no file descriptor left; raise `ulimit -n`",
+    errno.ENFILE: "the machine has no file descriptor left; raise fs.file-max",
+    errno.ENOMEM: "there is no memory left",
+}
 _ZEROS = bytes(1 << 20)
 # macOS has no fdatasync; its fsync does not empty the disk's own cache, and nothing cheap does.
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -54,9 +60,17 @@ class Unsynced:
         self.files, self.folders = set(), set()
         return taken
 
+    def give_back(self, taken: Unsynced) -> None:
+        """Not synced after all; in any thread."""
+        self.files.update(taken.files)
+        self.folders.update(taken.folders)
+
 
 class Vfs(Protocol):
-    """What the store asks of a file system. Paths are strings; offsets and sizes are bytes."""
+    """What the store asks of a file system. Paths are strings; offsets and sizes are bytes.
+
+    What needs a file descriptor or memory raises OutOfResources when there is none; that is a `DiskFull`, which passes.
+    """
 
     def create(self, path: str, size: int, allocate: bool) -> File:
         """A new file of `size` zeros; with `allocate` its room on the disk is taken too.
@@ -135,11 +149,11 @@ class Disk:
                 # A failed allocation leaves a part of the file behind, which holds the space that is missing.
                 os.close(fd)
                 os.unlink(path)
-            raise _disk_error(path, error) from error
+            raise disk_error(path, error) from error
         return File(path, fd, size)
 
     def open(self, path: str, writable: bool) -> File:
-        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDWR if writable else os.O_RDONLY)
         return File(path, fd, os.fstat(fd).st_size)
 
     def close(self, file: File) -> None:
@@ -150,7 +164,10 @@ class Disk:
     def map(self, file: File) -> memoryview:
         if os.fstat(file.fd).st_size < file.size:
             raise BadStore(f"{file.path} was cut to {os.fstat(file.fd).st_size} bytes, it had {file.size}")
-        return memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
+        try:
+            return memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
+        except OSError as error:  # a map has a descriptor of its own
+            raise disk_error(file.path, error) from error
 
     def read(self, file: File, offset: int, size: int) -> bytes:
         return os.pread(file.fd, size, offset)
@@ -159,7 +176,7 @@ class Disk:
         try:
             _write(file.fd, offset, content)
         except OSError as error:
-            raise _disk_error(file.path, error) from error
+            raise disk_error(file.path, error) from error
 
     def truncate(self, file: File, size: int) -> None:
         os.ftruncate(file.fd, size)
@@ -170,7 +187,7 @@ class Disk:
 
     def sync_path(self, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = _open(path, os.O_RDWR)
         except FileNotFoundError:
             return
         try:
@@ -180,7 +197,7 @@ class Disk:
 
     def sync_folder(self, path: str) -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             return
         try:
@@ -198,7 +215,7 @@ class Disk:
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
-            raise _disk_error(path, error) from error
+            raise disk_error(path, error) from error
 
     def remove_folder(self, path: str) -> None:
         os.rmdir(path)
@@ -208,6 +225,8 @@ class Disk:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise disk_error(path, error) from error
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -222,7 +241,7 @@ class Disk:
         return used / (used + disk.f_bavail) if used else 0.0
 
     def lock(self, path: str) -> File | None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             # Java holds a POSIX lock on byte 0. Such a lock does not keep a process out of its own store, flock does.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -248,7 +267,17 @@ def _write(fd: int, offset: int, content: Buffer) -> None:
         written += os.pwrite(fd, content[written:], offset + written)
 
 
-def _disk_error(path: str, error: OSError) -> Exception:
+def _open(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def disk_error(path: str, error: OSError) -> Exception:
+    """What to raise for an error of the machine: the errors that pass by themselves are DiskFull."""
+    if error.errno in _SHORT:
+        return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}; it is tried again")
     if error.errno in _FULL:
         return DiskFull(f"no room on the disk for {path}; free some, writes go on by themselves")
     return error
