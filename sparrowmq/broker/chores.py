@@ -37,5 +37,9 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
                 await done
         except StoreFailed:
             raise
+        except OSError as error:  # a full disk, no descriptors: no fault of ours
+            log.warning(
+                "the chore %r failed (%s); it is tried again in %g s", chore.name, error, chore.period_s
+            )
         except Exception:
             log.exception("the chore %r failed; it is tried again in %g s", chore.name, chore.period_s)

@@ -9,12 +9,17 @@ the thread.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from sparrowmq import snapshot
 from sparrowmq.broker.part import Chore, Part
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.wire import json
+
+log = logging.getLogger(__name__)
 
 
 class SavedFile:
@@ -59,3 +64,23 @@ class SavedFile:
                 changes = self._changes
                 await asyncio.to_thread(snapshot.save, self.path, self._content(), encode=self._encode)
                 self._saved = changes
+
+    async def confirm(self, done: str) -> None:
+        """`save` before a request is answered that changed something.
+
+        Args:
+            done: what it has done, in words.
+        Raises:
+            RemoteError: it could not be written. What was done holds in memory, and is saved as soon as that is
+                possible: the topic is in the route already, and perhaps in use, so to undo it would do more harm.
+        """
+        try:
+            await self.save()
+        except OSError as error:
+            why = f"{self.path} could not be written ({error.strerror or error})"
+            log.warning("%s, but %s; it is tried again", done, why)
+            remark = (
+                f"{done} and in effect, but not saved: {why}. It is tried again every few seconds: "
+                "free some space, or mend what is wrong; if the broker ends before that, the change is lost"
+            )
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -148,3 +148,23 @@ async def test_an_answer_leaves_when_its_message_is_in_the_log(
             peer.setblocking(False)
             assert await asyncio.get_running_loop().sock_recv(peer, 1000)
         assert answered_before == [False]
+
+
+async def test_on_a_full_disk_a_new_topic_is_told_to_be_in_effect_and_is_saved_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    async with live_broker(tmp_path) as live:
+        config = live.broker.settings.config_path
+        config.mkdir(exist_ok=True)
+        (config / "topics.json.tmp").symlink_to("/dev/full")  # until a failed attempt takes the link away
+        with pytest.raises(RemoteError, match="topic made is set and in effect, but not saved") as caught:
+            await live.session.call(UpdateAndCreateTopic("made", 2, 3, perm=6))
+        assert "No space left on device" in str(caught.value)
+        assert (await live.send(topic="made", queue_id=2)).queue_id == 2
+        with pytest.raises(RemoteError, match="illegal"):
+            await live.pull("made", 2)
+    async with live_broker(tmp_path) as live:
+        with pytest.raises(
+            RemoteError, match="illegal"
+        ):  # it has 2 queues to read, not 4 as one found in the store
+            await live.pull("made", 2)

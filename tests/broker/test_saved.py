@@ -4,6 +4,7 @@ import json
 import pytest
 
 from sparrowmq.broker.saved import SavedFile
+from sparrowmq.errors import RemoteError
 
 
 @pytest.fixture
@@ -59,3 +60,19 @@ async def test_a_save_that_fails_is_tried_again_by_the_next(file):
     file.path.parent.unlink()
     await file.save()
     assert file.path.exists()
+
+
+async def test_a_change_that_cannot_be_saved_is_told_kept_and_saved_later(file, content, caplog):
+    await file.confirm("nothing is changed")
+    file.path.parent.mkdir()
+    file.path.with_name("state.json.tmp").symlink_to("/dev/full")
+    content["n"] = 7
+    file.touch()
+    with pytest.raises(RemoteError, match="the number is set and in effect, but not saved: ") as caught:
+        await file.confirm("the number is set")
+    assert f"{file.path} could not be written (No space left on device)" in str(caught.value)
+    assert "free some space" in str(caught.value) and "the change is lost" in str(caught.value)
+    assert "the number is set, but" in caplog.text
+    assert file.dirty and not file.path.exists()
+    await file.save()
+    assert json.loads(file.path.read_text()) == {"n": 7}

@@ -75,17 +75,17 @@ class GroupHandler:
             )
         log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
         self._groups.put(group)
-        await self._groups.file.save()
+        await self._groups.file.confirm(f"group {group.group_name} is set")
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
         """Delete a group, and what it has consumed if asked to. An absent one is no error."""
         log.info("group %s is deleted by %s", shown(header.group_name), peer.address)
         self._groups.delete(header.group_name)
-        await self._groups.file.save()
+        await self._groups.file.confirm(f"group {header.group_name} is deleted")
         if header.remove_offset or header.clean_offset:
             self._offsets.delete_group(header.group_name)
-            await self._offsets.file.save()
+            await self._offsets.file.confirm(f"what group {header.group_name} has consumed is deleted")
 
     @handles(GetAllSubscriptionGroup)
     def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer:

@@ -75,7 +75,7 @@ class TopicHandler:
         )
         log.info("topic %s is set by %s: %s", header.topic, peer.address, shown(topic))
         self._topics.put(topic)
-        await self._topics.file.save()
+        await self._topics.file.confirm(f"topic {header.topic} is set")
         await self._announced()
 
     @handles(DeleteTopic)
@@ -87,8 +87,8 @@ class TopicHandler:
         self._store.delete_topic(header.topic)
         # Unlike Java 4.9, and like 5.x: offsets of a topic that is gone would point behind the end of a new one.
         self._offsets.delete_topic(header.topic)
-        await self._topics.file.save()
-        await self._offsets.file.save()
+        await self._topics.file.confirm(f"topic {header.topic} is deleted")
+        await self._offsets.file.confirm(f"topic {header.topic} is deleted")
 
     @handles(GetTopicStats)
     def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer:
