@@ -1,4 +1,10 @@
-"""What holds for every test. On CI a skipped test is an error unless its reason says what that machine really lacks."""
+"""What holds for every test: which run side by side, and what may not pass unseen on CI.
+
+`./run test` has a worker for each processor (docs/adr/0008-pytest-xdist.md). A file's tests stay together in one of
+them, so that what a module's fixture starts is started once, and so do the files that share a session's fixture. What
+takes longest begins first, or the other workers would wait for it at the end.
+On CI a skipped test is an error unless its reason says what that machine really lacks.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
 
@@ -18,6 +26,52 @@ ALLOWED_SKIPS = [
     r"RocketMQ's own server is not on this machine",
     r"Apache's 4\.9\.7 cannot",
 ]
+
+# Files that share the Spark session, and those that share the Java clients: each group has one worker.
+TOGETHER = {
+    "tests/spark/test_register.py": "spark",
+    "tests/spark/test_with_spark.py": "spark",
+    "tests/interop/test_clients.py": "clients",
+    "tests/interop/test_cpp_client.py": "clients",
+    "tests/interop/test_java_client.py": "clients",
+}
+# Files whose tests take long and share nothing: each test goes where there is time.
+APART = {"tests/store/test_crash_states.py"}
+# What takes half a minute or more, by how long it takes.
+LONGEST_FIRST = ["clients"]
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives each worker group after group of tests, in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups:
+    return Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank(group_of(item.nodeid)))
+
+
+def group_of(nodeid: str) -> str:
+    """The tests of one group run in one worker, one after the other."""
+    file = nodeid.partition("::")[0]
+    return nodeid if file in APART else TOGETHER.get(file, file)
+
+
+def rank(group: str) -> int:
+    file = group.partition("::")[0]
+    return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import APART, LONGEST_FIRST, TOGETHER, group_of, rank
+
 SKIPPING = """
 import pytest
 
@@ -15,16 +17,17 @@ def test_plain(): ...
 """
 
 
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch):
+@pytest.fixture(params=["in one process", "in two workers"])
+def run(request, pytester: pytest.Pytester, monkeypatch):
     """Runs pytest in a folder of its own that has our conftest.py and the test above."""
     pytester.makeconftest(Path(__file__).with_name("conftest.py").read_text())
     pytester.makepyfile(SKIPPING)
+    workers = ["-n", "2"] if request.param == "in two workers" else []
 
-    def run(**environment: str) -> pytest.RunResult:
+    def run(*arguments: str, **environment: str) -> pytest.RunResult:
         for name in ("CI", "FAILED_CHECKS"):
             monkeypatch.setenv(name, environment.get(name, ""))
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider")
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *workers, *arguments)
 
     return run
 
@@ -48,3 +51,24 @@ def test_a_check_that_failed_before_the_tests_fails_the_run(run):
     result.stdout.fnmatch_lines(
         ["*`./run lint` failed*", "*`./run docs` failed*", "*= 1 passed, 2 skipped, 3 errors in *"]
     )
+
+
+def test_a_run_that_takes_too_long_fails_and_still_ends_with_its_summary(run, pytester):
+    long = "".join(f"def test_{i}(): time.sleep(0.1)\n" for i in range(50))
+    pytester.makepyfile(test_long=f"import time\n{long}")
+    result = run("--session-timeout=1")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*session-timeout: 1.0 sec exceeded*", "*= * passed, * skipped in *"])
+
+
+def test_a_files_tests_stay_together_and_the_longest_begin_first():
+    groups = [group_of(f"{file}::test_x[1::2]") for file in ("tests/a/test_b.py", *APART, *TOGETHER)]
+    assert groups[0] == "tests/a/test_b.py"
+    assert len(set(groups)) == 1 + len(APART) + len(set(TOGETHER.values()))
+    assert sorted(["tests/a/test_b.py", *LONGEST_FIRST], key=rank) == [*LONGEST_FIRST, "tests/a/test_b.py"]
+
+
+def test_every_file_that_is_ordered_exists():
+    root = Path(__file__).parents[1]
+    for name in {*APART, *TOGETHER, *LONGEST_FIRST} - set(TOGETHER.values()):
+        assert (root / name).is_file(), name

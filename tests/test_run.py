@@ -33,6 +33,24 @@ def test_an_unknown_verb_lists_them_too_but_fails():
     assert "usage: ./run VERB" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "many"),
+    [
+        ([], True),
+        (["-q", "--durations=20", "--session-timeout=1500", "--color=no"], True),
+        (["-x", "--deselect", "tests/store/test_crash_states.py::test_a"], True),
+        (["tests/store/test_flush.py"], False),
+        (["tests/store/test_flush.py::test_a[1::2]", "-q"], False),
+        (["-k", "flush"], False),
+        (["-m", "slow"], False),
+        (["--pdb"], False),
+        (["-s"], False),
+    ],
+)
+def test_only_a_run_of_everything_takes_several_processes(run, arguments, many):
+    assert run.workers(arguments) == (run.SIDE_BY_SIDE if many else [])
+
+
 def test_an_old_python_can_read_it():
     ast.parse(RUN.read_text(), feature_version=(3, 8))
 
