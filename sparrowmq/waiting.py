@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from sparrowmq.watermark import Watermark
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
 
-async def reached(mark: Watermark, target: int) -> int:
+class _Waiter(Protocol):
+    def cancel(self) -> None: ...
+
+
+class _Mark(Protocol):
+    """What of a Watermark is needed here."""
+
+    value: int
+
+    def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
+
+
+async def reached(mark: _Mark, target: int) -> int:
     """`Watermark.reached`."""
     if target > mark.value:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -40,17 +40,27 @@ FLOORS = (
         "descriptors",
         "shown",
     },
-    {"protocol", "filter"},
-    {"store", "remoting", "auth"},
+    {"protocol"},
+    {"store", "remoting"},
     {"namesrv", "broker", "client"},
-    {"admin", "sync", "testing"},
-    {"cli", "console", "spark"},
+    {"sync", "testing"},
+    {"cli", "spark"},
     {"demo"},
 )
 FLOOR_OF = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 
 LONGEST_FILE = 600
 LONGEST_FUNCTION = 60
+MOST_ARGUMENTS = 8  # that can be given by their place, `self` apart; those behind a `*` have to be named
+TAKE_MORE = {
+    "sparrowmq/protocol/messages/entry.py:__init__",  # the fields of a message, each by itself, and nothing else
+    "tests/protocol/messages/test_record.py:encoded",  # likewise
+}
+# Modules that import each other, if only for types, or folders that do.
+CIRCLES = [
+    # The store is compiled, and compiled modules have no coroutines: upkeep has the store's.
+    {"sparrowmq.store.message_store", "sparrowmq.store.upkeep"},
+]
 BANNED = r"manager|service|processor|impl|default|abstract|base|utils?|helpers?|common|info|data"
 NAMES_OF_OTHERS = (
     # of Spark, asyncio and RocketMQ
@@ -97,13 +107,20 @@ def tidy(check: Callable[[], Iterator[Offence]]) -> Callable[[], None]:
     return test
 
 
+def module_of(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(file): file for file in OURS}
+
+
 def part_of(file: Path) -> str:
     """The part of the package that a file belongs to: `store` for sparrowmq/store/flush.py, `clock` for clock.py."""
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_parts(file: Path) -> Iterator[tuple[int, str]]:
-    """Each part of the package that a file imports, however it is written, with the line."""
+def imported(file: Path) -> Iterator[tuple[int, str]]:
+    """Each name of ours that a file imports, however it is written, with the line."""
     here = ("sparrowmq", *file.relative_to(PACKAGE).with_suffix("").parts)
     for node in ast.walk(tree(file)):
         targets: list[str] = []
@@ -114,9 +131,87 @@ def imported_parts(file: Path) -> Iterator[tuple[int, str]]:
             module = ".".join([*above, *([node.module] if node.module else [])])
             targets = [f"{module}.{alias.name}" for alias in node.names]
         for target in targets:
-            top, _, rest = target.partition(".")
-            if top == "sparrowmq" and isinstance(node, ast.Import | ast.ImportFrom):
-                yield node.lineno, rest.partition(".")[0]
+            if target.partition(".")[0] == "sparrowmq" and isinstance(node, ast.Import | ast.ImportFrom):
+                yield node.lineno, target
+
+
+def imported_parts(file: Path) -> Iterator[tuple[int, str]]:
+    """Each part of the package that a file imports, with the line."""
+    for line, target in imported(file):
+        yield line, target.partition(".")[2].partition(".")[0]
+
+
+def imported_modules(file: Path) -> set[str]:
+    """The modules of ours that a file imports, for types alone too."""
+    targets = (target if target in MODULES else target.rpartition(".")[0] for _, target in imported(file))
+    return {target for target in targets if target in MODULES}
+
+
+def folder_of(module: str) -> str:
+    """A folder inside a part counts as one; what lies beside such folders stands for itself."""
+    parent = module.rpartition(".")[0]
+    return parent if parent.count(".") > 1 else module
+
+
+def circles(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of nodes from each of which every other one of its group is reached."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        ahead = [start]
+        while ahead:
+            fresh = edges.get(ahead.pop(), set()) - found
+            found |= fresh
+            ahead += fresh
+        return found
+
+    beyond = {node: reached(node) for node in edges}
+    groups = {frozenset(other for other in beyond[node] if node in beyond.get(other, ())) for node in edges}
+    return [set(group) for group in groups if group]
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a", "c"}, "c": set()}, [{"a", "b"}]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [{"a", "b", "c"}]),
+    ],
+)
+def test_circles_are_found(edges, expected):
+    assert circles(edges) == expected
+
+
+def test_modules_and_folders_import_each_other_in_one_direction():
+    """The second drawing folds each folder inside a part into one node: none of them needs one that needs it."""
+    modules = {name: imported_modules(file) - {name} for name, file in MODULES.items()}
+    folders: dict[str, set[str]] = {}
+    for name, others in modules.items():
+        folders.setdefault(folder_of(name), set()).update(map(folder_of, others - {name}))
+    for name, others in folders.items():
+        others.discard(name)
+    found = circles(modules) + circles(folders)
+    assert [circle for circle in found if circle not in CIRCLES] == []
+    assert [circle for circle in CIRCLES if circle not in found] == [], (
+        "these are mended; strike them from CIRCLES"
+    )
+
+
+@tidy
+def test_functions_take_few_arguments() -> Iterator[Offence]:
+    too_many: set[str] = set()
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+                count = len(names) - (names[:1] in (["self"], ["cls"]))
+                if count > MOST_ARGUMENTS:
+                    place = f"{name_of(file)}:{node.name}"
+                    too_many.add(place)
+                    if place not in TAKE_MORE:
+                        yield file, node.lineno, f"{node.name} takes {count}, the most is {MOST_ARGUMENTS}"
+    for place in TAKE_MORE - too_many:
+        yield Path(__file__), 1, f"{place} takes few arguments; strike it from TAKE_MORE"
 
 
 @tidy
@@ -137,6 +232,16 @@ def test_a_module_imports_only_its_own_part_and_lower_floors() -> Iterator[Offen
                 )
             elif other != part and FLOOR_OF[other] >= max(FLOOR_OF[part], 1):
                 yield file, line, f"{part} (floor {FLOOR_OF[part]}) imports {other} (floor {FLOOR_OF[other]})"
+
+
+def test_every_floor_has_the_rooms_that_there_are_and_contributing_draws_them():
+    there = {part_of(file) for file in OURS} - {"__init__", "__main__"}
+    assert set(FLOOR_OF) == there
+    drawing = (ROOT / "CONTRIBUTING.md").read_text().partition("## Floors")[2].split("```")[1]
+    # What a floor is for stands in the column below `everything`; the lowest floor's names take the whole line.
+    width = drawing.index("everything") - 1
+    drawn = [line[:width] if line[0] != "0" else line for line in drawing.strip().splitlines()]
+    assert {int(line[0]): set(line[1:].split()) for line in drawn} == dict(enumerate(FLOORS))
 
 
 def test_importing_the_package_alone_loads_no_upper_floor():

@@ -10,17 +10,14 @@ Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet, Jav
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from librt.strings import BytesWriter
 
 from sparrowmq.errors import RemoteProtocolError
 
-if TYPE_CHECKING:
-    from sparrowmq.protocol.wire.header import Header
-
-H = TypeVar("H", bound="Header")
+H = TypeVar("H", bound=msgspec.Struct)  # a Header; header.py stands on this file
 # bytes or msgspec.Raw, of which mypy is told that it were bytes too: compiled code would believe it.
 Raw: TypeAlias = Any
 
@@ -103,14 +100,14 @@ class _Member:
 _MEMBERS: Final[dict[type[Any], list[_Member]]] = {}
 
 
-def to_json(header: Header) -> bytes:
+def to_json(header: msgspec.Struct) -> bytes:
     """The header as a JSON object whose values are all strings; a field that is None is left out."""
     out = BytesWriter()
     write_json(out, header)
     return out.getvalue()
 
 
-def write_json(out: BytesWriter, header: Header) -> None:
+def write_json(out: BytesWriter, header: msgspec.Struct) -> None:
     """`to_json`, at the end of `out`."""
     kind: type[Any] = type(header)
     members = _MEMBERS.get(kind) or _members_of(kind)
