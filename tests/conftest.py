@@ -37,8 +37,25 @@ TOGETHER = {
 }
 # Files whose tests take long and share nothing: each test goes where there is time.
 APART = {"tests/store/test_crash_states.py"}
-# What takes half a minute or more, by how long it takes.
-LONGEST_FIRST = ["clients"]
+# What takes a quarter of a minute or more, by how long it takes.
+LONGEST_FIRST = [
+    "tests/crash/test_rounds.py",
+    "clients",
+    "tests/interop/test_store_exchange.py",
+    "tests/interop/test_our_client.py",
+    "tests/demo/test_show.py",
+    "tests/interop/test_mqadmin.py",
+    "tests/interop/test_registration.py",
+    "tests/store/test_crash_states.py",
+    "spark",
+    "tests/test_readme.py",
+    "tests/interop/test_apache.py",
+    "tests/interop/test_spark_source.py",
+    "tests/examples/test_examples.py",
+    "tests/demo/test_session.py",
+    "tests/test_conftest.py",
+    "tests/tools/test_mutants.py",
+]
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

@@ -36,7 +36,7 @@ brokerIP1=127.0.0.1
 storePathRootDir={store}
 flushDiskType={flush}
 autoCreateTopicEnable=true
-mappedFileSizeCommitLog=1048576
+mappedFileSizeCommitLog=524288
 mappedFileSizeConsumeQueue=20000
 """
 
@@ -76,7 +76,7 @@ class CrashRig:
         session = await pool.session(self._address)
         self.tally.violations += await self._look(session)
         load = asyncio.ensure_future(self._load(session))
-        await asyncio.sleep(self._random.uniform(0.02, 0.4))
+        await asyncio.sleep(self._random.uniform(0.02, 0.2))
         process.send_signal(signal.SIGKILL)
         await asyncio.gather(process.wait(), load)
         pool.close()

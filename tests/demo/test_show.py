@@ -19,7 +19,8 @@ from sparrowmq.client import sync
 from sparrowmq.demo.__main__ import main
 
 COUNT = 5000
-STOPPED_WITHIN_S = 3.0
+# Beside another test each has half of the machine.
+STOPPED_WITHIN_S = 6.0 if "PYTEST_XDIST_WORKER" in os.environ else 3.0
 
 # A busy machine needs a minute for what takes 15 s otherwise.
 pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]

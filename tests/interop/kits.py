@@ -2,7 +2,7 @@
 
 A *kit* is one folder of jars that together make a class path: a server with its admin tool, or a Java client.
 Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, which is then renamed to its place, so
-that a kit in the cache is always whole, and several test runs may fetch the same kit at once.
+that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
 
 The cache is `$SPARROWMQ_PEERS`, or `~/.cache/sparrowmq/peers`, or, where that cannot be written, a folder in the
 system's temporary directory. `python -m tests.interop.kits` fetches everything ahead of time.
@@ -10,6 +10,7 @@ system's temporary directory. `python -m tests.interop.kits` fetches everything 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -78,10 +79,16 @@ def _kit(name: str, version: str) -> Path:
         raise ValueError(f"no kit {name}; there are {', '.join(_ARTIFACTS)}")
     java()
     kit = cache_folder() / name
-    return kit if kit.is_dir() else _fetch(kit, version)
+    if not kit.is_dir():
+        # Two Mavens at once would disturb each other in the repository that they share.
+        with (kit.parent / ".fetching").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kit.is_dir():
+                _fetch(kit, version)
+    return kit
 
 
-def _fetch(kit: Path, version: str) -> Path:
+def _fetch(kit: Path, version: str) -> None:
     maven = _on_path("mvn")
     with tempfile.TemporaryDirectory(dir=kit.parent, prefix=f".{kit.name}-") as scratch:
         pom, jars = Path(scratch) / "pom.xml", Path(scratch) / "jars"
@@ -105,7 +112,6 @@ def _fetch(kit: Path, version: str) -> Path:
         except OSError:  # another run was quicker; its kit is as good as ours
             if not kit.is_dir():
                 raise
-    return kit
 
 
 def _pom(artifacts: tuple[str, ...], version: str) -> str:

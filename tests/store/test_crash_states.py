@@ -43,6 +43,8 @@ QUICK: dict[str, Workload] = {
     "consume_queue.py:forget_before:sync_folder": (8, 25, STEPS),
     "file_queue.py:drop_first:sync_folder": (8, 25, STEPS),
     "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
+    "message_store.py:_recover:sync_folder late": (2, 8, STEPS),
+    "recovery.py:run:sync_folder": (3, 8, BURSTS),
     "files go before queues are on disk": (1, 25, DROPS),
 }
 
@@ -94,7 +96,7 @@ def test_a_store_that_forgets_a_sync_is_found_out(site):
 
 @pytest.mark.parametrize("site", [site for site, matters in SITES.items() if matters])
 def test_a_store_that_syncs_one_effect_too_late_is_found_out(site):
-    tally = hunt(Mutant(site, late=True), *quick(site))
+    tally = hunt(Mutant(site, late=True), *quick(f"{site} late"), *quick(site))
     assert tally.violations, (
         f"{tally.examined} states did not show that {site} must come before the next effect"
     )
