@@ -42,6 +42,15 @@ def test_failing_reaches_present_and_future_waiters() -> None:
     assert mark.value == 0
 
 
+def test_the_first_failure_is_the_one_that_is_told() -> None:
+    mark, seen = Watermark(), list[object]()
+    first = StoreFailed("the disk said no")
+    mark.fail(first)
+    mark.fail(StoreFailed("and no again"))
+    mark.when(1, seen.append)
+    assert seen == [first]
+
+
 def test_what_was_reached_before_the_failure_stays_reached() -> None:
     mark, seen = Watermark(5), list[object]()
     mark.fail(StoreFailed("late"))
@@ -58,6 +67,19 @@ def test_abandoned_waiters_do_not_pile_up() -> None:
         waiter.cancel()
     assert mark.waiting == 0
     assert len(mark._heap) < 10
+
+
+def test_abandoned_waiters_behind_a_living_one_do_not_pile_up() -> None:
+    mark, seen = Watermark(), list[object]()
+    mark.when(1, seen.append)
+    for number in range(10_000):
+        waiter = mark.when(1_000_000 + number, seen.append)
+        assert waiter is not None
+        waiter.cancel()
+    assert mark.waiting == 1
+    assert len(mark._heap) < 10
+    mark.advance(2_000_000)
+    assert seen == [None]
 
 
 def test_a_cancelled_waiter_between_living_ones_is_not_called() -> None:

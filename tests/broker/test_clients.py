@@ -139,6 +139,15 @@ async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect
     assert "sent no heartbeat for 120 s" in caplog.text
 
 
+async def test_each_heartbeat_keeps_a_client_for_two_minutes_more(clients, connect, clock):
+    peer = await connect()
+    for _ in range(3):
+        beat(clients, peer, "one", "Orders")
+        await clock.advance(SILENCE_S - 1)
+        clients.expire()
+        assert ids(clients) == ["one"]
+
+
 async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
     one, two = await connect(), await connect()
     clients.produce(one.far, "one", "JAVA", 409, "p")

@@ -6,8 +6,10 @@ import socket
 import pytest
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import BrokerUnreachable, ClientClosed
-from sparrowmq.remoting.pool import Pool
+from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.remoting.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from sparrowmq.remoting.server import Server
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve
 from tests.remoting.test_server import PULL, answer
@@ -54,11 +56,37 @@ async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
     with pytest.raises(BrokerUnreachable, match="a moment ago"):
         await pool.session(address)
     await clock.advance(0.06)
-    with pytest.raises(BrokerUnreachable, match="cannot connect to"):
+    with pytest.raises(BrokerUnreachable, match="Connect call failed"):
         await pool.session(address)
     await clock.advance(0.06)
     with pytest.raises(BrokerUnreachable, match="a moment ago"):
         await pool.session(address)
+
+
+async def test_the_pause_grows_to_five_seconds_and_ends_with_an_answer() -> None:
+    clock = ManualClock()
+    pool = Pool(clock, jitter=lambda: 1.0)
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+
+    async def fails(after_s: float, why: str) -> None:
+        await clock.advance(after_s)
+        with pytest.raises(BrokerUnreachable, match=why):
+            await pool.session(address)
+
+    for _ in range(10):
+        await fails(LONGEST_PAUSE_S, "Connect call failed")
+    await fails(LONGEST_PAUSE_S - 0.1, "a moment ago")
+    await fails(0.1, "Connect call failed")
+    await clock.advance(LONGEST_PAUSE_S)
+    async with Server(answer, clock, "127.0.0.1", port) as server:
+        session = await pool.session(address)
+        await server.stop()
+        while not session.closed:
+            await asyncio.sleep(0)
+    await fails(0, "Connect call failed")
+    await fails(FIRST_PAUSE_S, "Connect call failed")
+    pool.close()
 
 
 async def test_a_closed_pool_says_so(serve: Serve) -> None:

@@ -41,6 +41,15 @@ async def test_stopping_sends_what_was_answered_and_ends_every_session(serve: Se
         await session.call(PULL)
 
 
+async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
+    async with serve(answer) as (server, session):
+        await session.call(PULL)
+        assert len(server.sessions) == 1
+        session.close()
+        while server.sessions:
+            await asyncio.sleep(0)
+
+
 async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=2)) as (server, session):
         await session.call(PULL)

@@ -9,6 +9,7 @@ from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError,
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits, address_text
@@ -81,6 +82,14 @@ async def test_no_answer_in_time_is_a_timeout_that_names_the_request(serve: Serv
             await session.call(pull(), timeout_s=0.05)
 
 
+async def test_an_answer_that_nobody_waits_for_any_more_harms_nobody(serve: Serve) -> None:
+    async with serve(echo) as (_, session):
+        given_up = session.call(pull(1))
+        given_up.cancel()
+        assert (await session.call(pull(2))).header.next_begin_offset == 2
+        assert not session.closed
+
+
 async def test_a_closed_connection_fails_whoever_waits_and_whoever_comes_later(serve: Serve) -> None:
     async with serve(lambda session, command: session.close()) as (_, session):
         with pytest.raises(ConnectionClosed):
@@ -123,6 +132,23 @@ async def test_a_oneway_request_is_not_answered(serve: Serve) -> None:
         session.tell(pull())
         await session.call(pull(1))
     assert [command.is_oneway for command in seen] == [True, False]
+
+
+async def test_a_oneway_request_gets_no_bytes(serve: Serve) -> None:
+    seen: list[Command] = []
+
+    def both(session: Session, command: Command) -> None:
+        echo(session, command)
+        seen.append(command)
+
+    async with serve(both) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        wire: Connection[None] = Connection(FrameLimits())
+        writer.write(wire.oneway(pull(), b""))
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+    assert len(seen) == 1
 
 
 async def test_bytes_that_are_no_frame_end_only_their_own_connection(serve: Serve) -> None:

@@ -261,6 +261,14 @@ def test_records_that_a_queue_knows_are_passed_over(floor: Floor):
     assert floor.drain() == [0, 100, 200, 300]
 
 
+def test_a_record_that_is_replayed_alone_takes_nothing_from_its_queue(floor: Floor):
+    for number in range(3):
+        floor.replay(number, 100 * number)
+    floor.drain()
+    floor.replay(1, 100)
+    assert floor.drain() == [0, 100, 200]
+
+
 def test_a_lower_number_tells_that_the_topic_was_made_anew(floor: Floor):
     for number in range(3):
         floor.replay(number, 100 * number)

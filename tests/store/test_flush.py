@@ -309,6 +309,23 @@ async def test_a_second_kick_without_new_bytes_orders_nothing(tmp_path, disk):
     log.close()
 
 
+async def test_kicks_sync_each_file_that_was_written_though_they_are_taken_together(tmp_path, disk):
+    log, flusher = flusher_of(tmp_path, disk)
+    flusher.start_at(0)
+    flusher.kick()
+    for _ in range(2):
+        log.make_room(1000)
+        log.append(bytes(1000))
+    log.write_out()
+    disk.synced.clear()
+    flusher.kick()
+    flusher.start(asyncio.get_running_loop())
+    flusher.stop()
+    assert disk.synced == [FIRST, f"{1024:020d}", f"{2048:020d}"]
+    assert await within_10_s(flusher.flushed.reached(log.written)) == log.written
+    log.close()
+
+
 def test_a_loop_that_ended_first_is_told_in_the_log_alone(tmp_path, disk, caplog):
     log, flusher = flusher_of(tmp_path, disk)
     flusher.start_at(0)

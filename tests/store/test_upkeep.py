@@ -41,6 +41,7 @@ async def test_a_deleted_topic_does_not_come_back_after_a_crash(stores, clock):
     async with asyncio.timeout(10):
         while not covers(load(Disk(), store.settings.layout.checkpoint), end):
             await asyncio.sleep(0.01)  # the clock stands still, so it is not the checkpoint of every 5 s
+    assert not store.wants_checkpoint.is_set()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -35,6 +35,7 @@ def test_a_lone_broker_is_taken_even_if_it_failed():
 @pytest.mark.covers("S-PROD-16")
 def test_a_key_goes_to_the_queue_that_java_picks():
     assert by_key("hello", QUEUES) == QUEUES[99162322 % 4]  # "hello".hashCode() in Java
+    assert by_key("order-2", QUEUES) == QUEUES[1207111309 % 4]  # hashCode is -1207111309
     assert by_key("polygenelubricants", QUEUES) == QUEUES[2**31 % 4]  # hashCode is the smallest int
 
 
