@@ -40,6 +40,7 @@ def test_an_unknown_verb_lists_them_too_but_fails():
         (["-q", "--durations=20", "--session-timeout=1500", "--color=no"], True),
         (["-x", "--deselect", "tests/store/test_crash_states.py::test_a"], True),
         (["tests/store/test_flush.py"], False),
+        (["--no-header", "tests/store/test_flush.py"], False),
         (["tests/store/test_flush.py::test_a[1::2]", "-q"], False),
         (["-k", "flush"], False),
         (["-m", "slow"], False),
