@@ -99,7 +99,7 @@ async def test_with_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path, monk
 async def test_who_does_not_want_to_wait_is_answered_before_the_disk(
     tmp_path: Path, monkeypatch, kind
 ) -> None:
-    async with live_broker(tmp_path, flush=Flush.SYNC) as live:
+    async with live_broker(tmp_path, flush=Flush.SYNC, safety_timeout_ms=60_000) as live:
         await live.send()
         disk = Held(monkeypatch)
         with Asker(live) as asker:

@@ -15,6 +15,8 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.server import ServerLimits
+from sparrowmq.remoting.session import SessionLimits
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.watermark import Watermark
@@ -74,6 +76,41 @@ async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Ser
         assert not held.done()
         gate.set()
         assert (await held).header == HEADER
+
+
+class Gate:
+    """Answers offset 0 at once, and all others when the gate opens."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.opened = asyncio.Event()
+
+    @handles(PullMessage)
+    def pull(
+        self, header: PullMessage, body: bytes, peer: Peer
+    ) -> Awaitable[PullMessageReply] | PullMessageReply:
+        self.seen.append(header.queue_offset)
+        return self._later() if header.queue_offset else HEADER
+
+    async def _later(self) -> PullMessageReply:
+        await self.opened.wait()
+        return HEADER
+
+
+async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_have(serve: Serve) -> None:
+    gate = Gate()
+    dispatch = Dispatcher(Role.NOBODY, [gate], asyncio.ensure_future)
+    limits = ServerLimits(session=SessionLimits(waiting_requests=2))
+    async with serve(dispatch, limits=limits) as (_, session), serve(dispatch) as (_, other):
+        held = [session.call(pull(number)) for number in (1, 2, 3)]
+        while len(gate.seen) < 3:
+            await asyncio.sleep(0)
+        held.append(session.call(pull(4)))
+        for _ in range(3):
+            await other.call(pull())  # meanwhile the loop has looked at every socket
+        assert gate.seen == [1, 2, 3, 0, 0, 0]
+        gate.opened.set()
+        assert [(await future).code for future in held] == [0] * 4
 
 
 def promise(*marks: Watermark, clock: Clock | None = None) -> Safety:

@@ -126,6 +126,15 @@ async def test_what_cannot_be_stored_is_refused(
         assert (await live.send(topic="healthy")).queue_offset == 0
 
 
+async def test_a_batch_with_a_half_message_is_refused_whole(tmp_path: Path) -> None:
+    parts = [batch.BatchPart(b"plain", b""), batch.BatchPart(b"half", b"TRAN_MSG\x01true\x02")]
+    async with live_broker(tmp_path) as live:
+        await live.send(b"before")
+        with pytest.raises(RemoteError):
+            await live.send(batch.encode(parts), batch=True)
+        assert [message.body for message in await live.messages()] == [b"before"]
+
+
 @pytest.mark.covers("S-ROUTE-05")
 async def test_without_auto_create_an_unknown_topic_is_refused_with_the_way_out(tmp_path: Path) -> None:
     async with live_broker(tmp_path, auto_create_topic=False) as live:
