@@ -6,8 +6,7 @@ import socket
 import pytest
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
-from sparrowmq.protocol.hosts import split_address
+from sparrowmq.errors import BrokerUnreachable, ClientClosed
 from sparrowmq.remoting.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.testing.clock import ManualClock
