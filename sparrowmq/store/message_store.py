@@ -430,8 +430,7 @@ class MessageStore:
         before, self._full = self._full, None
         self.dispatch()
         self._index_keys()
-        if self._full is not None:
-            raise self._full
+        self._raise_if_full()
         self._full = before  # a disk without room for messages may have room for this
         return self.dispatched.value, self._now_ms
 
@@ -568,9 +567,13 @@ class MessageStore:
                 self.stall(full)
             except OSError as error:
                 raise self.fail(error) from error
+        self._raise_if_full()
+        return self._log.end
+
+    def _raise_if_full(self) -> None:
+        # A method of its own: whoever set it to None and called something would be believed that it still is.
         if self._full is not None:
             raise self._full
-        return self._log.end
 
     def _try_again(self) -> None:
         """After a full disk: write what could not be written; what is appended next begins a burst."""
