@@ -309,14 +309,17 @@ class Session(asyncio.Protocol):
             return []
 
     def _handle(self, received: list[Command]) -> None:
-        dispatch = self._dispatch
+        dispatch, most = self._dispatch, LEAST_TURN_BYTES
         for command in received:
             if command.flag & REPLY_FLAG:
                 self._settle(command)
-            elif self._out_bytes > LEAST_TURN_BYTES and self._out_bytes > self._turn_bytes():
-                self._undone.append(command)
-            else:
-                dispatch(self, command)
+                continue
+            if self._out_bytes > most:
+                most = self._turn_bytes()  # seldom asked for, as most answers are small
+                if self._out_bytes > most:
+                    self._undone.append(command)
+                    continue
+            dispatch(self, command)
         if self._undone or self._wire.has_more:
             self._be_busy(True)
             self._regulate()
