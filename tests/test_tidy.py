@@ -16,38 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tools.floors import FLOOR_OF, FLOORS, imported, imported_parts, part_of
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"
 FOLDERS = ("sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples")
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]
-
-FLOORS = (
-    {
-        "errors",
-        "clock",
-        "waiting",
-        "watermark",
-        "turn",
-        "safety",
-        "background",
-        "snapshot",
-        "config",
-        "kinds",
-        "stats",
-        "compiled",
-        "memory",
-        "descriptors",
-        "shown",
-    },
-    {"protocol"},
-    {"store", "remoting"},
-    {"namesrv", "broker", "client"},
-    {"sync", "testing"},
-    {"cli", "spark"},
-    {"demo"},
-)
-FLOOR_OF = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 
 LONGEST_FILE = 600
 LONGEST_FUNCTION = 60
@@ -112,33 +87,6 @@ def module_of(file: Path) -> str:
 
 
 MODULES = {module_of(file): file for file in OURS}
-
-
-def part_of(file: Path) -> str:
-    """The part of the package that a file belongs to: `store` for sparrowmq/store/flush.py, `clock` for clock.py."""
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imported(file: Path) -> Iterator[tuple[int, str]]:
-    """Each name of ours that a file imports, however it is written, with the line."""
-    here = ("sparrowmq", *file.relative_to(PACKAGE).with_suffix("").parts)
-    for node in ast.walk(tree(file)):
-        targets: list[str] = []
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = here[: len(here) - node.level] if node.level else ()
-            module = ".".join([*above, *([node.module] if node.module else [])])
-            targets = [f"{module}.{alias.name}" for alias in node.names]
-        for target in targets:
-            if target.partition(".")[0] == "sparrowmq" and isinstance(node, ast.Import | ast.ImportFrom):
-                yield node.lineno, target
-
-
-def imported_parts(file: Path) -> Iterator[tuple[int, str]]:
-    """Each part of the package that a file imports, with the line."""
-    for line, target in imported(file):
-        yield line, target.partition(".")[2].partition(".")[0]
 
 
 def imported_modules(file: Path) -> set[str]:

@@ -2,6 +2,7 @@
 
     docs/coverage.md   each capability of tools/seeds.toml, and the tests marked with its id
     docs/requests.md   each request of the protocol: its code, header and reply, who serves it, or why nobody does
+    docs/floors.svg    the parts of the package, and which imports which (floors.py)
 
 Tests are read, not run: marks are found in the syntax tree, so a page does not depend on what a machine can run.
 """
@@ -13,6 +14,8 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from tools.floors import draw
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(__file__).with_name("seeds.toml")
@@ -27,6 +30,7 @@ def main(arguments: list[str]) -> int:
         pages = {
             "docs/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests")),
             "docs/requests.md": requests(),
+            "docs/floors.svg": draw(),
         }
     except UnknownSeed as error:
         print(error, file=sys.stderr)

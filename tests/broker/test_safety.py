@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import select
 import socket
 import threading
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import sparrowmq
-from sparrowmq.errors import RemoteError, StoreFailed
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, SendBatchMessage
 from sparrowmq.protocol.wire.codec import encode_request
@@ -127,23 +124,6 @@ async def test_with_async_flush_an_answer_waits_for_the_write(tmp_path: Path, mo
             asker.ask(*kind())
             assert await asyncio.to_thread(asker.is_answered, 10)
         assert answered_before == [False]
-
-
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EIO])
-async def test_with_async_flush_too_nothing_is_acknowledged_that_could_not_be_written(
-    tmp_path: Path, monkeypatch, code: int
-) -> None:
-    def refuse(disk: Disk, file: File, offset: int, content: bytes) -> None:
-        raise OSError(code, os.strerror(code))
-
-    with pytest.raises(StoreFailed, match=os.strerror(code)):
-        async with live_broker(tmp_path, flush=Flush.ASYNC) as live:
-            await live.send()
-            monkeypatch.setattr(Disk, "write", refuse)
-            sends = [live.send(b"%d" % number) for number in range(20)]
-            answers = await asyncio.gather(*sends, return_exceptions=True)
-            assert [answer.code for answer in answers if isinstance(answer, RemoteError)] == [14] * 20
-            await asyncio.wait_for(live.broker.serve(), 5)
 
 
 async def test_a_disk_that_takes_too_long_is_told_with_the_place_of_the_message(

@@ -63,10 +63,13 @@ class Properties:
         """`get`, for who keeps the name's `mark` at hand."""
         text = self._marked
         at = text.rfind(name_mark)
-        if at < 0:
-            return None
-        start = at + len(name_mark)
-        return text[start : text.find(VALUE_END, start)] or None
+        while at >= 0:
+            start = at + len(name_mark)
+            value = text[start : text.find(VALUE_END, start)]
+            if value:
+                return value
+            at = text.rfind(name_mark, 0, at + 1)
+        return None
 
     def has(self, name_mark: str) -> bool:
         """Whether there is a property of that `mark`, if only an empty one."""
@@ -139,11 +142,12 @@ def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
     pairs = text.removesuffix(VALUE_END).split(VALUE_END)
     try:
         found = dict([pair.split(NAME_END, 1) for pair in pairs])
+        if "" not in found and "" not in found.values():
+            return found
     except ValueError:  # a pair without separator
-        found = dict(pair.split(NAME_END, 1) for pair in pairs if NAME_END in pair)
-    if "" in found or "" in found.values():
-        return {name: value for name, value in found.items() if name and value}
-    return found
+        pass
+    whole = (pair.partition(NAME_END) for pair in pairs)
+    return {name: value for name, _, value in whole if name and value}
 
 
 def render(properties: Mapping[str, str]) -> str:

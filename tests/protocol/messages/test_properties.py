@@ -22,6 +22,8 @@ CASES = [
     ("\x02\x02n\x01w\x02\x02", {"n": "w"}),
     ("k\x01v\x01w\x02", {"k": "v\x01w"}),
     ("k\x01old\x02k\x01new\x02", {"k": "new"}),
+    ("k\x01old\x02k\x01\x02", {"k": "old"}),
+    ("k\x01old\x02k\x01", {"k": "old"}),
 ]
 
 
@@ -68,6 +70,8 @@ def test_the_size_limit_counts_bytes_with_separators() -> None:
         "XTAGS\x01no\x02TAGS\x01yes\x02",
         "TAGS\x01first\x02TAGS\x01last\x02",
         "TAGS\x01\x02",
+        "TAGS\x01first\x02TAGS\x01",
+        "TAGS\x01first\x02a\x01b\x02TAGS\x01\x02TAGS\x01",
         "TAGS\x02a\x01b",
         "a\x01TAGS\x02b\x01c",
         "TAGS\x01has = and , and \x03",
