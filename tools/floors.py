@@ -1,6 +1,6 @@
 """The floors of the package, and a drawing of them that is made from what the modules really import.
 
-    docs/floors.svg   a box for each part, the wider the longer it is; a line to each part that it imports, always down
+    docs/floors.svg   a box for each part, and a line to each part that it imports, always down
 
 A part is a folder or a module right below the package. It imports its own modules and lower floors, never a part beside
 it; `tests/test_tidy.py` sees to that.
@@ -50,6 +50,7 @@ WIDTH: Final = 860
 _STEP: Final = 92  # from floor to floor
 _HEIGHT: Final = 44
 _LEFT: Final = 30
+_WIDTH: Final = 130
 
 
 def part_of(file: Path) -> str:
@@ -81,17 +82,15 @@ def imported_parts(file: Path) -> Iterator[tuple[int, str]]:
 
 def draw() -> str:
     """The drawing, as SVG."""
-    lines: dict[str, int] = {}
     uses: dict[str, set[str]] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         part = part_of(file)
         if part in FLOOR_OF:
-            lines[part] = lines.get(part, 0) + file.read_text().count("\n")
             uses.setdefault(part, set()).update(other for _, other in imported_parts(file) if other != part)
-    boxes = _boxes(lines)
+    boxes = _boxes()
     height = _STEP * len(FLOORS) + 10
     drawn = [_arrow(boxes, part, other) for part in boxes for other in sorted(_shown(uses[part]))]
-    drawn += [_box(part, place, lines) for part, place in boxes.items()]
+    drawn += [_box(part, place) for part, place in boxes.items()] + list(_ground())
     style = (
         "text{font-family:sans-serif;font-size:15px;fill:#1c2733}.n{font-size:11px;fill:#5b6b7a}"
         "rect{fill:#eef4fa;stroke:#40688c;rx:6}path{stroke:#40688c;stroke-width:1.3;fill:none;opacity:.55}"
@@ -112,33 +111,34 @@ def _shown(parts: set[str]) -> set[str]:
 Place = tuple[float, float, float]  # left, top, width
 
 
-def _boxes(lines: dict[str, int]) -> dict[str, Place]:
-    """Where each box is. Floor 0 is one box, which stands for all of its small modules."""
+def _boxes() -> dict[str, Place]:
+    """Where the boxes above floor 0 are."""
     places: dict[str, Place] = {}
-    for floor, parts in enumerate(FLOORS):
+    for floor, parts in enumerate(FLOORS[1:], 1):
         top = _STEP * (len(FLOORS) - 1 - floor) + 10
         row = sorted(parts, key=lambda part: _ORDER.index(part) if part in _ORDER else -1)
-        if floor == 0:
-            continue
-        widths = [80 + lines[part] / 40 for part in row]
-        gap = (WIDTH - _LEFT - sum(widths)) / (len(row) + 1)
-        left = float(_LEFT)
-        for part, width in zip(row, widths, strict=True):
-            left += gap
-            places[part] = (left, top, width)
-            left += width
+        gap = (WIDTH - _LEFT - len(row) * _WIDTH) / (len(row) + 1)
+        for place, part in enumerate(row):
+            places[part] = (_LEFT + gap + place * (_WIDTH + gap), top, _WIDTH)
     return places
 
 
-def _box(part: str, place: Place, lines: dict[str, int]) -> str:
+def _box(part: str, place: Place) -> str:
     left, top, width = place
-    middle = left + width / 2
     return (
-        f'<rect x="{left:.0f}" y="{top}" width="{width:.0f}" height="{_HEIGHT}"/>'
-        f'<text x="{middle:.0f}" y="{top + 20}" text-anchor="middle">{escape(part)}</text>'
-        f'<text x="{middle:.0f}" y="{top + 36}" text-anchor="middle" class="n">{lines[part]:,} lines</text>'
+        f'<rect x="{left:.0f}" y="{top}" width="{width}" height="{_HEIGHT}"/>'
+        f'<text x="{left + width / 2:.0f}" y="{top + 28}" text-anchor="middle">{escape(part)}</text>'
         f'<text x="4" y="{top + 27}" class="n">{FLOOR_OF[part]}</text>'
     )
+
+
+def _ground() -> Iterator[str]:
+    """Floor 0: one box for all of its small modules, on which everything stands."""
+    top = _STEP * (len(FLOORS) - 1) + 10
+    yield f'<rect x="{_LEFT}" y="{top}" width="{WIDTH - _LEFT - 4}" height="{_HEIGHT}"/>'
+    yield f'<text x="4" y="{top + 27}" class="n">0</text>'
+    names = " · ".join(sorted(FLOORS[0]))
+    yield f'<text x="{(WIDTH + _LEFT) / 2:.0f}" y="{top + 27}" text-anchor="middle" class="n">{names}</text>'
 
 
 def _arrow(boxes: dict[str, Place], part: str, other: str) -> str:
