@@ -2,9 +2,13 @@
 
     each name server has a link of its own, so that one that is down holds up nobody:
 
-    ask which version of our topics it knows ── ours ──────────────── done; it counts as heard
+    ask for the route of our own topic ── it does not lead to us ───── register all topics
+    and which version of our topics it knows ── ours ──────────────── done; it counts as heard
                                              ── one that we told it ── register the topics changed since
                                              ── none, or another ───── register all topics
+
+The route is asked for because a version says too little: when another broker had our name and id for a while, Apache's
+name server still knows our version, but leads nobody to us.
 
 Name servers merge what they are told, so a change costs what has changed, however many topics there are. A link that
 fails is tried again after 1, 2, 4, 5, 5 s ..., and at once when an open connection ends.
@@ -25,10 +29,16 @@ from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import Clock
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.requests.namesrv_headers import QueryDataVersion, RegisterBroker, UnregisterBroker
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import (
+    GetRoute,
+    QueryDataVersion,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
@@ -163,18 +173,39 @@ class Link:
         return None
 
     async def _announce(self, session: Session) -> None:
-        query, body = QueryDataVersion(*self._who), self._topics.version.encode()
-        answer = await session.call(query, body, timeout_s=self._timeout_s)
-        if self._left or not answer.header.changed:
+        is_shown, known = await asyncio.gather(self._is_shown(session), self._what_it_knows(session))
+        before = known if is_shown else {}
+        if self._left or before is None:
             return
-        known = DataVersion.decode(answer.body) if answer.body else None
         version, topics = self._topics.version, {topic.topic_name: topic for topic in self._topics.all()}
-        is_ours = known is not None and self._known_version is not None and known.is_same(self._known_version)
-        before = self._known_topics if is_ours else {}
         changed = {name: topic for name, topic in topics.items() if before.get(name) is not topic}
         header, body = self._registration(version, changed)
         await session.call(header, body, timeout_s=self._timeout_s)
         self._known_version, self._known_topics = version, topics
+
+    async def _what_it_knows(self, session: Session) -> dict[str, TopicConfig] | None:
+        """The topics that we told this name server and it still knows; None if that is all there is to tell."""
+        query, body = QueryDataVersion(*self._who), self._topics.version.encode()
+        answer = await session.call(query, body, timeout_s=self._timeout_s)
+        if not answer.header.changed:
+            return None
+        known = DataVersion.decode(answer.body) if answer.body else None
+        is_ours = known is not None and self._known_version is not None and known.is_same(self._known_version)
+        return self._known_topics if is_ours else {}
+
+    async def _is_shown(self, session: Session) -> bool:
+        """Whether clients of this name server are led to us."""
+        name, address, _, broker_id = self._who
+        try:
+            answer = await session.call(GetRoute(name), timeout_s=self._timeout_s)
+        except RemoteError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return False
+            raise
+        brokers = TopicRoute.decode(answer.body).broker_datas
+        return any(
+            each.broker_name == name and each.broker_addrs.get(broker_id) == address for each in brokers
+        )
 
     def _registration(
         self, version: DataVersion, topics: dict[str, TopicConfig]

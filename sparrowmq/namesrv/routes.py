@@ -123,16 +123,16 @@ class Routes:
         return None if who.id == MASTER_ID else self._master_of(who.name)
 
     def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_ms: int) -> bool:
-        """Whether the broker's topics are known in this version; if so it is heard, as by a registration."""
-        living = self._living.get(who.address)
+        """Whether the broker is shown, with its topics in this version; if so it is heard, as by a registration."""
+        living = self._shown_at(who.address)
         if living is None or living.who != who or not living.version.is_same(version):
             return False
         living.heard_ms, living.via = now_ms, via
         return True
 
     def version_of(self, address: str) -> DataVersion | None:
-        """The version of a broker's topics that is known."""
-        living = self._living.get(address)
+        """The version of a broker's topics that is known; None, too, when another broker took its name and id."""
+        living = self._shown_at(address)
         return living.version if living else None
 
     def leave(self, who: BrokerId) -> None:
@@ -212,8 +212,20 @@ class Routes:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
+    def _shown_at(self, address: str) -> _Living | None:
+        """Who lives at an address and stands in the group of its name.
+
+        Two brokers got one name and id: the second took the place of the first, and took it away when it left. The
+        first lives on, and must be told that it is not known.
+        """
+        living = self._living.get(address)
+        group = self._groups.get(living.who.name) if living else None
+        if living is None or group is None or group.addresses.get(living.who.id) != address:
+            return None
+        return living
+
     def _join_group(self, who: BrokerId) -> bool:
-        """Enter a broker in its group; returns whether its id was free."""
+        """Enter a broker in its group; returns whether it did not stand there before."""
         group = self._groups.setdefault(who.name, _Group(who.cluster))
         group.cluster = who.cluster
         # A slave that became a master comes from the same address with another id.
@@ -231,7 +243,7 @@ class Routes:
                 shown(who.address),
             )
         group.addresses[who.id] = who.address
-        return holder is None
+        return holder != who.address
 
     def _master_of(self, name: str) -> Master:
         address = self._groups[name].addresses.get(MASTER_ID, "")

@@ -162,5 +162,6 @@ async def test_a_topic_made_by_sending_lives_where_messages_came(tmp_path):
 async def test_a_topic_made_by_one_send_lives_on_one_broker(tmp_path):
     async with Cluster(tmp_path, brokers=2) as cluster, connect(cluster.namesrv) as mq:
         result = await mq.send("made", b"x")
+        await until(lambda: cluster._namesrv.routes.route("made"))  # The broker has announced it.
         async with connect(cluster.namesrv) as other:
             assert {queue.broker_name for queue in await other.queues("made")} == {result.queue.broker_name}

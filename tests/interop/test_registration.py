@@ -107,6 +107,18 @@ def test_our_broker_tells_a_restarted_name_server_of_apache_everything(tmp_path,
         broker.__exit__()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
+def test_our_broker_is_found_again_at_apaches_when_another_of_its_name_has_come_and_gone(tmp_path, version):
+    settings = {"registerNameServerPeriod": 10_000}
+    with ApacheNamesrv(version) as namesrv, OurBroker(namesrv.address, tmp_path / "a", settings) as broker:
+        with OurBroker(namesrv.address, tmp_path / "b", settings) as other:
+            assert brokers(namesrv.address) == {"broker-a": [other.address]}
+        assert queues(namesrv.address, "TBW102") is None
+        until(lambda: brokers(namesrv.address) == {"broker-a": [broker.address]})
+        assert queues(namesrv.address, "TBW102") == {"broker-a": 8}
+
+
 def test_brokers_of_both_kinds_share_a_topic(namesrv, tmp_path):
     with (
         ApacheBroker("4.9.7", namesrv, tmp_path / "theirs", SETTINGS | {"brokerName": "theirs"}) as theirs,

@@ -101,6 +101,26 @@ def test_a_broker_that_moved_is_found_at_its_new_address(routes):
     assert addresses(routes, "Orders") == {"broker-a": {0: "10.9.9.9:10911"}}
 
 
+def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes):
+    announce(routes, A, "Orders")
+    announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", via="twin")
+    routes.leave(twin)
+    assert not routes.is_current(A, DataVersion(1), via=A, now_ms=1)
+    assert routes.version_of(A.address) is None
+    announce(routes, A, "Orders")
+    assert addresses(routes, "Orders") == {"broker-a": {0: A.address}} and routes.route("Bills") is None
+    assert routes.is_current(A, DataVersion(1), via=A, now_ms=1)
+
+
+def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
+    announce(routes, A, "Orders")
+    twin = A._replace(address="10.9.9.9:10911")
+    routes.announce(twin, [TopicConfig("Orders", 9, 9)], DataVersion(5), ha_address="", via="twin", now_ms=0)
+    assert queues(routes, "Orders") == {"broker-a": 9}
+    announce(routes, A, "Orders")
+    assert queues(routes, "Orders") == {"broker-a": 4}
+
+
 def test_a_broker_that_took_another_name_leaves_the_old_one(routes):
     announce(routes, A, "Orders")
     announce(routes, A._replace(name="renamed"), "Orders")
