@@ -48,6 +48,7 @@ class Topics:
     Attributes:
         on_change: called after every change, when it can be seen here.
         broker_name: whose topics they are.
+        permission: what clients may do with all of them, whatever a topic itself permits (brokerPermission).
     Raises:
         BadStore: the file cannot be read, nor its copies.
     """
@@ -57,6 +58,7 @@ class Topics:
         self._clock = clock
         self.on_change: Callable[[], object] = lambda: None
         self.broker_name = settings.name
+        self.permission = settings.permission
         saved = snapshot.load(path, TopicConfigTable, decode=json.decode) or TopicConfigTable()
         # Settings may have changed the topics of RocketMQ itself, so a start is a change.
         self.version = self._next(saved.data_version)

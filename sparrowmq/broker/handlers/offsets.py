@@ -145,9 +145,10 @@ class OffsetHandler:
         return at if younger_ms is not None and younger_ms - time_ms < time_ms - elder_ms else at - 1
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue still has its first message, and not far back: then a new group takes it all."""
-        if self._topics.get(topic) is None:
-            return False
+        """Whether the queue still has its first message, and not far back: then a new group takes it all.
+
+        So has one that is not there yet, nor its topic.
+        """
         queue = self._store.queue(topic, queue_id)
         if queue is None or queue.max_offset == 0:
             return True  # Unlike Java: a message that comes between two questions is not passed over.

@@ -20,7 +20,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
-from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
@@ -130,12 +130,20 @@ class PullHandler:
         reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
         return Answer(_code(found, header), reply, found.status.name, found.views)
 
-    def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> TopicConfig:
+    def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> None:
+        if not self._topics.permission & Perm.READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._rules.broker_name}] pulling message is forbidden: its brokerPermission is "
+                f"{self._topics.permission}",
+            )
         if not group.consume_enable:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
                 f"subscription group no permission, {header.consumer_group}",
             )
+        if not group.consume_broadcast_enable:
+            self._refuse_broadcasting(header.consumer_group)
         topic = self._topics.get(header.topic)
         if topic is None:
             raise RemoteError(
@@ -154,7 +162,17 @@ class PullHandler:
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
-        return topic
+
+    def _refuse_broadcasting(self, name: str) -> None:
+        """Raise if the group's heartbeats say that it broadcasts.
+
+        Unlike Java: also when the pull carries its own subscription.
+        """
+        group = self._clients.group_view(name)
+        if group is not None and group.message_model == "BROADCASTING":
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way"
+            )
 
     def _wanted(self, header: PullMessage) -> Selector:
         """What to let through: the request says, or else the group's heartbeat did."""

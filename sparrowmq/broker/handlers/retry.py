@@ -48,6 +48,12 @@ class RetryHandler:
     @handles(ConsumerSendMsgBack)
     def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
         """Park the message for its next try, or put it among the group's dead letters."""
+        if not self._topics.permission & Perm.WRITE:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._topics.broker_name}] sending message is forbidden: its brokerPermission is "
+                f"{self._topics.permission}",
+            )
         group = self._groups.ensure(header.group)
         if group.retry_queue_nums <= 0:
             return None  # The operator wants no retries for this group.
@@ -89,4 +95,4 @@ class RetryHandler:
 def _max_times(header: ConsumerSendMsgBack, peer: Peer, group: GroupConfig) -> int:
     asked = header.max_reconsume_times
     known = peer.version >= KNOWS_MAX_TIMES
-    return asked if asked is not None and asked >= 0 and known else group.retry_max_times
+    return asked if asked is not None and known else group.retry_max_times

@@ -155,11 +155,17 @@ class SendHandler:
         )
 
     def _check_open(self, topic: TopicConfig) -> None:
-        """Raise unless clients may send to the topic; remembered until the topic is changed."""
-        if not topic.perm & Perm.WRITE:
+        """Raise unless clients may send to the topic; remembered until the topic is changed.
+
+        The topic's own permission is no matter: without WRITE, clients with new routes send elsewhere, and what those
+        with old ones still send is stored, as in Java 4.9. To refuse it would lose one-way messages.
+        """
+        if not self._topics.permission & Perm.WRITE:
+            # Unlike Java, which refuses this for ordered topics only.
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._rules.broker_name}] topic[{topic.topic_name}] sending message is forbidden",
+                f"the broker[{self._rules.broker_name}] sending message is forbidden: its brokerPermission is "
+                f"{self._topics.permission}",
             )
         if names.is_closed_to_clients(topic.topic_name):
             raise RemoteError(

@@ -56,8 +56,8 @@ async def test_a_client_may_want_to_know_that_it_never_committed(desk, client):
     assert error.code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_an_unknown_topic_has_no_beginning(client):
-    assert (await client.refusal(QueryConsumerOffset("g", "Nothing", 0))).code == ResponseCode.QUERY_NOT_FOUND
+async def test_a_new_group_begins_at_0_in_a_topic_that_is_not_there_yet(client):
+    assert await offset(client, QueryConsumerOffset("g", "Nothing", 0)) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.requests.headers import PullMessage, QueryConsumerOffset
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup, UpdateAndCreateTopic
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, Heartbeat
+from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage, QueryConsumerOffset
+from sparrowmq.protocol.subscription import Subscription
 from tests.broker.live import COMMIT, SUBSCRIPTION, SUSPEND, Live, decoded, live_broker, pull_request
 
 
@@ -173,3 +176,81 @@ async def test_what_cannot_be_pulled_is_refused(
             await live.session.call(request_header)
         assert caught.value.code == code
         assert len(await live.messages()) == 1
+
+
+async def refusal(live: Live, **fields: Any) -> RemoteError:
+    with pytest.raises(RemoteError) as caught:
+        await live.session.call(pull_request(**fields))
+    return caught.value
+
+
+async def beat(live: Live, model: str = "CLUSTERING", version: int = 5) -> None:
+    """The heartbeat of a consumer of "orders"."""
+    group = ConsumerBeat(
+        "consumers",
+        message_model=model,
+        subscription_data_set=[Subscription.build("orders", version=version)],
+    )
+    await live.session.call(HeartBeat(), Heartbeat("c@1", consumer_data_set=[group]).encode())
+
+
+async def set_group(live: Live, **fields: Any) -> None:
+    config = GroupConfig("consumers", **fields)
+    await live.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
+
+
+async def test_a_broker_that_may_only_be_written_refuses_every_pull(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, permission=2) as live:
+        await live.send()
+        error = await refusal(live)
+    assert (error.code, error.remark) == (
+        16,
+        f"the broker[{live.broker.settings.name}] pulling message is forbidden: its brokerPermission is 2",
+    )
+
+
+async def test_a_topic_without_read_permission_is_not_pulled(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await live.session.call(UpdateAndCreateTopic("orders", 4, 4, perm=2))
+        error = await refusal(live)
+    assert error.code == 16 and "the topic[orders] pulling message is forbidden" in error.remark
+
+
+async def test_a_group_that_may_not_consume_is_refused(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await set_group(live, consume_enable=False)
+        error = await refusal(live)
+        assert (error.code, error.remark) == (16, "subscription group no permission, consumers")
+        await set_group(live)
+        assert len(await live.messages()) == 1
+
+
+@pytest.mark.parametrize("flags", [0, SUBSCRIPTION])
+async def test_a_group_that_may_not_broadcast_is_refused_if_it_does(tmp_path: Path, flags: int) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await set_group(live, consume_broadcast_enable=False)
+        await beat(live, "BROADCASTING")
+        error = await refusal(live, sys_flag=flags)
+        assert (error.code, error.remark) == (
+            16,
+            "the consumer group[consumers] can not consume by broadcast way",
+        )
+        await beat(live, "CLUSTERING")
+        assert len(await live.messages(sys_flag=flags)) == 1
+        await set_group(live)
+        await beat(live, "BROADCASTING")
+        assert len(await live.messages(sys_flag=flags)) == 1
+
+
+async def test_a_pull_waits_for_the_heartbeat_that_its_subscription_is_of(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await beat(live, version=5)
+        error = await refusal(live, sys_flag=0, sub_version=6)
+        assert error.code == 25 and "the consumer's subscription not latest" in error.remark
+        assert len(await live.messages(sys_flag=0, sub_version=5)) == 1
+        await beat(live, version=6)
+        assert len(await live.messages(sys_flag=0, sub_version=6)) == 1

@@ -8,7 +8,7 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
-from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, SendBatchMessage, SendMessage
 from sparrowmq.store.settings import Flush
 from tests.broker.live import BORN_MS, live_broker, send_request
 
@@ -144,11 +144,26 @@ async def test_without_auto_create_an_unknown_topic_is_refused_with_the_way_out(
 
 
 @pytest.mark.covers("S-ROUTE-09")
-async def test_a_topic_without_write_permission_is_closed_at_once(tmp_path: Path) -> None:
-
+@pytest.mark.parametrize("perm", [0, 4])
+async def test_a_topic_without_write_permission_still_takes_what_clients_with_old_routes_send(
+    tmp_path: Path, perm: int
+) -> None:
     async with live_broker(tmp_path) as live:
-        await live.send()
-        await live.session.call(UpdateAndCreateTopic("orders", 4, 4, perm=4))
+        await live.send(b"before")
+        await live.session.call(UpdateAndCreateTopic("orders", 4, 4, perm=perm))
+        await live.send(b"after")
+        await live.session.call(UpdateAndCreateTopic("orders", 4, 4, perm=6))
+        assert [message.body for message in await live.messages()] == [b"before", b"after"]
+
+
+async def test_a_broker_that_may_only_be_read_refuses_every_send(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, permission=4) as live:
+        for topic in ("orders", "%RETRY%g"):
+            with pytest.raises(
+                RemoteError, match=r"sending message is forbidden: its brokerPermission is 4"
+            ) as caught:
+                await live.send(topic=topic)
+            assert caught.value.code == 16
         with pytest.raises(RemoteError, match="sending message is forbidden") as caught:
-            await live.send()
-    assert caught.value.code == 16
+            await live.session.call(ConsumerSendMsgBack(0, "g", 0))
+        assert caught.value.code == 16
