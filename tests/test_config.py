@@ -1,3 +1,5 @@
+import ast
+import inspect
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -6,16 +8,19 @@ from typing import ClassVar
 import pytest
 
 from sparrowmq import config
+from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.config import (
     Settings,
     build,
     from_environment,
+    keyed,
     load,
     parse_properties,
     setting,
 )
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
+from sparrowmq.namesrv.config import NamesrvSettings
 
 
 class Flush(Enum):
@@ -192,3 +197,24 @@ def test_the_environment_gives_keys_by_prefix():
 
 def test_every_setting_has_a_sentence_about_it():
     assert all(each.metadata["doc"] for each in config.keyed(Some))
+
+
+@pytest.mark.parametrize("settings", [BrokerSettings, NamesrvSettings])
+def test_no_setting_is_honoured_in_name_only(settings):
+    """A key that nothing reads belongs among those that are accepted without effect, with the reason."""
+    own = Path(inspect.getfile(settings))
+    read = {name for file in own.parent.rglob("*.py") for name in attributes(file, own=file == own)}
+    # Of these no other value is accepted, so there is nothing to read.
+    fixed = {"role"}
+    assert {each.name for each in keyed(settings)} - read <= fixed
+
+
+def attributes(file, own):
+    """What a file reads of `settings`, `self.settings` or `self._settings`, and of `self` where that is they."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            whose = (
+                node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            )
+            if whose in ("settings", "_settings") or (own and whose == "self"):
+                yield node.attr

@@ -159,7 +159,8 @@ class Broker:
 
     def _pull_rules(self) -> PullRules:
         settings = self.settings
-        return PullRules(settings.name, settings.max_pull_messages, settings.max_pull_bytes)
+        rules = PullRules(settings.name, settings.max_pull_messages, settings.max_pull_bytes)
+        return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
 
 
 def _not_yet(session: Session, command: Command) -> None:

@@ -199,7 +199,13 @@ class BrokerSettings(Settings):
         "at most so many bytes in such an answer",
     )
     long_polling: bool = setting(
-        "longPollingEnable", True, BOOLEAN, "whether a pull that finds nothing may wait"
+        "longPollingEnable", True, BOOLEAN, "whether a pull that finds nothing waits as long as it asks for"
+    )
+    short_polling_ms: int = setting(
+        "shortPollingTimeMills",
+        1000,
+        duration("ms", 1, 60_000),
+        "how long it waits at most where it does not",
     )
     save_offsets_ms: int = setting(
         "flushConsumerOffsetInterval",

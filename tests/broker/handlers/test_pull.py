@@ -131,6 +131,15 @@ async def test_a_held_poll_is_answered_not_found_when_its_time_is_over(tmp_path:
     assert (response.code, response.header.next_begin_offset) == (19, 1)
 
 
+async def test_without_long_polling_a_poll_is_held_for_the_time_of_a_short_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"long_polling": False, "short_polling_ms": 40}
+    async with live_broker(tmp_path, **settings) as live:
+        await live.send()
+        flags: dict[str, Any] = {"sys_flag": SUBSCRIPTION | SUSPEND, "suspend_timeout_millis": 60_000}
+        response = await asyncio.wait_for(live.pull(offset=1, **flags), 10)
+    assert (response.code, response.header.next_begin_offset) == (19, 1)
+
+
 async def test_held_polls_do_not_block_their_connection(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send()
