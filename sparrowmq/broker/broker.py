@@ -16,6 +16,7 @@ from sparrowmq.background import Background
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -127,7 +128,7 @@ class Broker:
         announced, delays = registration.announced, settings.delay_levels
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
-        clients, locks = Clients(clock), QueueLocks(clock)
+        clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
         writer = Writer(store, settings.cluster, (by_level,))
         delayed = DelayedDelivery(
@@ -143,13 +144,20 @@ class Broker:
             clients.part(),
             locks.part(),
             status.part(),
+            consumption.part(),
             Part((SendHandler(store, writer, topics, groups, self._send_rules(store), figures),)),
-            Part((PullHandler(store, topics, groups, clients, offsets, clock, self._pull_rules(), figures),)),
+            Part(
+                (
+                    PullHandler(
+                        store, topics, groups, clients, offsets, clock, self._pull_rules(), consumption
+                    ),
+                )
+            ),
             Part((RetryHandler(store, writer, topics, groups),)),
             Part((ClientHandler(clients, groups, topics, locks, announced),)),
             Part((OffsetHandler(store, topics, offsets, delayed),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
-            Part((GroupHandler(store, topics, groups, offsets, clients),)),
+            Part((GroupHandler(store, topics, groups, offsets, clients, consumption),)),
             Part((QueryHandler(store), InspectHandler(settings, status, clients))),
         )
 

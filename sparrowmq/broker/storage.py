@@ -17,6 +17,8 @@ def storage(store: MessageStore, turn: Turn, figures: Figures) -> Part:
     """The part, with the store's figures."""
     figures.gauge("log_begin_offset", "offset of the oldest byte that is kept", lambda: store.begin)
     figures.gauge("log_end_offset", "offset behind the newest message", lambda: store.end)
+    at_start = store.end
+    figures.gauge("stored_bytes", "bytes stored since the start", lambda: store.end - at_start)
     figures.gauge(
         "flush_behind_bytes", "bytes that are not on disk yet", lambda: store.end - store.flushed.value
     )

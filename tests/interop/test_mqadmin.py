@@ -105,8 +105,10 @@ UNORDERED: Final = (
     "resetOffsetByTime",
     "consumeMessage -t AdminTopic -c",
 )
-# Told by a later release as well, or by no other; the path of the store is nobody's business.
-FIGURES_OF_ONE_SIDE: Final = re.compile(r"(getTransferredTps|commitLogDiskRatio_)")
+# Told by a later release as well, or by no other, or not measured here; the path of the store is nobody's business.
+FIGURES_OF_ONE_SIDE: Final = re.compile(
+    r"(getTransferredTps|commitLogDiskRatio_|EndTransaction|putMessageFailedTimes|putLatency)"
+)
 MASKS: Final = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"\bFD?[0-9A-F]{55,56}\b", "UNIQUE-ID"),
@@ -118,6 +120,9 @@ MASKS: Final = (
     (r"(storeSize=|ommitLogOffset=|CommitLog Offset: +)\d+", r"\1SIZE"),
     (r"(VERSION.*?) [\d.]+ +0\.\d{4}$", r"\1 HOURS AND SPACE"),
     (r"( DESC:).*", r"\1"),
+    # Apache's first look at the pace of a group comes after ten seconds, and what it tells then is of the next ten.
+    (r"(Consume TPS: )[\d.]+", r"\1PACE"),
+    (r"(CLUSTERING +)\d+", r"\1PACE"),
 )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
@@ -55,13 +56,20 @@ class GroupHandler:
     """Settings, members and progress of groups."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        consumption: Consumption,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
+        self._consumption = consumption
 
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
@@ -130,7 +138,7 @@ class GroupHandler:
 
     @handles(GetConsumeStats)
     def progress(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer:
-        """How far a group is in one topic, or in each that it has consumed."""
+        """How far a group is in one topic, or in each that it has consumed, and how fast it goes on."""
         group, view = header.consumer_group, self._clients.group_view(header.consumer_group)
         topics = {header.topic} if header.topic else self._offsets.topics_of(group)
         if view is not None and view.subscriptions:
@@ -141,7 +149,8 @@ class GroupHandler:
             if (topic := self._topics.get(name)) is not None
             for queue_id in range(topic.read_queue_nums)
         }
-        return Answer(body=ConsumeStats(offset_table=table).encode())
+        stats = ConsumeStats(self._consumption.per_second(group, topics), table)
+        return Answer(body=stats.encode())
 
     @handles(ResetOffset)
     def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
@@ -26,7 +27,6 @@ from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
 
@@ -76,7 +76,7 @@ class PullHandler:
         offsets: Offsets,
         clock: Clock,
         rules: PullRules,
-        figures: Figures,
+        consumption: Consumption,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -85,7 +85,7 @@ class PullHandler:
         self._offsets = offsets
         self._clock = clock
         self._rules = rules
-        self._sent = figures.counter("messages_sent", "messages handed to consumers")
+        self._consumption = consumption
 
     @handles(PullMessage, LitePullMessage)
     def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -126,7 +126,7 @@ class PullHandler:
         )
 
     def _answer(self, found: Read, header: PullMessage) -> Answer:
-        self._sent.value += found.count
+        self._consumption.took(header.consumer_group, header.topic, found.count)
         reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
         return Answer(_code(found, header), reply, found.status.name, found.views)
 

@@ -10,6 +10,7 @@ import pytest
 from sparrowmq.background import Background
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -104,7 +105,7 @@ class Desk:
             self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )
         self.received = self.figures.counter("messages_received", "messages stored for producers")
-        self.sent = self.figures.counter("messages_sent", "messages handed to consumers")
+        self.consumption = Consumption(clock, self.figures)
         self.storage = storage(self.store, Turn(), self.figures)
         self.status = Status(self.settings, self.figures, clock)
         self.announcements: list[int] = []
@@ -118,7 +119,7 @@ class Desk:
             ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced),
             OffsetHandler(self.store, self.topics, self.offsets, self.delayed),
             TopicHandler(self.store, self.topics, self.offsets, self.announced),
-            GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients),
+            GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.consumption),
             QueryHandler(self.store),
             RetryHandler(self.store, self.writer, self.topics, self.groups),
             InspectHandler(self.settings, self.status, self.clients),

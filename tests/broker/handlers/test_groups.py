@@ -133,6 +133,21 @@ async def test_progress_shows_the_lag_of_every_queue(desk, client):
         }
 
 
+async def test_progress_shows_how_fast_a_group_goes_on(desk, client):
+    for topic in ("Orders", "Bills", "Other"):
+        desk.create(topic)
+    for topic in ("Orders", "Bills"):
+        desk.offsets.commit("g", topic, 0, 1)
+    for group, topic, count in (("g", "Orders", 60), ("g", "Bills", 30), ("other", "Orders", 9)):
+        desk.consumption.took(group, topic, count)
+    await desk.clock.advance(30)
+    paces = {
+        topic: ConsumeStats.decode((await client.call(GetConsumeStats("g", topic))).body).consume_tps
+        for topic in ("", "Orders", "Other")
+    }
+    assert paces == {"": 3, "Orders": 2, "Other": 0}
+
+
 async def test_topics_that_the_group_no_longer_subscribes_are_no_lag(desk, client):
     desk.create("Orders")
     desk.create("Payments", 1)
@@ -203,7 +218,7 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
 
 
 async def test_an_admin_in_c_has_the_members_told_in_its_form(desk, consuming):
-    handler = GroupHandler(desk.store, desk.topics, desk.groups, desk.offsets, desk.clients)
+    handler = GroupHandler(desk.store, desk.topics, desk.groups, desk.offsets, desk.clients, desk.consumption)
     header = ResetOffset("Orders", "g", -1, True)
     handler.reset(header, b"", Asker(language="CPP"))
     await until(lambda: len(consuming.pushed) == 2)

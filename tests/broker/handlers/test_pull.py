@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup, UpdateAndCreateTopic
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, GroupConfig, Heartbeat
+from sparrowmq.protocol.requests.admin_headers import (
+    GetConsumeStats,
+    UpdateAndCreateSubscriptionGroup,
+    UpdateAndCreateTopic,
+)
+from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumeStats, GroupConfig, Heartbeat
 from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage, QueryConsumerOffset
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.testing import ManualClock
 from tests.broker.live import COMMIT, SUBSCRIPTION, SUSPEND, Live, decoded, live_broker, pull_request
 
 
@@ -84,6 +89,20 @@ async def test_only_the_wanted_tags_come_and_the_offset_passes_the_others(tmp_pa
     assert [message.body for message in decoded(both)] == [b"a", b"c", b"a"]
     assert both.header.next_begin_offset == 5
     assert (none.code, none.header.next_begin_offset, none.remark) == (20, 5, "NO_MATCHED_MESSAGE")
+
+
+async def test_a_pull_counts_for_the_pace_of_its_group(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with live_broker(tmp_path, clock) as live:
+        await fill(live, 20)
+        await live.messages()
+        await live.messages(consumer_group="others", max_msg_nums=5)
+        await clock.advance(seconds=10)
+        answers = [
+            await live.session.call(GetConsumeStats(group, "orders"))
+            for group in ("consumers", "others", "nobody")
+        ]
+    assert [ConsumeStats.decode(answer.body).consume_tps for answer in answers] == [2.0, 0.5, 0.0]
 
 
 async def test_a_held_poll_wakes_when_its_message_arrives(tmp_path: Path) -> None:
