@@ -177,11 +177,15 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
 
+    # 5.4
+    SWITCH_TIMER_ENGINE = 5001
+
     # Users of 4.x, gone in 5.3; mqadmin 4.9 sends them.
     UPDATE_AND_CREATE_ACL_CONFIG = 50
     DELETE_ACL_CONFIG = 51
     GET_BROKER_CLUSTER_ACL_INFO = 52
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
+    GET_BROKER_CLUSTER_ACL_CONFIG = 54
 
     # Declared in Java, sent by nobody: kept so that no number gets a second meaning.
     QUERY_BROKER_OFFSET = 13

@@ -282,6 +282,7 @@ _UNSERVED = (
     ),
     *_unserved(
         "never: there is no RocksDB, no cold storage and no broker container here",
+        RequestCode.SWITCH_TIMER_ENGINE,
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
         RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -289,6 +290,10 @@ _UNSERVED = (
         RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
         RequestCode.ADD_BROKER,
         RequestCode.REMOVE_BROKER,
+    ),
+    *_unserved(
+        "refused by design: it hands out the secret keys of all accounts",
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
     ),
     *_unserved(
         "never: etcd elects the leader, so there is no controller",
