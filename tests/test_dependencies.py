@@ -1,0 +1,85 @@
+"""What is declared is used, and what is used is declared."""
+
+import ast
+import re
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OURS = {"sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples"}
+# Comes with pyspark, of one version with it.
+BUNDLED = {"py4j": "pyspark"}
+# Run as programs, or by pytest itself; or they hold back what another one brings.
+NOT_IMPORTED = {"mypy", "ruff", "pytest-timeout", "types-psutil", "types-setuptools", "pandas"}
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name)[0]).lower()
+
+
+def distribution(module):
+    """The name under which a module is installed; its own where that is not installed."""
+    return BUNDLED.get(module) or normal(installed().get(module, [module])[0])
+
+
+@cache
+def installed():
+    return packages_distributions()
+
+
+def used(*folders, named=False):
+    """The distributions that the files of some folders import, or, with `named`, look for by name."""
+    for file in [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules = [node.module]
+            elif named and isinstance(node, ast.Constant) and isinstance(node.value, str):
+                modules = [node.value] if node.value.isidentifier() else []
+            else:
+                continue
+            for module in modules:
+                top = module.partition(".")[0]
+                if top not in OURS and top not in sys.stdlib_module_names and top != "__future__":
+                    yield distribution(top)
+
+
+def declared(*extras):
+    rows = [*PROJECT["dependencies"], *(row for extra in extras for row in EXTRAS[extra])]
+    return {normal(row) for row in rows} - {"sparrowmq"}
+
+
+def test_what_is_always_installed_is_imported_by_the_product():
+    assert declared() - set(used("sparrowmq", "pyspark_rocketmq")) == set()
+
+
+@pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
+def test_what_an_extra_installs_is_used_by_the_product(extra):
+    wanted = {normal(row) for row in EXTRAS[extra]} - {"sparrowmq"}
+    assert wanted - set(used("sparrowmq", named=True)) - NOT_IMPORTED == set()
+
+
+def test_what_developers_install_is_used():
+    wanted = {normal(row) for row in EXTRAS["dev"]} - {"sparrowmq"}
+    assert wanted - set(used("sparrowmq", "tests", "tools", named=True)) - NOT_IMPORTED == set()
+
+
+def test_what_is_imported_is_declared():
+    assert set(used("sparrowmq", "pyspark_rocketmq")) <= declared("spark", "compression", "demo", "dev")
+    # What imports pytest is its plugin; nothing else of the product may need what only developers have.
+    plugin = {"pytest", "pytest-asyncio"}
+    assert set(used("sparrowmq", "pyspark_rocketmq")) - plugin <= declared("spark", "compression", "demo")
+
+
+@pytest.mark.parametrize(("lock", "extras"), [("runtime.txt", ()), ("dev.txt", tuple(EXTRAS))])
+def test_the_locks_hold_what_is_declared(lock, extras):
+    locked = set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements" / lock).read_text()))
+    assert declared(*extras) <= {normal(name) for name in locked}
