@@ -4,19 +4,26 @@ import asyncio
 import errno
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute, RegisterBroker
+from sparrowmq.protocol.requests.registration import RegisterBrokerBody
 from sparrowmq.protocol.wire.codec import encode_request
 from sparrowmq.protocol.wire.connection import Connection
+from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk, File
+from sparrowmq.testing import Cluster
 from tests.broker.live import live_broker, send_request
 
 
@@ -133,3 +140,40 @@ async def test_on_a_full_disk_a_new_topic_is_told_to_be_in_effect_and_is_saved_o
             RemoteError, match="illegal"
         ):  # it has 2 queues to read, not 4 as one found in the store
             await live.pull("made", 2)
+
+
+@pytest.mark.covers("S-PORT-02")
+async def test_clients_are_told_the_address_that_was_set(tmp_path: Path) -> None:
+    set_: dict[str, Any] = {"ip": "192.0.2.1", "ha_ip": "192.0.2.2", "ha_port": 7, "bind": "127.0.0.1"}
+    pool = Pool(SystemClock())
+    async with Cluster(tmp_path, **set_) as cluster:
+        namesrv, port = await pool.session(cluster.namesrv), cluster.brokers[0].address.rpartition(":")[2]
+        route = TopicRoute.decode((await namesrv.call(GetRoute("TBW102"))).body)
+        assert [broker.broker_addrs for broker in route.broker_datas] == [{0: f"192.0.2.1:{port}"}]
+        slave = RegisterBroker("broker-0", "127.0.0.1:9", "DefaultCluster", "", 1)
+        answer = await namesrv.call(slave, RegisterBrokerBody().encode())
+        assert answer.header.ha_server_addr == "192.0.2.2:7"
+        sent = await (await pool.session(f"127.0.0.1:{port}")).call(send_request(), b"x")
+    pool.close()
+    assert sent.header.msg_id.startswith(f"C0000201{int(port):08X}")
+
+
+@pytest.mark.covers("S-ROUTE-10")
+async def test_a_topic_is_created_on_one_broker_or_on_all_of_a_cluster(tmp_path: Path) -> None:
+    pool = Pool(SystemClock())
+    async with Cluster(tmp_path, brokers=3) as cluster:
+        namesrv = await pool.session(cluster.namesrv)
+
+        async def create(topic: str, *addresses: str) -> set[str]:
+            """Create a topic as the admin tool does; returns where clients find it."""
+            for address in addresses:
+                await (await pool.session(address)).call(UpdateAndCreateTopic(topic, 2, 2, perm=6))
+            route = TopicRoute.decode((await namesrv.call(GetRoute(topic))).body)
+            return {queues.broker_name for queues in route.queue_datas}
+
+        table = ClusterTable.decode((await namesrv.call(GetBrokerCluster())).body)
+        members = table.cluster_addr_table["DefaultCluster"]
+        masters = {name: table.broker_addr_table[name].broker_addrs[0] for name in members}
+        assert await create("one", masters["broker-1"]) == {"broker-1"}
+        assert await create("all", *masters.values()) == {"broker-0", "broker-1", "broker-2"}
+    pool.close()

@@ -32,7 +32,6 @@ def parse(**given):
     return build(BrokerSettings, given, "broker.conf")[0]
 
 
-@pytest.mark.covers("S-PORT-02")
 def test_a_tutorials_file_is_read_without_surprise():
     settings, report = build(BrokerSettings, TUTORIAL, "broker.conf")
     assert not report.unknown

@@ -13,6 +13,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import SendMessageV2, UpdateConsumerOffset
 from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
@@ -43,7 +44,34 @@ async def test_entering_needs_nobody_to_be_there():
         pass
 
 
-@pytest.mark.covers("S-PROD-02", "S-START-01", "S-START-11")
+@pytest.mark.covers("S-START-01")
+async def test_it_starts_in_order_settings_address_network_and_what_repeats(peer):
+    clock = ManualClock()
+    peer.has("t")
+    with pytest.raises(ConfigError):
+        connect("no port")
+    with pytest.raises(InvalidName):
+        connect(peer.address, group="DEFAULT_PRODUCER")
+    mq = connect(peer.address, clock=clock)
+    assert mq.client_id.startswith("127.0.0.1@"), "its address is known before it is connected"
+    assert not peer.sessions
+    async with mq:
+        await mq.send("t", b"x")
+        assert [command.code for command in peer.received] == [
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            RequestCode.HEART_BEAT,
+            RequestCode.SEND_MESSAGE_V2,
+        ]
+        peer.received.clear()
+        await clock.advance(seconds=30)
+        await until(lambda: len(peer.received) >= 2)
+        assert {command.code for command in peer.received} == {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            RequestCode.HEART_BEAT,
+        }
+
+
+@pytest.mark.covers("S-PROD-02", "S-START-11")
 async def test_producers_have_groups_and_leave_them(peer):
     peer.has("t")
     async with connect(peer.address, client_id="me") as mq:
@@ -149,7 +177,7 @@ async def test_it_lives_in_a_task_group(cluster):
             group.create_task(produce())
 
 
-@pytest.mark.covers("S-ROUTE-04", "S-ROUTE-10")
+@pytest.mark.covers("S-ROUTE-04")
 async def test_a_topic_made_by_sending_lives_where_messages_came(tmp_path):
     async with Cluster(tmp_path, brokers=2) as cluster, connect(cluster.namesrv) as mq:
         results = [await mq.send("made", b"x") for _ in range(9)]
@@ -158,7 +186,7 @@ async def test_a_topic_made_by_sending_lives_where_messages_came(tmp_path):
             assert len(await other.queues("made")) == 8
 
 
-@pytest.mark.covers("S-ROUTE-04", "S-ROUTE-10")
+@pytest.mark.covers("S-ROUTE-04")
 async def test_a_topic_made_by_one_send_lives_on_one_broker(tmp_path):
     async with Cluster(tmp_path, brokers=2) as cluster, connect(cluster.namesrv) as mq:
         result = await mq.send("made", b"x")

@@ -173,7 +173,6 @@ async def test_a_group_gets_the_tags_it_asked_for(mq, topic):
 
 
 @pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True)  # ours has no such filter yet
-@pytest.mark.covers("S-CONS-16")
 async def test_a_group_gets_what_its_sql_filter_lets_through(mq, topic):
     group = f"g-{topic}"
     bodies: list[bytes] = []

@@ -49,7 +49,7 @@ def namesrv():
         yield running.address
 
 
-@pytest.mark.covers("S-ROUTE-06", "S-ROUTE-12")
+@pytest.mark.covers("S-ROUTE-12")
 @pytest.mark.parametrize(
     ("version", "settings"),
     [
@@ -137,7 +137,6 @@ def table(text):
 
 
 @pytest.mark.slow
-@pytest.mark.covers("S-ADM-01")
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
 def test_mqadmin_finds_and_changes_everything_at_our_name_server(namesrv, tmp_path, version):
     def admin(*words):

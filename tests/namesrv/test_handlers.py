@@ -158,7 +158,6 @@ async def test_a_master_is_told_nothing(session):
     assert answer.header == ask.RegisterBrokerReply() and answer.body == b""
 
 
-@pytest.mark.covers("S-ROUTE-06")
 async def test_a_broker_asks_for_its_version_instead_of_registering_again(session):
     query = ask.QueryDataVersion("broker-a", ADDRESS, "DefaultCluster", 0)
     answer = await session.call(query, DataVersion(2, 1_700_000_000_000).encode())

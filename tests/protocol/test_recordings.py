@@ -204,7 +204,6 @@ def test_compressed_bodies_are_inflated() -> None:
         assert len(decompress(body, header.sys_flag)) > 10 * len(body), where
 
 
-@pytest.mark.covers("S-ACL-08")
 def test_signatures_are_verified() -> None:
     seen = 0
     for where, _, found in ALL:

@@ -32,7 +32,6 @@ def queue(queue_id, topic="Orders"):
     return MessageQueue(topic, "broker-a", queue_id)
 
 
-@pytest.mark.covers("S-ADM-02")
 async def test_a_group_is_on_disk_when_the_answer_comes(desk, client):
     body = b'{"groupName":"billing","retryMaxTimes":3,"consumeEnable":false,"retryQueueNums":2}'
     await client.call(UpdateAndCreateSubscriptionGroup(), body)

@@ -60,8 +60,7 @@ async def test_a_batch_is_stored_message_by_message(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.covers("S-STORE-08")
-async def test_with_synchronous_flush_the_answer_comes_after_the_disk(tmp_path: Path) -> None:
+async def test_a_producer_may_wait_for_the_disk_or_not(tmp_path: Path) -> None:
     async with live_broker(tmp_path, flush=Flush.SYNC) as live:
         replies = [await live.send(b"%d" % number, properties={"WAIT": "true"}) for number in range(20)]
         no_wait = await live.send(b"now", properties={"WAIT": "false"})

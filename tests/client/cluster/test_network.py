@@ -8,7 +8,7 @@ from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply
 from sparrowmq.remoting.dispatch import Answer
 
 
-@pytest.mark.covers("S-CFG-02", "S-CFG-03")
+@pytest.mark.covers("S-CFG-02")
 def test_two_clients_of_one_process_have_different_ids():
     one, two = unique_client_id("10.0.0.1"), unique_client_id("10.0.0.1")
     assert one != two

@@ -11,7 +11,11 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, SendFailed
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.requests.bodies import Heartbeat
+from sparrowmq.protocol.requests.headers import OffsetReply
+from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.interop.apache import free_ports
@@ -217,7 +221,37 @@ def cluster_on(path, namesrv_port: int, broker_port: int) -> Cluster:
     return made
 
 
-@pytest.mark.covers("S-START-09", "S-START-10")
+@pytest.mark.covers("S-START-10")
+async def test_it_starts_in_order_subscriptions_heartbeat_rebalance_offsets_pulls(peer):
+    peer.has("t", queues=1)
+    peer.has("%RETRY%g", queues=1)
+    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Answer(header=OffsetReply(5))
+    peer.usual[RequestCode.PULL_MESSAGE] = lambda _: None
+    peer.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    async with connect(peer.address, client_id="me") as mq:
+        with pytest.raises(ConfigError):
+            mq.subscribe("t", group="g", concurrency=0)
+        assert not peer.received
+        async with mq.subscribe("t", group="g"):
+            await until(lambda: len(peer.requests(RequestCode.PULL_MESSAGE)) == 2)
+    first: dict[int, int] = {}
+    for place, command in enumerate(peer.received):
+        first.setdefault(command.code, place)
+    order = (
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.HEART_BEAT,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.PULL_MESSAGE,
+    )
+    assert [first[code] for code in order] == sorted(first[code] for code in order)
+    beat = Heartbeat.decode(peer.requests(RequestCode.HEART_BEAT)[0].body)
+    assert {each.topic for each in beat.consumer_data_set[0].subscription_data_set} == {"t", "%RETRY%g"}
+    offsets = {command.ext_fields()["queueOffset"] for command in peer.requests(RequestCode.PULL_MESSAGE)}
+    assert offsets == {"5"}
+
+
+@pytest.mark.covers("S-START-09")
 async def test_it_starts_without_brokers_and_recovers(tmp_path):
     ports = free_ports(2)
     got: list[bytes] = []

@@ -114,7 +114,6 @@ async def test_an_unreachable_broker_is_told_by_name(peer):
     assert isinstance(caught.value.__cause__, BrokerUnreachable | TimeoutError)
 
 
-@pytest.mark.covers("S-PROD-13")
 @pytest.mark.parametrize(
     ("code", "status"),
     [

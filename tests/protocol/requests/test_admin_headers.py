@@ -40,7 +40,7 @@ def test_a_header_has_the_fields_of_java(kind: type[Header], names: str) -> None
     assert comes_back(kind)
 
 
-@pytest.mark.covers("S-ADM-01", "S-ROUTE-07")
+@pytest.mark.covers("S-ROUTE-07")
 def test_a_tool_creates_a_topic_with_its_queues_and_permission() -> None:
     sent = b'{"topic":"T","defaultTopic":"TBW102","readQueueNums":"8","writeQueueNums":"8","perm":"6","order":"false"}'
     header = from_json(headers.UpdateAndCreateTopic, sent)

@@ -24,7 +24,6 @@ JAVA_PACKED = bytes.fromhex(
 )
 
 
-@pytest.mark.covers("S-ROUTE-06")
 def test_a_registration_is_that_of_java_in_both_forms() -> None:
     assert BODY.encode() == JAVA
     assert RegisterBrokerBody.decode(JAVA) == BODY

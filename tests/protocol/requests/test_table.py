@@ -61,7 +61,6 @@ def test_every_reply_stands_in_the_table() -> None:
     assert found == {row.reply for row in WITH_HEADER}
 
 
-@pytest.mark.covers("S-ACL-04")
 def test_what_only_admins_may_do() -> None:
     assert all(BY_CODE[code].access is Access.ADMIN for code in (17, 25, 200, 207, 215, 318))
 
