@@ -1,0 +1,178 @@
+"""What our broker answers otherwise than Apache's is on a page, and nothing else is.
+
+The table of docs/differences.md is read here: each request is asked of both, and both must answer as it says.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.interop.apache import ApacheBroker
+from tests.interop.servers import OURS, SETTINGS, OurBroker, start_namesrv, topic_fields
+from tests.interop.wire import Wire
+
+pytestmark = pytest.mark.interop
+
+PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
+ROWS = re.findall(r"(?m)^\| ([^|]+) \| (\d+) \| (\d+) \|", PAGE.read_text())
+READ_ONLY = "send to a broker with brokerPermission=4"
+CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET = 17, 310, 11, 14, 15, 34, 36, 200, 222
+
+
+def commit(**more):
+    return COMMIT, {"consumerGroup": "answers", "topic": "Answers", "queueId": 0, "commitOffset": 1} | more
+
+
+def send(topic, properties="", **more):
+    fields = {"a": "p", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1_700_000_000_000, "h": 0}
+    return SEND, fields | {"i": properties, "j": 0, "k": "false", "m": "false"} | more, b"body"
+
+
+def pull(group, topic="Answers", flags=4, **more):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32}
+    fields |= {"commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "expressionType": "TAG"}
+    return PULL, fields | {"sysFlag": flags, "subVersion": 0} | more
+
+
+def beat(group, model):
+    wanted = {"topic": "Answers", "subString": "*", "tagsSet": [], "codeSet": [], "subVersion": 5}
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": model,
+        "unitMode": False,
+    }
+    consumer |= {"consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [wanted]}
+    body = {"clientID": "answers@1", "consumerDataSet": [consumer], "producerDataSet": []}
+    return BEAT, {}, json.dumps(body).encode()
+
+
+def group(name, **more):
+    usual = {"groupName": name, "consumeEnable": True, "consumeBroadcastEnable": True, "retryQueueNums": 1}
+    usual |= {
+        "retryMaxTimes": 16,
+        "brokerId": 0,
+        "consumeFromMinEnable": True,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+    return GROUP, {}, json.dumps(usual | {"notifyConsumerIdsChangedEnable": True} | more).encode()
+
+
+def reset(name):
+    return RESET, {"topic": "Answers", "group": name, "timestamp": 0, "isForce": "true"}
+
+
+def create(name, **more):
+    return CREATE, topic_fields(name) | more
+
+
+# What to ask for each row: the answer to the last request counts.
+REQUESTS = {
+    "commit an offset in a topic that is not there": [commit(topic="Absent")],
+    "commit an offset below 0": [commit(commitOffset=-1)],
+    "commit for a group of an illegal name": [commit(consumerGroup="a b")],
+    "create a group of an illegal name": [group("a b")],
+    "create a topic of no queues": [create("Narrow", readQueueNums=0, writeQueueNums=0)],
+    "create a topic with permission 9": [create("Odd", perm=9)],
+    "send with a delay level that is no number": [send("Answers", "DELAY\x01soon\x02")],
+    "reset a group that never committed": [beat("fresh", "CLUSTERING"), reset("fresh")],
+    "pull as a group that may not broadcast and does, with a subscription in the pull": [
+        group("loud", consumeBroadcastEnable=False),
+        beat("loud", "BROADCASTING"),
+        send("Answers"),
+        pull("loud", flags=4 | 2, suspendTimeoutMillis=5000),
+    ],
+    READ_ONLY: [send("Answers")],
+}
+# What both answer alike, and the answer's remark or a field of it.
+ALIKE = {
+    "send to a topic that may only be read": ([create("Drained", perm=4), send("Drained")], 0, ""),
+    "pull from a topic that may only be written": (
+        [create("Full", perm=2), pull("p", "Full")],
+        16,
+        "[Full] pulling",
+    ),
+    "ask for the offset in a topic that is not there": (
+        [(OFFSET, commit(topic="Absent", consumerGroup="new")[1])],
+        0,
+        "'offset': '0'",
+    ),
+    "pull as a group that may not consume": (
+        [group("off", consumeEnable=False), pull("off")],
+        16,
+        "no permission",
+    ),
+    "pull as a group that may not broadcast": (
+        [group("quiet", consumeBroadcastEnable=False), beat("quiet", "BROADCASTING"), pull("quiet", flags=0)],
+        16,
+        "can not consume by broadcast way",
+    ),
+    "pull with a subscription that is yet to come": (
+        [group("later"), beat("later", "CLUSTERING"), pull("later", flags=0, subVersion=6)],
+        25,
+        "the consumer's subscription not latest",
+    ),
+}
+
+
+def ask(address, requests):
+    host, _, port = address.rpartition(":")
+    with Wire(int(port), host) as wire:
+        for request in requests[:-1]:
+            assert wire.ask(*request).code == 0
+        return wire.ask(*requests[-1])
+
+
+@pytest.fixture(scope="module")
+def answering(target):
+    target.create_topic("Answers")
+    return target
+
+
+def test_every_row_of_the_page_is_asked():
+    assert [what for what, _, _ in ROWS] == list(REQUESTS)
+
+
+@pytest.mark.parametrize(("what", "ours", "apaches"), [row for row in ROWS if row[0] != READ_ONLY])
+def test_a_request_is_answered_as_the_page_says(answering, what, ours, apaches):
+    reply = ask(answering.broker, REQUESTS[what])
+    assert str(reply.code) == (ours if answering.is_ours else apaches), reply.remark
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_a_request_is_answered_alike(answering, what):
+    requests, code, words = ALIKE[what]
+    reply = ask(answering.broker, requests)
+    assert reply.code == code and words in f"{reply.remark} {reply.fields}"
+
+
+def test_a_message_sent_back_with_no_tries_at_all_is_a_dead_letter(answering):
+    offset = int(ask(answering.broker, [send("Answers")]).fields["msgId"][16:], 16)
+    back = {"offset": offset, "group": "spent", "delayLevel": 0, "unitMode": "false", "maxReconsumeTimes": -1}
+    host, _, port = answering.broker.rpartition(":")
+    with Wire(int(port), host) as wire:
+        assert wire.ask(BACK, back, version=401).code == 0
+    answering.wait_for_messages("%DLQ%spent")
+
+
+@pytest.mark.parametrize(
+    "name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.slow, pytest.mark.java])]
+)
+@pytest.mark.parametrize("permission", [2, 4])
+def test_a_broker_keeps_its_own_permission(tmp_path, name, permission):
+    settings = SETTINGS | {"brokerPermission": permission}
+    with start_namesrv(name) as namesrv:
+        started = (
+            OurBroker(namesrv.address, tmp_path, settings)
+            if name == OURS
+            else ApacheBroker("4.9.7", namesrv.address, tmp_path, settings)
+        )
+        with started as broker:
+            assert ask(broker.address, [create("Answers")]).code == 0
+            sent = ask(broker.address, REQUESTS[READ_ONLY]).code
+            pulled = ask(broker.address, [pull("g")]).code
+    refused = {what: row for what, *row in ROWS}[READ_ONLY]
+    assert sent == (0 if permission == 2 else int(refused[name != OURS]))
+    assert (pulled == 16) is (permission == 2)
