@@ -67,8 +67,8 @@ class SendHandler:
         self._rules = rules
         self._received = figures.counter("messages_received", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
-        # Topics that were found open to clients, as they were configured then.
-        self._open: dict[str, TopicConfig] = {}
+        # Topics that were found open to clients.
+        self._open: set[str] = set()
 
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
     def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After:
@@ -77,8 +77,8 @@ class SendHandler:
             self._refuse_size(len(body))
         name = header.topic
         topic = self._topics.get(name) or self._create_topic(header, peer)
-        if topic is not self._open.get(name):
-            self._check_open(topic)
+        if name not in self._open:
+            self._check_open(name)
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._other_queue(topic, queue_id, peer)
@@ -154,8 +154,8 @@ class SendHandler:
             header.topic, header.default_topic, header.default_topic_queue_nums, peer.address
         )
 
-    def _check_open(self, topic: TopicConfig) -> None:
-        """Raise unless clients may send to the topic; remembered until the topic is changed.
+    def _check_open(self, name: str) -> None:
+        """Raise unless clients may send to the topic; it stays so.
 
         The topic's own permission is no matter: without WRITE, clients with new routes send elsewhere, and what those
         with old ones still send is stored, as in Java 4.9. To refuse it would lose one-way messages.
@@ -167,11 +167,9 @@ class SendHandler:
                 f"the broker[{self._rules.broker_name}] sending message is forbidden: its brokerPermission is "
                 f"{self._topics.permission}",
             )
-        if names.is_closed_to_clients(topic.topic_name):
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic.topic_name}] is forbidden."
-            )
-        self._open[topic.topic_name] = topic
+        if names.is_closed_to_clients(name):
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        self._open.add(name)
 
     def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
         """The queue for an id that is not one of the topic's write queues: below 0 the choice is ours."""
