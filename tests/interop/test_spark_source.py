@@ -54,6 +54,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             pass
         send(options, COUNT // 2, COUNT // 2)
         yield Filled(broker, options, half_ms)
+        broker.kill()  # to stop in order takes it nine seconds
 
 
 def send(options: dict[str, str], first: int, count: int) -> None:
