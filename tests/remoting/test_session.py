@@ -246,6 +246,20 @@ async def test_a_connection_that_ends_gives_back_its_share_of_what_all_may_hold(
         assert (server._budget.busy, server._budget._unread_bytes) == (0, 0)
 
 
+async def test_a_peer_that_reads_again_gives_back_its_share_of_what_all_may_hold(serve: Serve) -> None:
+    def big(session: Session, command: Command) -> None:
+        session.reply(command, 0, None, None, bytes(300_000))
+
+    async with serve(big) as (server, session):
+        session._transport.pause_reading()  # type: ignore[union-attr]
+        for number in range(300):
+            session.call(pull(number)).cancel()
+        await until(lambda: server._budget._unread_bytes)
+        session._transport.resume_reading()  # type: ignore[union-attr]
+        await until(lambda: not server._budget._unread_bytes)
+        assert len(server.sessions) == 1
+
+
 async def test_more_requests_than_one_turn_handles_wait_for_no_answer() -> None:
     seen: list[int] = []
     limits = SessionLimits(FrameLimits(at_once=256))

@@ -166,6 +166,21 @@ def test_a_full_disk_changes_nothing_and_the_file_comes_once_there_is_room(folde
     row.close()
 
 
+def test_a_file_whose_name_cannot_be_brought_to_disk_goes_again(folder, monkeypatch):
+    disk = FaultyDisk()
+    row = make(folder, 0, vfs=disk)
+
+    def refuse(path: str) -> None:
+        raise DiskFull("no room for the name")
+
+    with monkeypatch.context() as patch, pytest.raises(DiskFull):
+        patch.setattr(disk, "sync_folder", refuse)
+        row.create_next(4096)
+    assert names(folder) == [0]
+    row.add(row.create_next(4096))
+    row.close()
+
+
 def test_a_file_that_does_not_follow_is_not_taken(folder):
     row = make(folder, 0)
     with pytest.raises(AssertionError, match="does not follow the row that ends at 4096"):
