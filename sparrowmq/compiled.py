@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 # A message's way: socket, frame, dispatch, handler, log, queue, and back.
@@ -51,6 +51,15 @@ MODULES: Final = (
     "sparrowmq.broker.handlers.send",
     "sparrowmq.broker.handlers.pull",
 )
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+
+    def mypyc_attr(**_: Any) -> Any:
+        """How a class is compiled: `acyclic`, the collector of garbage passes it; `free_list_len`, so many are kept."""
+        return lambda kind: kind
+
 
 _ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECORD: Final = os.path.join(_ROOT, "sparrowmq", "compiled.sum")

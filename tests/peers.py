@@ -20,12 +20,8 @@ class Asker:
         self.version = version
         self.told: list[tuple[Request[Any], bytes]] = []
         self.closed = False
-        self._language = language
+        self.language = language
         self._on_end: list[Callable[[Any], object]] = []
-
-    @property
-    def language(self) -> str:
-        return self._language
 
     def call(self, request: Any, body: bytes = b"", *, timeout_s: float = 3.0) -> asyncio.Future[Any]:
         raise AssertionError(f"{request} was not expected")

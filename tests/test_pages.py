@@ -36,9 +36,9 @@ def test_every_function_that_the_walk_names_exists():
         "append",
         "kick",
         "drain",
-        "_flush",
+        "write_out",
         "_settle",
-        "dispatch",
+        "safety",
         "advance",
     ]:
         assert name in text

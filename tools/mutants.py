@@ -4,7 +4,7 @@
     python -m tools.mutants WORD ...    those whose file, promise or test contains a word
     python -m tools.mutants --check     only whether the lists fit the code: seconds, and part of the tests
 
-A list is a file tools/mutants/*.toml of entries like this one:
+A list is a file tools/faults/*.toml of entries like this one:
 
     [[mutant]]
     promise = "an answer waits for the sync of its record"
@@ -36,7 +36,7 @@ from queue import SimpleQueue
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-LISTS: Final = Path(__file__).with_name("mutants")
+LISTS: Final = Path(__file__).with_name("faults")
 PAGE: Final = "docs/mutants.md"
 WORKERS: Final = 2
 LIMIT_S: Final = 30
@@ -271,7 +271,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "<!-- Written by `./run mutants`; do not edit. -->",
         "",
         "Small faults that were put into the code one at a time, the promise that each breaks, and the test that",
-        "found it. The faults themselves are in `tools/mutants/`; `./run mutants` plays them again.",
+        "found it. The faults themselves are in `tools/faults/`; `./run mutants` plays them again.",
         "",
         f"{len(outcomes)} mutants: {tally(outcomes)}.",
     ]

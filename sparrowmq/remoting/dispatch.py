@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role, Row
@@ -54,6 +55,7 @@ class Answer:
         self.body = body
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class After:
     """The reply to one request, to give once the log is as safe as `safety` promises up to `end`.
 
@@ -120,7 +122,8 @@ class Dispatcher:
             header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code], header)
-            session.version, session.spoken = command.version or 0, command.language
+            if not session.is_introduced:
+                session.introduce(command)
             result = method(header, command.body, session)
         except Exception as error:
             answer = failure(error, command, session)

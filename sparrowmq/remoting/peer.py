@@ -21,16 +21,14 @@ class Peer(Protocol):
     Attributes:
         address: `host:port`, to log and to show.
         host: the same as `hosts.pack` gives it.
-        version: of its protocol, by its latest request; 0 if it did not say.
-        language: as Java names it, by its latest request.
+        version: of its protocol, by its first request; 0 if that did not say.
+        language: as Java names it, by its first request.
     """
 
     address: str
     host: bytes
     version: int
-
-    @property
-    def language(self) -> str: ...
+    language: str
 
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0

@@ -13,7 +13,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
-from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
+from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.turn import Turn
 
 FIRST_PAUSE_S = 0.05
@@ -102,7 +102,9 @@ class Pool:
         return session
 
     async def _open(self, host: str, port: int) -> Session:
-        _, session = await asyncio.get_running_loop().create_connection(self._make, host, port)
+        make = protocol_of(self._make)
+        session: Session
+        _, session = await asyncio.get_running_loop().create_connection(make, host, port)
         return session
 
     def _make(self) -> Session:

@@ -18,7 +18,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
-from sparrowmq.remoting.session import Dispatch, Session, SessionLimits
+from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Server:
         assert self._socket is not None
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._accept, sock=self._socket, backlog=self._limits.backlog
+                protocol_of(self._accept), sock=self._socket, backlog=self._limits.backlog
             )
         except OSError as error:
             self._release()

@@ -89,7 +89,7 @@ class _Waiting:
         self.timeout_s = timeout_s
 
 
-class Session(asyncio.Protocol):
+class Session:
     """A live connection. Made by `Server` and `Pool`; use `call`, `tell` and, in the dispatcher, `reply`.
 
     `turn` is that of the loop, if others take part in it; `on_begin(session)` is called once it is connected,
@@ -115,7 +115,8 @@ class Session(asyncio.Protocol):
         self.host = bytes(8)
         self.local = "?"
         self.version = 0
-        self.spoken: str | int | None = None
+        self.language = language_name(None)
+        self.is_introduced = False
         self.closed = False
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until what they say is safe; the dispatcher's.
@@ -144,11 +145,6 @@ class Session(asyncio.Protocol):
         self._throttled = False
         self._end_callbacks: list[Callable[[Session], object]] = []
         self._expiry_due = False
-
-    @property
-    def language(self) -> str:
-        """What the peer is written in, as Java names it, by its latest request."""
-        return language_name(self.spoken)
 
     def __repr__(self) -> str:
         return f"<session {self.local} - {self.address}>"
@@ -202,6 +198,11 @@ class Session(asyncio.Protocol):
         if not self.closed:
             self._out.extend(replies)
             self._flush_soon()
+
+    def introduce(self, request: Command) -> None:
+        """Remember what the peer's first request says of it."""
+        self.version, self.language = request.version or 0, language_name(request.language)
+        self.is_introduced = True
 
     def hold(self, change: int) -> None:
         """Count requests of the peer that wait for something; too many stop the reading."""
@@ -470,6 +471,14 @@ class Session(asyncio.Protocol):
         elif self._throttled and not too_much:
             self._transport.resume_reading()
         self._throttled = too_much
+
+
+def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:
+    """What makes sessions, as event loops want it: they ask for a `Protocol`, but need only its methods.
+
+    Were it one, no compiled class could it be, and each of its attributes would be looked up by name.
+    """
+    return make
 
 
 def add_reply(

@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.clock import SystemClock
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.testing.clock import ManualClock
 
 
@@ -60,7 +60,9 @@ async def connect() -> AsyncIterator[Connect]:
         async def connect() -> Peer:
             pushed: list[Command] = []
             _, near = await asyncio.get_running_loop().create_connection(
-                lambda: Session(lambda _, command: pushed.append(command), clock), "127.0.0.1", server.port
+                protocol_of(lambda: Session(lambda _, command: pushed.append(command), clock)),
+                "127.0.0.1",
+                server.port,
             )
             await until(lambda: near.local in {session.address for session in server.sessions})
             far = next(session for session in server.sessions if session.address == near.local)

@@ -11,7 +11,7 @@ from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.budget import BudgetLimits
 from sparrowmq.remoting.server import Server, ServerLimits
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -74,7 +74,9 @@ async def test_who_never_spoke_gives_its_place_to_who_comes(serve: Serve) -> Non
         assert await early_reader.read() == b"", "a second has not passed since the others came"
         await clock.advance(0.2)
         late = Session(lambda session, command: None, clock)
-        await asyncio.get_running_loop().create_connection(lambda: late, "127.0.0.1", server.port)
+        await asyncio.get_running_loop().create_connection(
+            protocol_of(lambda: late), "127.0.0.1", server.port
+        )
         await late.call(PULL)
         assert await silent_reader.read() == b""
         await session.call(PULL)
@@ -186,7 +188,9 @@ async def test_large_requests_wait_for_room_and_all_come_through(serve: Serve) -
     async with serve(count, limits=limits) as (server, _):
         loop, clock = asyncio.get_running_loop(), SystemClock()
         made = [
-            await loop.create_connection(lambda: Session(answer, clock), "127.0.0.1", server.port)
+            await loop.create_connection(
+                protocol_of(lambda: Session(answer, clock)), "127.0.0.1", server.port
+            )
             for _ in range(6)
         ]
         sessions = [session for _, session in made]

@@ -10,9 +10,11 @@ Source: MessageExtBrokerInner and AppendMessageResult, Java 4.9.8.
 
 from __future__ import annotations
 
+from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.properties import Properties
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Entry:
     """A message that is to be stored; it may be changed until it is.
 
@@ -74,6 +76,7 @@ class Entry:
         return f"<entry for {self.topic}[{self.queue_id}], {len(self.body)} bytes>"
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Placed:
     """Where a message lies.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.subscription import java_hash
@@ -33,10 +34,11 @@ def mark(name: str) -> str:
 _TAGS: Final = mark(Property.TAGS)
 _KEYS: Final = mark(Property.KEYS)
 _UNIQUE_KEY: Final = mark(Property.UNIQ_KEY)
-_WAIT: Final = mark(Property.WAIT)
+_WAITS_NOT: Final = f"{mark(Property.WAIT)}false{VALUE_END}"
 _NO_KEYS: Final[tuple[str, ...]] = ()
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Properties:
     """The properties of one message, read and edited without taking them all apart.
 
@@ -117,7 +119,7 @@ class Properties:
     @property
     def wants_safety(self) -> bool:
         """Whether the producer waits until the message is as safe as the broker makes it (waitStoreMsgOK)."""
-        return self.marked(_WAIT) != "false"
+        return _WAITS_NOT not in self._marked
 
     def render(self) -> str:
         """The string form, with the last 0x02."""
@@ -146,7 +148,7 @@ def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
             return found
     except ValueError:  # a pair without separator
         pass
-    whole = (pair.partition(NAME_END) for pair in pairs)
+    whole = [pair.partition(NAME_END) for pair in pairs]
     return {name: value for name, _, value in whole if name and value}
 
 

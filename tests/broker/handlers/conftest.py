@@ -40,7 +40,7 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
@@ -173,7 +173,7 @@ async def connect(desk) -> AsyncIterator:
 
                 loop = asyncio.get_running_loop()
                 _, session = await loop.create_connection(
-                    lambda: Session(hear, clock), "127.0.0.1", server.port
+                    protocol_of(lambda: Session(hear, clock)), "127.0.0.1", server.port
                 )
                 clients.append(Client(session, pushed))
                 return clients[-1]
