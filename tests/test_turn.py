@@ -81,3 +81,88 @@ async def test_a_step_that_fails_keeps_no_other_from_its_turn() -> None:
     await asyncio.sleep(0)
     assert done == ["answer", "show"]
     assert isinstance(reported[0]["exception"], ZeroDivisionError)
+
+
+class Looking:
+    """A loop that only counts, and does one call at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[Callable[[], object]] = []
+        monkeypatch.setattr(
+            asyncio.get_running_loop(), "call_soon", lambda call, *_, **__: self.calls.append(call)
+        )
+
+    def run(self) -> int:
+        """Do what is asked for until the loop would sleep; returns how many times it looked."""
+        count = 0
+        while self.calls:
+            self.calls.pop(0)()
+            count += 1
+        return count
+
+
+async def test_before_the_loop_sleeps_it_looks_around_and_more_seldom_where_nothing_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn = Turn(looks=5)
+    with monkeypatch.context() as patch:
+        loop = Looking(patch)
+        looked = []
+        for _ in range(40):
+            turn.answer(lambda: None)
+            looked.append(loop.run() - 1)  # the turn itself is one call
+    assert [place for place, count in enumerate(looked) if count] == [0, 3, 8, 17, 34]
+    assert {looked[place] for place in (0, 3, 8, 17, 34)} == {5}
+
+
+async def test_what_is_found_by_looking_makes_the_loop_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn(looks=5)
+    with monkeypatch.context() as patch:
+        loop = Looking(patch)
+        turn.answer(lambda: None)
+        for _ in range(30):
+            for _ in range(3):
+                loop.calls.pop(0)()
+            assert loop.calls, "it sleeps"
+            turn.answer(lambda: None)
+        assert loop.run() > 4
+
+
+async def test_the_loop_may_sleep_while_a_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn(looks=5)
+    with monkeypatch.context() as patch:
+        loop = Looking(patch)
+        for _ in range(3):  # asked of it at any time: alone, and while it looks
+            turn.answer(lambda: None)
+            turn.rest()
+            assert loop.run() == 1
+            turn.answer(lambda: None)
+            for _ in range(3):
+                loop.calls.pop(0)()
+            turn.answer(lambda: None)
+            turn.rest()
+            assert (
+                loop.run() == 3
+            )  # the look that was on its way, the turn, and the look that this one asked for
+        turn.answer(lambda: None)
+        assert loop.run() == 6, "a rest is no look in vain"
+
+
+async def test_the_break_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn(looks=2)
+    with monkeypatch.context() as patch:
+        loop = Looking(patch)
+        looked = []
+        for _ in range(1000):
+            turn.answer(lambda: None)
+            looked.append(loop.run() - 1)
+    times = [place for place, count in enumerate(looked) if count]
+    assert times[-1] - times[-2] == 65
+
+
+async def test_a_client_does_not_look_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = Turn()
+    with monkeypatch.context() as patch:
+        loop = Looking(patch)
+        turn.answer(lambda: None)
+        assert loop.run() == 1

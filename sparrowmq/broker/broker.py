@@ -46,7 +46,7 @@ from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.turn import Turn
+from sparrowmq.turn import LOOKS, Turn
 
 
 class Broker:
@@ -65,7 +65,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
         self.settings = settings
         self._clock = clock or SystemClock()
-        self._turn = Turn()
+        self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True)
         limits = limits_for(self._share)
         self._server = Server(

@@ -94,6 +94,13 @@ class BrokerSettings(Settings):
         "how long one of them may take to answer",
     )
 
+    busy_poll: bool = setting(
+        "busyPollEnable",
+        True,
+        BOOLEAN,
+        "whether the event loop looks for more for some 60 us before it sleeps",
+    )
+
     # Where messages are kept
     store_path: Path = setting(
         "storePathRootDir", Path("~/store").expanduser(), PATH, "the folder of everything it keeps"

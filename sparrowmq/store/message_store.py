@@ -507,6 +507,7 @@ class MessageStore:
             return
         if self.settings.flush is Flush.SYNC:
             turn.write(self.dispatch)
+            turn.rest()
         else:
             turn.write(self._write_burst)
             turn.show(self.dispatch)
