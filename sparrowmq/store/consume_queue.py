@@ -137,7 +137,6 @@ class ConsumeQueue:
         "next_offset",
         "queue_id",
         "topic",
-        "topic_bytes",
     )
 
     def __init__(
@@ -145,7 +144,6 @@ class ConsumeQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.topic_bytes = topic.encode()
         self.end = Watermark()
         self.next_offset = 0
         self.min_offset = 0
