@@ -65,9 +65,7 @@ class Safety:
         wait = _Wait(self, target, callback, self._ticks + self._patience)
         self._waits[wait] = True
         wait.go_on(None)
-        if self._waits and not self._is_ticking:
-            self._is_ticking = True
-            self._clock.call_later(TICK_S, self._tick)
+        self._tick_later()
 
     @property
     def waiting(self) -> int:
@@ -80,13 +78,19 @@ class Safety:
 
     def _tick(self) -> None:
         self._ticks += 1
-        while self._waits:
-            oldest = next(iter(self._waits))
-            if oldest.last_tick > self._ticks:
-                break
-            oldest.give_up()
-        self._is_ticking = bool(self._waits)
-        if self._is_ticking:
+        self._is_ticking = False
+        try:
+            while self._waits:
+                oldest = next(iter(self._waits))
+                if oldest.last_tick > self._ticks:
+                    break
+                oldest.give_up()
+        finally:
+            self._tick_later()
+
+    def _tick_later(self) -> None:
+        if self._waits and not self._is_ticking:
+            self._is_ticking = True
             self._clock.call_later(TICK_S, self._tick)
 
 

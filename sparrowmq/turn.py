@@ -5,6 +5,7 @@
       2  answer              sessions send the answers that need wait for nothing more
       3  show                the store tells the queues, and held polls wake
 
+With SYNC_FLUSH the answers wait for the disk anyhow, so the store shows right after it wrote, while the disk works.
 The order is here and nowhere else: the store asks for `write` and `show`, sessions for `answer`, and none of them knows
 of the other. All that a loop finds readable at once belongs to one turn, so a hundred sends cost one write.
 
@@ -105,6 +106,8 @@ class Turn:
     def _look_around(self) -> None:
         if self._rests:
             self._rests = False
+            if self._left:
+                self._in_vain = 0
             self._left = 0
         elif self._left:  # This turn was found by looking.
             self._in_vain = 0

@@ -54,9 +54,8 @@ class Watermark:
         if to <= self.value or self.error is not None:
             return
         self.value = to
-        heap = self._heap
-        while heap and heap[0][0] <= self.value:
-            self._call(heapq.heappop(heap)[2], None)
+        while self._heap and self._heap[0][0] <= self.value:
+            self._call(heapq.heappop(self._heap)[2], None)
 
     def fail(self, error: BaseException) -> None:
         """Give every present and future waiter `error`: the value will never rise again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.protocol.messages.message import Perm
@@ -18,12 +19,13 @@ LOG_FILE_BYTES = 256 << 20  # all flights go into one file
 class DemoCluster(BackgroundCluster):
     """As a context manager: a cluster that keeps its messages below a folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(
             path,
             flush=Flush.SYNC,
             commit_log_file_bytes=LOG_FILE_BYTES,
             consume_queue_file_bytes=300_000 * 20,
+            **settings,
         )
 
     @property

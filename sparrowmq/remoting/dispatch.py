@@ -13,6 +13,7 @@ Errors become replies here and nowhere else.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
@@ -139,14 +140,28 @@ class Dispatcher:
         elif result is None or isinstance(result, Header):
             session.reply(command, 0, result)
         else:
-            session.hold(1)
-            self._spawn(tell(result, partial(self._finish_later, session, command)))
+            self._wait_for(session, command, result)
+
+    def _wait_for(
+        self, session: Session, command: Command, result: Awaitable[Header | Answer | None]
+    ) -> None:
+        told = tell(result, partial(self._finish_later, session, command))
+        session.hold(1)
+        try:
+            self._spawn(told)
+        except RuntimeError:  # The server ends, and takes no more tasks.
+            told.close()
+            if inspect.iscoroutine(result):
+                result.close()
+            session.hold(-1)
+            session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
 
     def _reply_after(self, session: Session, command: Command, after: After) -> None:
         """Collect what one turn's requests wait for: it is one wait, whether for one reply or for a thousand."""
         if not session.parked:
             session.turn.answer(partial(self._answer_parked, session))
         after.command = command
+        command.body = b""  # it is stored; a disk that takes its time would have us hold it twice
         session.parked.append(after)
 
     def _answer_parked(self, session: Session) -> None:

@@ -142,7 +142,10 @@ class Server:
             return
         self._server.close()
         for session in list(self.sessions):
-            session.close()
+            if session.is_backed_up:
+                session.abort()  # It would be waited for until it reads.
+            else:
+                session.close()
         await self._server.wait_closed()
         await asyncio.sleep(0)  # Let the transports report their end.
         self._server = None

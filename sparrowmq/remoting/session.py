@@ -253,7 +253,11 @@ class Session:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
-        self.address = address_text(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        if peername is None:  # It was gone before it was accepted.
+            self._transport.abort()
+            return
+        self.address = address_text(peername)
         self.local = address_text(transport.get_extra_info("sockname"))
         self.host = hosts.pack(self.address)
         if self._on_begin is not None:
@@ -298,6 +302,8 @@ class Session:
             self._budget.read(self)
         self._regulate()
         self._flush_soon()
+        if self._undone or self._wire.has_more:
+            self._go_on_soon()  # What was written last may have been all there was, so no flush does this.
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

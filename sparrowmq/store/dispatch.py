@@ -23,7 +23,7 @@ from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Final
 
-from sparrowmq.errors import DiskFull, SparrowError
+from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline
@@ -82,11 +82,18 @@ class Dispatch:
         while dirty:
             try:
                 dirty[-1].write_fresh()
-            except (DiskFull, OSError):
+            except BaseException:
                 self.dirty = dirty + self.dirty
                 raise
             dirty.pop()
         self.position.advance(end)
+
+    def forget(self, topic: str) -> None:
+        """Leave out what could not be written of a topic's queues, which are about to go."""
+        for queue in self.dirty:
+            if queue.topic == topic:
+                queue.fresh.clear()
+        self.dirty = [queue for queue in self.dirty if queue.topic != topic]
 
     @property
     def has_batch_to_index(self) -> bool:

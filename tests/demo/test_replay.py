@@ -1,5 +1,6 @@
 import itertools
 
+import msgspec
 import pytest
 
 from sparrowmq.client.client import connect
@@ -75,43 +76,45 @@ async def test_a_message_has_carrier_tail_number_and_delays(cluster, flights):
     assert "dep_delay" not in without.properties
 
 
-async def set_permission(cluster, perm):
+async def set_topic(cluster, *, queues=4, perm=Perm.READ_WRITE):
     """What an operator may do at any moment."""
     pool = Pool(SystemClock())
     session = await pool.session(cluster.broker)
     await session.call(
         UpdateAndCreateTopic(
-            topic="flights", read_queue_nums=4, write_queue_nums=4, perm=perm, default_topic="flights"
+            topic="flights",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            default_topic="flights",
         )
     )
     pool.close()
 
 
-async def test_a_flight_that_fails_ends_the_replay(cluster, flights):
-    def interrupted():
-        yield from flights[:1500]
-        cluster.run(set_permission(cluster, Perm.READ))
-        yield from flights[1500:]
-
+async def test_a_flight_that_fails_ends_the_replay(tmp_path, flights):
+    too_large = msgspec.structs.replace(flights[1500], dest="x" * 100_000)
     stage = Stage("sent")
-    async with connect(cluster.namesrv) as mq:
-        with pytest.raises(
-            SendFailed, match=r"the replay stopped after \d+ flights: .* is forbidden"
-        ) as failed:
-            await Replay(mq, "flights", stage).run(interrupted())
-    assert f"after {stage.done} flights" in str(failed.value)
-    stored = cluster.stored("flights", 4)
-    assert 0 < stage.done <= stored < COUNT
-    found: dict[MessageQueue, list[int]] = {queue: [] for queue in QUEUES}
-    for message in await consumed(cluster, stored):
-        found[message.queue].append(message.json()["sequence"])
+    with DemoCluster(tmp_path, max_message_bytes=64 << 10) as cluster:
+        cluster.create_topic("flights", 4)
+        async with connect(cluster.namesrv) as mq:
+            with pytest.raises(
+                SendFailed, match=r"stopped after \d+ flights: .* maxMessageSize is"
+            ) as failed:
+                await Replay(mq, "flights", stage).run([*flights[:1500], too_large, *flights[1501:]])
+        assert f"after {stage.done} flights" in str(failed.value)
+        stored = cluster.stored("flights", 4)
+        assert 0 < stage.done <= stored < COUNT
+        found: dict[MessageQueue, list[int]] = {queue: [] for queue in QUEUES}
+        for message in await consumed(cluster, stored):
+            found[message.queue].append(message.json()["sequence"])
     for queue, sequences in found.items():
         wanted = [flight.sequence for flight in flights if queue_of(flight.aircraft, QUEUES) == queue]
         assert sequences == wanted[: len(sequences)], "nothing is missing before what was stored"
 
 
 async def test_a_topic_that_takes_no_messages_is_told(cluster, flights):
-    cluster.run(set_permission(cluster, Perm.READ))
+    cluster.run(set_topic(cluster, perm=Perm.READ))
     async with connect(cluster.namesrv) as mq:
         with pytest.raises(SendFailed, match="no queue of topic flights takes messages"):
             await Replay(mq, "flights", Stage("sent")).run(flights)

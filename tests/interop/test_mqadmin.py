@@ -122,7 +122,7 @@ MASKS: Final = (
     (r"( DESC:).*", r"\1"),
     # Apache's first look at the pace of a group comes after ten seconds, and what it tells then is of the next ten.
     (r"(Consume TPS: )[\d.]+", r"\1PACE"),
-    (r"(CLUSTERING +)\d+", r"\1PACE"),
+    (r"(CLUSTERING +)\d+ +", r"\1PACE "),
 )
 
 

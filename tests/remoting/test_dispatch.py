@@ -183,6 +183,21 @@ async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: 
     assert mark.waiting == 0
 
 
+async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(serve: Serve) -> None:
+    async def later() -> PullMessageReply:
+        return HEADER
+
+    def spawn(waiting: object) -> None:
+        raise RuntimeError("the TaskGroup is shutting down")
+
+    refusing = Dispatcher(Role.NOBODY, [Pulls(later)], spawn)
+    async with serve(refusing) as (_, session):
+        for _ in range(2):
+            with pytest.raises(RemoteError, match="is stopping") as caught:
+                await session.call(pull())
+            assert caught.value.code == 14
+
+
 async def test_nothing_is_acknowledged_after_a_failed_sync(serve: Serve) -> None:
     mark = Watermark()
     mark.fail(StoreFailed("the disk answered EIO"))

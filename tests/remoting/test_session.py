@@ -308,6 +308,81 @@ async def test_a_peer_with_requests_that_wait_is_not_read_from() -> None:
     assert max(map(len, transport.events)) <= 500_000 + 200
 
 
+class _Slow(asyncio.Transport):
+    """As a socket whose peer reads now and then: it tells when it is full, perhaps in the midst of a write."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.session: Session
+        self.high = self.waiting = self.taken = 0
+        self.is_full = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.waiting += len(data)
+        if self.waiting > self.high and not self.is_full:
+            self.is_full = True
+            self.session.pause_writing()
+
+    def drain(self) -> None:
+        """The peer reads all that there is."""
+        self.taken += self.waiting
+        self.waiting = 0
+        if self.is_full:
+            self.is_full = False
+            self.session.resume_writing()
+
+
+@pytest.mark.parametrize(("count", "size"), [(4, 1 << 20), (870, 1000), (870, 3000)])
+async def test_a_peer_that_reads_slowly_gets_every_answer(count: int, size: int) -> None:
+    handled: list[int] = []
+
+    def answer(session: Session, command: Command) -> None:
+        handled.append(command.opaque)
+        session.reply(command, 0, None, None, bytes(size))
+
+    transport = _Slow()
+    limits = SessionLimits(FrameLimits(at_once=256), unsent_bytes=512 * 1024)
+    transport.session = session = Session(answer, ManualClock(), limits)
+    session.connection_made(transport)
+    requests = [encode_request(pull(), PullMessage.code, opaque) for opaque in range(count)]
+    session.data_received(b"".join(requests))
+    for _ in range(200):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        transport.drain()
+    assert handled == list(range(count))
+    assert transport.taken > count * size
+
+
+async def test_a_peer_that_was_gone_before_it_was_accepted_is_forgotten() -> None:
+    class Gone(_Transport):
+        aborted = False
+
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return None
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    transport = Gone()
+    begun: list[Session] = []
+    Session(echo, ManualClock(), on_begin=begun.append).connection_made(transport)
+    assert transport.aborted and not begun
+
+
 async def test_answers_stay_unjoined_while_the_peer_does_not_read() -> None:
     session = Session(echo, ManualClock())
     transport = _Transport()

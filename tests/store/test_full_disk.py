@@ -207,3 +207,17 @@ async def test_a_disk_that_breaks_while_a_log_file_is_made_is_the_end(stores, di
     store.close()
     store = stores.open(clock=clock)
     assert len(bodies(store)) == count and put(store, bytes(1000))[0] == 4096
+
+
+async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    disk.full_for = ("consumequeue",)
+    put(store, b"never shown")
+    store.dispatch()
+    store.delete_topic("Orders")
+    disk.full_for = ()
+    await clock.advance(1)
+    put(store, b"of the new topic")
+    store.dispatch()
+    assert bodies(store) == [b"of the new topic"]
+    assert store.written.error is None

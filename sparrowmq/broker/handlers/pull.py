@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.broker.clients import Clients
@@ -217,15 +218,26 @@ def _code(found: Read, header: PullMessage) -> int:
     return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
 
 
+LONGEST_KEPT: Final = 1024  # characters of an expression that is remembered
+
+
 @lru_cache(maxsize=4096)
 def _of_codes(codes: frozenset[int]) -> Selector:
     return Selector(codes or None)
 
 
-@lru_cache(maxsize=4096)
 def _selector_of(expression: str) -> Selector:
+    return _usual_selector(expression) if len(expression) <= LONGEST_KEPT else _parsed(expression)
+
+
+@lru_cache(maxsize=4096)
+def _usual_selector(expression: str) -> Selector:
+    return _parsed(expression)
+
+
+def _parsed(expression: str) -> Selector:
     try:
-        return _of_codes(Subscription.build("", expression).codes)
+        return Selector(Subscription.build("", expression).codes or None)
     except InvalidMessage as error:
         raise RemoteError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"

@@ -35,8 +35,8 @@ KNOWS_MAX_TIMES: Final = 121
 class RetryHandler:
     """Stores messages again that consumers sent back.
 
-    # Unlike Java, the answer waits until the message is as safe as a send's: the consumer commits its offset after
-    # it, so a retry that is lost in a crash would be lost for good.
+    Unlike Java, the answer waits until the message is as safe as a send's: the consumer commits its offset after
+    it, so a retry that is lost in a crash would be lost for good.
     """
 
     def __init__(self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups) -> None:

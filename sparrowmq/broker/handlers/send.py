@@ -76,9 +76,9 @@ class SendHandler:
         if len(body) > self._rules.max_body_bytes:
             self._refuse_size(len(body))
         name = header.topic
-        topic = self._topics.get(name) or self._create_topic(header, peer)
-        if name not in self._open:
-            self._check_open(name)
+        topic = self._topics.get(name)
+        if topic is None or name not in self._open:
+            topic = self._admit(header, peer)
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._other_queue(topic, queue_id, peer)
@@ -149,17 +149,13 @@ class SendHandler:
         group = self._groups.ensure(header.topic.removeprefix(names.RETRY))
         return is_exhausted(header.reconsume_times, header.max_reconsume_times, group.retry_max_times)
 
-    def _create_topic(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
-        return self._topics.ensure_for_send(
-            header.topic, header.default_topic, header.default_topic_queue_nums, peer.address
-        )
-
-    def _check_open(self, name: str) -> None:
-        """Raise unless clients may send to the topic; it stays so.
+    def _admit(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
+        """The topic, made now if need be, if clients may send to it; it stays so.
 
         The topic's own permission is no matter: without WRITE, clients with new routes send elsewhere, and what those
         with old ones still send is stored, as in Java 4.9. To refuse it would lose one-way messages.
         """
+        name = header.topic
         if not self._topics.permission & Perm.WRITE:
             # Unlike Java, which refuses this for ordered topics only.
             raise RemoteError(
@@ -169,7 +165,11 @@ class SendHandler:
             )
         if names.is_closed_to_clients(name):
             raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        topic = self._topics.get(name) or self._topics.ensure_for_send(
+            name, header.default_topic, header.default_topic_queue_nums, peer.address
+        )
         self._open.add(name)
+        return topic
 
     def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
         """The queue for an id that is not one of the topic's write queues: below 0 the choice is ours."""

@@ -166,3 +166,12 @@ async def test_a_broker_that_may_only_be_read_refuses_every_send(tmp_path: Path)
         with pytest.raises(RemoteError, match="sending message is forbidden") as caught:
             await live.session.call(ConsumerSendMsgBack(0, "g", 0))
         assert caught.value.code == 16
+
+
+async def test_a_send_that_is_refused_makes_no_topic(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        with pytest.raises(RemoteError, match="is forbidden"):
+            await live.send(topic="RMQ_SYS_TRANS_HALF_TOPIC")
+        await live.session.call(UpdateAndCreateTopic("known", 1, 1, 6, "TBW102"))
+    saved = (live.broker.settings.config_path / "topics.json").read_text()
+    assert "known" in saved and "RMQ_SYS_TRANS_HALF_TOPIC" not in saved
