@@ -307,7 +307,8 @@ async def test_members_share_the_queues_and_take_over_without_a_double(target, t
         await asyncio.gather(*[one.send_soon(topic, b"b%d" % number) for number in range(100)])
         await until(lambda: len(got) == 200)
     assert set(got.values()) == {1}
-    assert sum(target.committed(group, topic, queue_id) or 0 for queue_id in range(QUEUES)) == 200
+    # Who leaves while its last handler is just returning may leave that one message uncommitted: it would come again.
+    assert 199 <= sum(target.committed(group, topic, queue_id) or 0 for queue_id in range(QUEUES)) <= 200
     assert target.members(group) == []
 
 
