@@ -167,6 +167,9 @@ class Dispatcher:
     def _answer_parked(self, session: Session) -> None:
         parked, session.parked = session.parked, []
         safety = parked[0].safety
+        if len(parked) == 1 and safety.holds(parked[0].end):  # most of those who wait for each answer
+            session.reply(parked[0].command, 0, parked[0].reply)
+            return
         others = [after for after in parked if after.safety is not safety]
         if others:
             parked = [after for after in parked if after.safety is safety]
