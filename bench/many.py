@@ -15,12 +15,8 @@ most c / (2 syncs): 16 are bound by the disk, 256 by the CPU.
 
 from __future__ import annotations
 
-from functools import partial
-
-from bench.load import run_load
-from bench.peers import QUEUES, TOPIC, serving_all
-from bench.results import Measure
 from bench.rounds import Run, arguments, names, numbers
+from bench.send import MEASURES, measure_sends
 
 
 def main() -> None:
@@ -30,32 +26,13 @@ def main() -> None:
     parser.add_argument("--connections", type=numbers, default=(16, 64, 256))
     run = Run("many", __doc__, parser)
     for flush in run.options.flush:
-        measure_all(run, flush)
-    measures = [
-        Measure("messages/s", lambda f: f["rate"]),
-        Measure("CPU us/message", lambda f: f["broker_cpu_s"] / f["messages"] * 1e6),
-        Measure("p50 us", lambda f: f["p50_us"], compared=False),
-        Measure("p99 us", lambda f: f["p99_us"], compared=False),
-        Measure("refused", lambda f: f["errors"], compared=False),
-    ]
+        measure_sends(run, flush, "connections", run.options.connections)
     options = run.options
     note = (
         f"One send in flight on each connection; {options.rounds} rounds of {options.seconds} s after "
         f"{options.warm_up:,} messages of warm-up."
     )
-    run.keep(("flush", "bytes", "connections"), measures, note)
-
-
-def measure_all(run: Run, flush: str) -> None:
-    with serving_all(run.options.peers, flush) as peers:
-        for peer in peers:
-            run_load("send", peer.port, topic=TOPIC, queues=QUEUES, window=256, count=run.options.warm_up)
-        for body in run.options.bodies:
-            for connections in run.options.connections:
-                send = partial(
-                    run.load, "send", topic=TOPIC, queues=QUEUES, body=body, window=1, connections=connections
-                )
-                run.alternate((flush.removesuffix("_FLUSH"), str(body), str(connections)), peers, send)
+    run.keep(("flush", "bytes", "connections"), MEASURES, note)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,22 @@ is window / (sync + work). `--peers ours,ours-source` shows what compiling is wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, Final
 
 from bench.load import run_load
 from bench.peers import QUEUES, TOPIC, serving_all
 from bench.results import Measure
 from bench.rounds import Run, arguments, names, numbers
+
+MEASURES: Final = (
+    Measure("messages/s", lambda f: f["rate"]),
+    Measure("CPU us/message", lambda f: f["broker_cpu_s"] / f["messages"] * 1e6),
+    Measure("p50 us", lambda f: f["p50_us"], compared=False),
+    Measure("p99 us", lambda f: f["p99_us"], compared=False),
+    Measure("refused", lambda f: f["errors"], compared=False),
+)
 
 
 def main() -> None:
@@ -30,27 +40,22 @@ def main() -> None:
     parser.add_argument("--windows", type=numbers, default=(1, 16, 64, 256), help="requests in flight")
     run = Run("send", __doc__, parser)
     for flush in run.options.flush:
-        measure_all(run, flush)
-    measures = [
-        Measure("messages/s", lambda f: f["rate"]),
-        Measure("CPU us/message", lambda f: f["broker_cpu_s"] / f["messages"] * 1e6),
-        Measure("p50 us", lambda f: f["p50_us"], compared=False),
-        Measure("p99 us", lambda f: f["p99_us"], compared=False),
-        Measure("refused", lambda f: f["errors"], compared=False),
-    ]
+        measure_sends(run, flush, "window", run.options.windows)
     options = run.options
     note = f"{options.rounds} rounds of {options.seconds} s after {options.warm_up:,} messages of warm-up."
-    run.keep(("flush", "bytes", "in flight"), measures, note)
+    run.keep(("flush", "bytes", "in flight"), MEASURES, note)
 
 
-def measure_all(run: Run, flush: str) -> None:
+def measure_sends(run: Run, flush: str, option: str, values: Sequence[int]) -> None:
+    """Every broker with each body and each value of one of the load's options, `window` or `connections`."""
     with serving_all(run.options.peers, flush) as peers:
         for peer in peers:
             run_load("send", peer.port, topic=TOPIC, queues=QUEUES, window=256, count=run.options.warm_up)
         for body in run.options.bodies:
-            for window in run.options.windows:
-                send = partial(run.load, "send", topic=TOPIC, queues=QUEUES, body=body, window=window)
-                run.alternate((flush.removesuffix("_FLUSH"), str(body), str(window)), peers, send)
+            for value in values:
+                load: dict[str, Any] = {"window": 1, option: value}
+                send = partial(run.load, "send", topic=TOPIC, queues=QUEUES, body=body, **load)
+                run.alternate((flush.removesuffix("_FLUSH"), str(body), str(value)), peers, send)
 
 
 if __name__ == "__main__":
