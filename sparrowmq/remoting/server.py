@@ -142,10 +142,7 @@ class Server:
             return
         self._server.close()
         for session in list(self.sessions):
-            if session.is_backed_up:
-                session.abort()  # It would be waited for until it reads.
-            else:
-                session.close()
+            _end(session)
         await self._server.wait_closed()
         await asyncio.sleep(0)  # Let the transports report their end.
         self._server = None
@@ -172,10 +169,7 @@ class Server:
             log.warning("closing %s: unfinished frame for %.0f s", session.address, partial_s)
         else:
             return
-        if session.is_backed_up:
-            session.abort()
-        else:
-            session.close()
+        _end(session)
 
     def _release(self) -> None:
         if self._socket is not None:
@@ -228,3 +222,11 @@ class Server:
             descriptors.MOST_CONNECTIONS,
         )
         self._refusals_told, self._refused = now, 0
+
+
+def _end(session: Session) -> None:
+    """Part with a peer, in order unless it does not read: its answers would be waited for until it does."""
+    if session.is_backed_up:
+        session.abort()
+    else:
+        session.close()
