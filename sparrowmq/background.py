@@ -34,7 +34,7 @@ class Background:
         """
         if not self._open:
             coroutine.close()
-            raise ClientClosed("it is closed, or not open yet; use it inside its `async with`")
+            raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")
         task = self._group.create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

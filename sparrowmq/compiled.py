@@ -14,7 +14,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
@@ -86,6 +86,12 @@ def recorded() -> str | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+def is_in_use() -> bool:
+    """Whether the modules run compiled."""
+    spec = importlib.util.find_spec(MODULES[0])
+    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 
 
 class _FromSource:

@@ -11,10 +11,16 @@
     ├── RemoteError               the peer answered with an error code
     ├── NetworkError              the peer could not be asked, or did not answer
     │   ├── BrokerUnreachable
+    │   ├── NameServerUnreachable
     │   ├── ConnectionClosed
     │   └── RequestTimeout
     ├── NoRoute                   no name server knows a broker for the topic
+    ├── NoGroup                   no broker knows the consumer group
+    ├── NoMessage                 no broker has a message of this id
+    ├── AlreadyThere              what is to be created exists
+    ├── ChangeFailed              a change reached some brokers and not all
     ├── SendFailed                every attempt to send failed; the last cause is chained
+    │   └── SendManyFailed        some of many messages failed; it has what became of each
     ├── ClientClosed              the client was closed while, or before, it was asked
     └── StoreError                the message store
         ├── StoreLocked           another process has the store open
@@ -30,6 +36,9 @@ server closes the connection of a faulty peer and a client reports a faulty call
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sparrowmq.shown import shown
 
@@ -115,6 +124,21 @@ class BrokerUnreachable(NetworkError):
         )
 
 
+class NameServerUnreachable(NetworkError):
+    """None of the name servers could be asked."""
+
+    def __init__(self, addresses: str, reason: object) -> None:
+        super().__init__(addresses, reason)
+        self.addresses = addresses
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"cannot ask name server {self.addresses} ({self.reason}); check that it runs, and that its address and "
+            "port are right and can be reached from here"
+        )
+
+
 class ConnectionClosed(NetworkError):
     """The connection ended before the answer came."""
 
@@ -158,8 +182,83 @@ class NoRoute(SparrowError):
         )
 
 
+class NoGroup(SparrowError):
+    """No broker that was asked knows the consumer group."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def __str__(self) -> str:
+        return (
+            f"there is no consumer group {self.group!r}; check its name, or create it: its first consumer does so too, "
+            "where brokers allow it (autoCreateSubscriptionGroup)"
+        )
+
+
+class NoMessage(SparrowError):
+    """No broker that was asked has a message of this id."""
+
+    def __init__(self, msg_id: str, where: str) -> None:
+        super().__init__(msg_id, where)
+        self.msg_id = msg_id
+
+    def __str__(self) -> str:
+        return f"there is no message {shown(self.msg_id)} {self.args[1]}; it may have expired there"
+
+
+class AlreadyThere(SparrowError):
+    """What is to be created exists already."""
+
+
+class ChangeFailed(SparrowError):
+    """A change was not made everywhere; making it again does no harm where it was.
+
+    Attributes:
+        what: the change, such as "setting topic orders".
+        done: the brokers that made it.
+        failures: what the others failed with, by name.
+    """
+
+    def __init__(self, what: str, done: Sequence[str], failures: Mapping[str, SparrowError]) -> None:
+        super().__init__(what, done, failures)
+        self.what = what
+        self.done = list(done)
+        self.failures = dict(failures)
+
+    def __str__(self) -> str:
+        failed = "; ".join(f"{name}: {error}" for name, error in self.failures.items())
+        done = f"it was done at {', '.join(self.done)}" if self.done else "it was done nowhere"
+        return f"{self.what} failed at {failed}; {done}"
+
+
 class SendFailed(SparrowError):
-    """Every attempt to send a message failed; the last cause is chained."""
+    """Every attempt to send a message failed; the last cause is chained.
+
+    Attributes:
+        is_in_doubt: the message may be stored all the same, as an answer got lost.
+    """
+
+    def __init__(self, text: str, is_in_doubt: bool = False) -> None:
+        super().__init__(text)
+        self.is_in_doubt = is_in_doubt
+
+
+class SendManyFailed(SendFailed):
+    """Some of many messages failed; the first failure is chained.
+
+    Attributes:
+        results: for each message, in their order, its SendResult or its error.
+    """
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        failures = [result for result in results if isinstance(result, BaseException)]
+        super().__init__(
+            f"{len(failures)} of {len(results)} messages failed, the first one so: {failures[0]}. "
+            "`results` of this error has what became of each",
+            any(getattr(failure, "is_in_doubt", False) for failure in failures),
+        )
+        self.results = list(results)
 
 
 class ClientClosed(SparrowError):

@@ -42,7 +42,7 @@ async def test_nothing_starts_outside_the_context() -> None:
         background.spawn(forever())
     async with background:
         pass
-    with pytest.raises(ClientClosed, match="async with"):
+    with pytest.raises(ClientClosed, match="inside its `with` block"):
         background.spawn(forever())
 
 

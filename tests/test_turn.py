@@ -17,7 +17,22 @@ async def test_a_turn_writes_answers_and_shows_in_this_order_whatever_was_asked_
     turn.answer(lambda: done.append("another answer"))
     assert done == []
     await asyncio.sleep(0)
-    assert done == ["write", "answer", "another answer", "show"]
+    assert done == ["write", "answer", "another answer"]
+    await asyncio.sleep(0)
+    assert done[3:] == ["show"]
+
+
+async def test_what_is_shown_waits_for_one_more_turn_and_no_longer() -> None:
+    turn, done = Turn(), []
+
+    def read(number: int) -> None:
+        turn.write(lambda: done.append(f"write {number}"))
+        turn.show(lambda: done.append(f"show {number}"))
+
+    for number in range(4):
+        read(number)
+        await asyncio.sleep(0)
+    assert done == ["write 0", "write 1", "show 0", "show 1", "write 2", "write 3", "show 2", "show 3"]
 
 
 async def test_what_a_step_asks_for_is_taken_in_the_same_turn_if_its_time_has_not_passed() -> None:
@@ -41,6 +56,7 @@ async def test_what_was_shown_may_cause_a_turn_of_its_own() -> None:
         turn.write(lambda: done.append("write"))
 
     turn.show(show)
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert done == []
     await asyncio.sleep(0)
@@ -77,8 +93,8 @@ async def test_a_step_that_fails_keeps_no_other_from_its_turn() -> None:
     turn.answer(fail)
     turn.answer(lambda: done.append("answer"))
     turn.show(lambda: done.append("show"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
     assert done == ["answer", "show"]
     assert isinstance(reported[0]["exception"], ZeroDivisionError)
 

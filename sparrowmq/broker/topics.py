@@ -37,7 +37,6 @@ SCHEDULE_QUEUES: Final = 18
 CLUSTER_QUEUES: Final = 16
 # What clients ask for by default (defaultTopicQueueNums of a producer), so what a topic most likely had.
 LEAST_ADOPTED_QUEUES: Final = 4
-REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 class Topics:
@@ -189,7 +188,7 @@ def _system_topics(settings: BrokerSettings) -> Iterator[TopicConfig]:
     yield _plain(names.SCHEDULE_TOPIC, max(SCHEDULE_QUEUES, settings.delay_levels.max))
     if settings.trace_topic_enabled:
         yield _plain(settings.trace_topic, 1)
-    yield _plain(settings.cluster + REPLY_SUFFIX, 1)
+    yield _plain(settings.cluster + names.REPLY_SUFFIX, 1)
 
 
 def _plain(name: str, queues: int, perm: int = Perm.READ_WRITE) -> TopicConfig:

@@ -30,13 +30,14 @@ class DelayLevels:
         Raises:
             ConfigError: a word is not a number and a unit, or there is none.
         """
-        matches = [(word, _WORD.fullmatch(word)) for word in text.split()]
-        bad = next((word for word, match in matches if match is None), None)
-        if bad is not None or not matches:
+        words = text.split()
+        delays_ms = [duration_ms(word) for word in words]
+        bad = next((word for word, delay in zip(words, delays_ms, strict=True) if delay is None), None)
+        if bad is not None or not words:
             raise ConfigError(
                 f"messageDelayLevel: {bad or text!r} is not a delay; write as in '1s 30s 5m 2h 1d'"
             )
-        return cls(tuple(int(match[1]) * _UNIT_MS[match[2]] for _, match in matches if match))
+        return cls(tuple(delay for delay in delays_ms if delay is not None))
 
     @property
     def max(self) -> int:
@@ -54,7 +55,19 @@ class DelayLevels:
         return from_timestamp_ms + self.delay_ms(level)
 
     def __str__(self) -> str:
-        return " ".join(map(_word, self.delays_ms))
+        return " ".join(map(duration_word, self.delays_ms))
+
+
+def duration_ms(word: str) -> int | None:
+    """The milliseconds of a duration such as "30s", "5m", "2h" or "1d"; None if it is not written so."""
+    match = _WORD.fullmatch(word)
+    return int(match[1]) * _UNIT_MS[match[2]] if match else None
+
+
+def duration_word(duration_ms: int) -> str:
+    """Whole seconds, as given in milliseconds, in the largest unit that fits."""
+    unit = next((unit for unit in "dhm" if duration_ms and duration_ms % _UNIT_MS[unit] == 0), "s")
+    return f"{duration_ms // _UNIT_MS[unit]}{unit}"
 
 
 def queue_of(level: int) -> int:
@@ -64,8 +77,3 @@ def queue_of(level: int) -> int:
 
 def level_of(queue_id: int) -> int:
     return queue_id + 1
-
-
-def _word(delay_ms: int) -> str:
-    unit = next((unit for unit in "dhm" if delay_ms and delay_ms % _UNIT_MS[unit] == 0), "s")
-    return f"{delay_ms // _UNIT_MS[unit]}{unit}"

@@ -10,9 +10,12 @@ Source: MessageExt.socketAddress2ByteBuffer, Java 4.9.8.
 from __future__ import annotations
 
 import ipaddress
+import re
 from functools import lru_cache
 
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+
+_HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
 
 IPV4_SIZE = 8
 IPV6_SIZE = 20
@@ -59,6 +62,23 @@ def split_address(address: str) -> tuple[str, int]:
         ConfigError: it is not such an address.
     """
     host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{address!r} is not an address; write host:port, as in 127.0.0.1:9876")
-    return host.strip("[]"), int(port)
+    return check_host(host[1:-1] if host[0] == "[" and host[-1] == "]" else host), int(port)
+
+
+def check_host(host: str) -> str:
+    """The name or IP address itself, if it can be one of a host; it is not looked up. Raises: ConfigError."""
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ConfigError(
+                f"{host!r} is not a host; an IPv6 address is written as in [::1]:9876"
+            ) from None
+    elif not _HOST.fullmatch(host):
+        raise ConfigError(
+            f"{host!r} is not a host; write a name, each part of which between dots has 1 to 63 letters, digits, "
+            "'-' or '_', or an IP address"
+        )
+    return host

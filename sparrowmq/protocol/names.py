@@ -35,6 +35,7 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 SYSTEM_PREFIX: Final = "rmq_sys_"
+REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
 SYSTEM_TOPICS: Final = frozenset(
     {
         DEFAULT_TOPIC,
@@ -141,6 +142,13 @@ def is_system_group(group: str) -> bool:
 def is_closed_to_clients(topic: str) -> bool:
     """Whether clients may not send to the topic."""
     return topic in CLOSED_TOPICS
+
+
+def check_namespace(namespace: str) -> str:
+    """The namespace itself, if names may begin with it; empty is none. Raises: InvalidName."""
+    if namespace and ("%" in namespace or not _ALLOWED.fullmatch(namespace)):
+        raise InvalidName(f"namespace {namespace!r} is none; use only letters, digits, '|', '_' and '-'")
+    return namespace
 
 
 def with_namespace(namespace: str, name: str) -> str:

@@ -6,9 +6,10 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from ssl import SSLContext
 
 from sparrowmq.clock import Clock
-from sparrowmq.errors import BrokerUnreachable, ClientClosed
+from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
@@ -17,13 +18,14 @@ from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protoco
 from sparrowmq.turn import Turn
 
 FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 1.0  # a third of what a send usually has, so that one that waits sees a restart's end
 
 
 @dataclass(slots=True)
 class _Backoff:
-    """When an address that failed may be tried again."""
+    """When an address that failed may be tried again, and why it failed."""
 
+    reason: str
     not_before: float
     pause_s: float
 
@@ -34,6 +36,7 @@ class Pool:
     Args:
         dispatch: handles what peers push (code 40 and its kin); by default it is ignored.
         sign: adds the fields of a signed request.
+        tls: encrypts connections.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Pool:
         *,
         limits: SessionLimits | None = None,
         sign: Sign | None = None,
+        tls: SSLContext | None = None,
         serializer: Serializer = Serializer.JSON,
         connect_timeout_s: float = 3.0,
         jitter: Callable[[], float] = random.random,
@@ -51,6 +55,7 @@ class Pool:
         self._dispatch = dispatch or _ignore
         self._limits = limits
         self._sign = sign
+        self._tls = tls
         self._serializer = serializer
         self._connect_timeout_s = connect_timeout_s
         self._jitter = jitter
@@ -87,15 +92,27 @@ class Pool:
     async def _connect(self, address: str) -> Session:
         if self._closed:
             raise ClientClosed("the client is closed")
-        host, port = split_address(address)
+        try:
+            host, port = split_address(address)
+        except (
+            ConfigError
+        ) as error:  # A name server may tell such a one; what is configured was checked before.
+            raise BrokerUnreachable(address, error) from None
         backoff = self._backoffs.get(address)
         if backoff is not None and self._clock.monotonic() < backoff.not_before:
-            raise BrokerUnreachable(address, "it failed a moment ago and is tried again shortly")
+            raise BrokerUnreachable(address, f"{backoff.reason}, a moment ago; it is tried again shortly")
         try:
             session = await self._clock.wait_for(self._open(host, port), self._connect_timeout_s)
-        except OSError as error:  # TimeoutError is one too.
-            self._back_off(address)
-            reason = error.strerror or str(error) or f"no answer within {self._connect_timeout_s:g} s"
+        except (
+            OSError,
+            UnicodeError,
+        ) as error:  # TimeoutError is one too; UnicodeError tells names that are none.
+            reason = (
+                getattr(error, "strerror", None)
+                or str(error)
+                or f"no answer within {self._connect_timeout_s:g} s"
+            )
+            self._back_off(address, reason)
             raise BrokerUnreachable(address, reason) from error
         self._backoffs.pop(address, None)
         self._sessions[address] = session
@@ -104,7 +121,7 @@ class Pool:
     async def _open(self, host: str, port: int) -> Session:
         make = protocol_of(self._make)
         session: Session
-        _, session = await asyncio.get_running_loop().create_connection(make, host, port)
+        _, session = await asyncio.get_running_loop().create_connection(make, host, port, ssl=self._tls)
         return session
 
     def _make(self) -> Session:
@@ -117,11 +134,11 @@ class Pool:
             turn=self._turn,
         )
 
-    def _back_off(self, address: str) -> None:
+    def _back_off(self, address: str, reason: str) -> None:
         last = self._backoffs.get(address)
         pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S) if last else FIRST_PAUSE_S
         not_before = self._clock.monotonic() + pause_s * (0.5 + self._jitter() / 2)
-        self._backoffs[address] = _Backoff(not_before, pause_s)
+        self._backoffs[address] = _Backoff(reason, not_before, pause_s)
 
 
 def _ignore(session: Session, command: Command) -> None:

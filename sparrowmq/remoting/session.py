@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Header)
 Buffer = bytes | bytearray | memoryview
 Dispatch = Callable[["Session", Command], None]
+Answered = Callable[["Response[Any] | None", "Exception | None"], object]
 
 # How precise request timeouts are: one timer a session looks at all that wait, instead of one timer a request.
 EXPIRY_PERIOD_S = 0.1
@@ -70,23 +71,44 @@ class Response(Generic[R]):
 
 
 class _Waiting:
-    """A request of ours in flight."""
+    """A request of ours in flight, and who is told how it ended: a future, or a function."""
 
-    __slots__ = ("accept", "deadline", "future", "request", "timeout_s")
+    __slots__ = ("accept", "deadline", "request", "timeout_s", "told")
 
     def __init__(
         self,
         request: Request[Any],
         accept: Collection[int],
-        future: asyncio.Future[Response[Any]],
+        told: asyncio.Future[Response[Any]] | Answered,
         deadline: float,
         timeout_s: float,
     ) -> None:
         self.request = request
         self.accept = accept
-        self.future = future
+        self.told = told
         self.deadline = deadline
         self.timeout_s = timeout_s
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits any more."""
+        told = self.told
+        return isinstance(told, asyncio.Future) and told.done()
+
+    def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
+        """Tell of the answer, or of the error in its place."""
+        told = self.told
+        if not isinstance(told, asyncio.Future):
+            try:
+                told(answer, error)
+            except Exception:  # It would end the connection, and with it the requests of others.
+                log.exception("telling of an answer to %s failed", type(self.request).__name__)
+        elif told.done():
+            pass
+        elif error is not None:
+            told.set_exception(error)
+        elif answer is not None:
+            told.set_result(answer)
 
 
 class Session:
@@ -165,15 +187,27 @@ class Session:
         future: asyncio.Future[Response[Any]] = self._loop.create_future()
         if self.closed:
             future.set_exception(ConnectionClosed(self.address))
-            return future
-        deadline = self._clock.monotonic() + timeout_s
-        waiting = _Waiting(request, accept, future, deadline, timeout_s)
-        _, head = self._wire.request(request, body, waiting)
-        if self._throttled:
-            self._regulate()
-        self._write(head, body)
-        self._watch_expiry()
+        else:
+            self._ask(request, body, timeout_s, accept, future)
         return future
+
+    def ask(
+        self,
+        request: Request[R],
+        body: bytes,
+        answered: Callable[[Response[R] | None, Exception | None], object],
+        *,
+        timeout_s: float,
+        accept: Collection[int] = (),
+    ) -> None:
+        """As `call` for who asks very often: `answered(answer, error)` is called, one of them None.
+
+        It saves each request a future and a turn of the loop. It is never called before `ask` returns.
+        """
+        if self.closed:
+            self._loop.call_soon(answered, None, ConnectionClosed(self.address))
+        else:
+            self._ask(request, body, timeout_s, accept, answered)
 
     def tell(self, request: Request[Any], body: bytes = b"") -> None:
         """Send a request that wants no answer; on a closed connection nothing happens."""
@@ -284,8 +318,7 @@ class Session:
             self._budget.read(self)
             self._be_busy(False)
         for waiting in self._wire.abandon():
-            if not waiting.future.done():
-                waiting.future.set_exception(ConnectionClosed(self.address, exc))
+            waiting.end(None, ConnectionClosed(self.address, exc))
         callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
             callback(self)
@@ -429,20 +462,35 @@ class Session:
         self._out_bytes = max(0, self._out_bytes - size)
         return b"".join(pieces)
 
+    def _ask(
+        self,
+        request: Request[Any],
+        body: bytes,
+        timeout_s: float,
+        accept: Collection[int],
+        told: asyncio.Future[Response[Any]] | Answered,
+    ) -> None:
+        deadline = self._clock.monotonic() + timeout_s
+        _, head = self._wire.request(request, body, _Waiting(request, accept, told, deadline, timeout_s))
+        if self._throttled:
+            self._regulate()
+        self._write(head, body)
+        self._watch_expiry()
+
     def _settle(self, reply: Command) -> None:
         waiting = self._wire.claim(reply)
-        if waiting is None or waiting.future.done():
+        if waiting is None or waiting.is_abandoned:
             return  # It came after its time limit.
         self.version = reply.version or 0
         if reply.code != 0 and reply.code not in waiting.accept:
-            waiting.future.set_exception(RemoteError(reply.code, reply.remark))
+            waiting.end(None, RemoteError(reply.code, reply.remark))
             return
         try:
             header = self._reply_header(waiting.request, reply)
         except RemoteProtocolError as error:
-            waiting.future.set_exception(error)
+            waiting.end(None, error)
             return
-        waiting.future.set_result(Response(reply.code, header, reply.remark, reply.body, reply.version or 0))
+        waiting.end(Response(reply.code, header, reply.remark, reply.body, reply.version or 0), None)
 
     @staticmethod
     def _reply_header(request: Request[R], reply: Command) -> R:
@@ -457,10 +505,9 @@ class Session:
         self._expiry_due = False
         now = self._clock.monotonic()
         # What was cancelled goes here too: a callback for each request would cost more than this look.
-        for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.future.done()):
-            if not waiting.future.done():
-                what = type(waiting.request).__name__
-                waiting.future.set_exception(RequestTimeout(self.address, what, waiting.timeout_s))
+        for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.is_abandoned):
+            what = type(waiting.request).__name__
+            waiting.end(None, RequestTimeout(self.address, what, waiting.timeout_s))
         if self._wire.in_flight and not self.closed:
             self._watch_expiry()
 

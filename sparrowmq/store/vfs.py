@@ -113,7 +113,7 @@ class Vfs(Protocol):
         """Remove a file."""
 
     def make_folder(self, path: str) -> None:
-        """Make the folder and its parents, if they are missing. Raises: DiskFull."""
+        """Make the folder and its parents, if they are missing. Raises: DiskFull; BadStore, a file is there."""
 
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder."""
@@ -214,6 +214,11 @@ class Disk:
     def make_folder(self, path: str) -> None:
         try:
             os.makedirs(path, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise BadStore(
+                f"{path} should be a folder of the store, but it, or what is above it, is a file; move that away, or "
+                "choose another storePathRootDir"
+            ) from error
         except OSError as error:
             raise disk_error(path, error) from error
 

@@ -39,6 +39,19 @@ def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
         hosts.split_address(address)
 
 
+@pytest.mark.parametrize(
+    "host", ["a..b", ".a", "a b", "a/b", "http://a", "x" * 64, "a:b", "[::1", "::g", "[]", "a@b", "[a"]
+)
+def test_what_is_no_host_is_refused_and_told_what_one_is(host: str) -> None:
+    with pytest.raises(ConfigError, match="is not a host"):
+        hosts.split_address(f"{host}:9876")
+
+
+@pytest.mark.parametrize("host", ["a", "a.b-c.d_e", "a.", "10.0.0.1", "bücher.example", "x" * 63])
+def test_names_and_ip_addresses_are_hosts(host: str) -> None:
+    assert hosts.split_address(f"{host}:1") == (host, 1)
+
+
 def test_addresses_are_split_at_the_last_colon() -> None:
     assert hosts.split_address("[::1]:9876") == ("::1", 9876)
     assert hosts.split_address("broker.example:10911") == ("broker.example", 10911)

@@ -119,3 +119,14 @@ def test_a_namespace_is_put_before_the_plain_name(plain: str, full: str) -> None
 def test_a_namespace_is_taken_off_again(full: str, plain: str) -> None:
     assert names.without_namespace("ns", full) == plain
     assert names.without_namespace("", full) == full
+
+
+@pytest.mark.parametrize("namespace", ["", "shop", "MQ_INST-1|a"])
+def test_a_namespace_is_part_of_a_name(namespace: str) -> None:
+    assert names.check_namespace(namespace) == namespace
+
+
+@pytest.mark.parametrize("namespace", ["a%b", "a.b", " ", "ä"])
+def test_what_cannot_be_part_of_a_name_is_no_namespace(namespace: str) -> None:
+    with pytest.raises(InvalidName, match="use only letters"):
+        names.check_namespace(namespace)

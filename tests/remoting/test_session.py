@@ -12,7 +12,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import Session, SessionLimits, address_text
+from sparrowmq.remoting.session import Response, Session, SessionLimits, address_text
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.turn import Turn
 from tests.remoting.conftest import Serve, until
@@ -98,6 +98,64 @@ async def test_a_closed_connection_fails_whoever_waits_and_whoever_comes_later(s
         with pytest.raises(ConnectionClosed):
             await session.call(pull())
         session.tell(pull())
+
+
+class Told:
+    """Whom a session tells how requests ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Response[Any] | None, Exception | None]] = []
+
+    def __call__(self, answer: Response[Any] | None, error: Exception | None) -> None:
+        self.ends.append((answer, error))
+
+
+async def test_who_asks_is_told_of_answers_and_errors(serve: Serve) -> None:
+    def odd_ones_fail(session: Session, command: Command) -> None:
+        if command.header(PullMessage).queue_offset % 2:
+            session.reply(command, 17, None, "odd")
+        else:
+            echo(session, command)
+
+    told = Told()
+    async with serve(odd_ones_fail) as (_, session):
+        for number in range(4):
+            session.ask(pull(number), b"body", told, timeout_s=3)
+        assert told.ends == []
+        await until(lambda: len(told.ends) == 4)
+    assert [answer and answer.header.next_begin_offset for answer, _ in told.ends] == [0, None, 2, None]
+    assert [str(error) for _, error in told.ends if error] == ["the peer answered with code 17: odd"] * 2
+
+
+async def test_who_asks_is_told_that_no_answer_came_in_time(serve: Serve) -> None:
+    told = Told()
+    async with serve(lambda session, command: None) as (_, session):
+        session.ask(pull(), b"", told, timeout_s=0.05)
+        await until(lambda: told.ends)
+    assert isinstance(told.ends[0][1], RequestTimeout)
+
+
+async def test_who_asks_is_told_of_an_end_before_and_after(serve: Serve) -> None:
+    told = Told()
+    async with serve(lambda session, command: session.close()) as (_, session):
+        session.ask(pull(), b"", told, timeout_s=3)
+        await until(lambda: told.ends)
+        session.ask(pull(), b"", told, timeout_s=3)
+        assert len(told.ends) == 1
+        await until(lambda: len(told.ends) == 2)
+    assert all(isinstance(error, ConnectionClosed) for _, error in told.ends)
+
+
+async def test_who_is_told_of_an_answer_and_fails_harms_nobody_else(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(answer: Response[Any] | None, error: Exception | None) -> None:
+        raise ValueError("a fault of the program's")
+
+    async with serve(echo) as (_, session):
+        session.ask(pull(1), b"", fail, timeout_s=3)
+        assert (await session.call(pull(2))).header.next_begin_offset == 2
+    assert "telling of an answer to PullMessage failed" in caplog.text
 
 
 async def test_a_reply_without_its_fields_is_the_peers_fault(serve: Serve) -> None:

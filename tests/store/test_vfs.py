@@ -182,6 +182,14 @@ def test_a_renamed_file_takes_the_place_of_another(file, path, tmp_path):
     assert DISK.list_folder(str(tmp_path)) == ["other"] and DISK.size(other) == 8192
 
 
+def test_a_file_where_a_folder_should_be_is_told(tmp_path):
+    file = tmp_path / "store"
+    file.write_bytes(b"")
+    for folder in (file, file / "commitlog"):
+        with pytest.raises(BadStore, match="is a file; move that away, or choose another storePathRootDir"):
+            DISK.make_folder(str(folder))
+
+
 def test_folders_are_made_listed_and_removed(tmp_path):
     folder = str(tmp_path / "a" / "b")
     DISK.make_folder(folder)

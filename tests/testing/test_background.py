@@ -68,10 +68,12 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(tmp_path):
 
 
 def test_the_thread_ends_with_the_context(tmp_path):
+    before = set(threading.enumerate())
     with BackgroundCluster(tmp_path) as cluster:
-        assert any(thread.name.startswith("sparrowmq-cluster") for thread in threading.enumerate())
+        threads = set(threading.enumerate()) - before
+        assert any(thread.name.startswith("sparrowmq-cluster") for thread in threads)
     deadline = time.monotonic() + 5
-    while any(thread.name.startswith("sparrowmq-cluster") for thread in threading.enumerate()):
+    while any(thread.is_alive() for thread in threads):
         assert time.monotonic() < deadline
     with pytest.raises(RuntimeError, match="not running"):
         _ = cluster.namesrv

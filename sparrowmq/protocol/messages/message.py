@@ -7,7 +7,7 @@ Source: Message, MessageExt, MessageConst and MessageSysFlag, Java 4.9.8 and 5.3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,26 +28,45 @@ class Message:
     """A message to send.
 
     Attributes:
-        keys: what the message can be found by later; they must not hold blanks.
+        body: what is not `bytes`, but like it (bytearray, memoryview), is copied.
+        tag: one word that consumers can filter by.
+        keys: what the message can be found by later: one, or several; they must not hold blanks.
         properties: the application's own; names that RocketMQ uses itself are refused.
+        flag: a number for the application's own use, an int32.
         delay_level: 0 is at once; 3 is the third of the broker's `messageDelayLevel`, by default 10 s.
         wait_stored: whether the broker answers only when the message is as safe as it is set up to make it.
+    Raises:
+        InvalidMessage: a field is of a wrong type, or the delay level is negative.
     """
 
     topic: str
     body: bytes
     tag: str | None = None
-    keys: Sequence[str] = ()
+    keys: str | Sequence[str] = ()
     properties: dict[str, str] = field(default_factory=dict)
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.body, (bytes, bytearray, memoryview)):
-            raise InvalidMessage(f"the body is {type(self.body).__name__}, not bytes; use text.encode()")
-        if isinstance(self.keys, str):
-            self.keys = self.keys.split(KEY_SEPARATOR)
+        self.check()
+
+    def check(self) -> None:
+        """Look again at what was assigned since it was made. Raises: InvalidMessage, as above."""
+        if type(self.body) is not bytes:
+            self.body = _body(self.body)
+        if not isinstance(self.topic, str):
+            raise InvalidMessage(f"the topic is {_kind(self.topic)}, not text")
+        if self.tag is not None and not isinstance(self.tag, str):
+            raise InvalidMessage(f"the tag is {_kind(self.tag)}, not text; give one word")
+        if self.keys:
+            self.keys = _keys(self.keys)
+        if self.properties:
+            _check_texts(self.properties)
+        if type(self.flag) is not int:
+            raise InvalidMessage(f"flag={self.flag!r} is not a whole number")
+        if type(self.delay_level) is not int or self.delay_level < 0:
+            raise InvalidMessage(f"delay_level={self.delay_level!r}: levels begin with 1; 0 is no delay")
 
     def wire_properties(self) -> dict[str, str]:
         """All properties as they are sent: the application's, then RocketMQ's own.
@@ -69,7 +88,49 @@ class Message:
             found[Property.DELAY] = str(self.delay_level)
         found[Property.WAIT] = "true" if self.wait_stored else "false"
         properties.check(found)
+        _check_unicode(found)
         return found
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _body(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise InvalidMessage(
+        f"the body is {_kind(body)}, not bytes; use text.encode(), or json.dumps(value).encode()"
+    )
+
+
+def _keys(keys: object) -> Sequence[str]:
+    if isinstance(keys, str):
+        return (keys,)
+    if isinstance(keys, Sequence) and all(isinstance(key, str) for key in keys):
+        return keys
+    raise InvalidMessage(f"keys={keys!r}: give one key, or a sequence of them, as text")
+
+
+def _check_texts(own: object) -> None:
+    if not isinstance(own, Mapping):
+        raise InvalidMessage(f"properties are {_kind(own)}, not a mapping of names to values")
+    for name, value in own.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidMessage(
+                f"property {name!r} is {value!r}: names and values must be text; use str(value), or the body"
+            )
+
+
+def _check_unicode(found: Mapping[str, str]) -> None:
+    for name, value in found.items():
+        if not (name.isascii() and value.isascii()):
+            try:
+                (name + value).encode()
+            except UnicodeEncodeError:
+                raise InvalidMessage(
+                    f"{name!r} has half of a surrogate pair in {value!r}, which is no text; mend what made it"
+                ) from None
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):

@@ -37,16 +37,25 @@ class UniqueIds:
         if len(ip) not in (4, 16):
             raise LocalProtocolError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
         self._prefix = f"{ip.hex()}{pid & 0xFFFF:04x}{salt & 0xFFFFFFFF:08x}".upper()
-        self._counter = counter
+        self._counter = counter & 0xFFFF
         self._month_start_ms = 0
         self._month_end_ms = 0
+        self._now_ms = -1
+        self._head = ""
 
     def next(self, now_ms: int) -> str:
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._month_start_ms, self._month_end_ms = _month_around(now_ms)
+        if now_ms != self._now_ms:
+            self._begin(now_ms)
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
-        return f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{counter:04X}"
+        return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
+
+    def _begin(self, now_ms: int) -> None:
+        """Another millisecond: all but the counter's four digits is the same until the next one."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_around(now_ms)
+        self._now_ms = now_ms
+        self._head = f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}"
 
 
 def born_timestamp_ms(unique_id: str, now_ms: int) -> int | None:

@@ -51,8 +51,9 @@ class Connection(Generic[W]):
     def request(self, request: Request[Any], body: bytes, waiter: W) -> tuple[int, bytes]:
         """A new request's opaque and its frame up to the body; `waiter` is given back with the reply."""
         opaque = self._next_opaque()
+        frame = self._encode(request, body, opaque, oneway=False)
         self._waiting[opaque] = waiter
-        return opaque, self._encode(request, body, opaque, oneway=False)
+        return opaque, frame
 
     def oneway(self, request: Request[Any], body: bytes) -> bytes:
         """The frame up to the body of a request that wants no reply."""

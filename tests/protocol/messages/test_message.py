@@ -1,5 +1,7 @@
 """Messages: what a producer's message becomes, and what a stored one tells."""
 
+import re
+
 import pytest
 
 from sparrowmq.errors import InvalidMessage
@@ -25,8 +27,53 @@ def test_tag_keys_delay_and_wait_become_properties() -> None:
     assert Message("Orders", b"x", wait_stored=False).wire_properties() == {"WAIT": "false"}
 
 
-def test_keys_may_be_given_as_one_text() -> None:
-    assert Message("Orders", b"x", keys="a b").keys == ["a", "b"]
+def test_one_key_may_be_given_as_text() -> None:
+    assert Message("Orders", b"x", keys="a").keys == ("a",)
+    assert Message("Orders", b"x", keys="").keys == ""
+
+
+@pytest.mark.parametrize(
+    "body", [bytearray(b"one"), memoryview(b"one"), memoryview(bytearray(b"oonnee"))[::2]]
+)
+def test_what_is_like_bytes_is_copied(body) -> None:
+    message = Message("Orders", body)
+    if isinstance(body, bytearray):
+        body[:] = b"two"
+    assert type(message.body) is bytes and message.body == b"one"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("body", 5, "the body is int, not bytes"),
+        ("body", None, "the body is NoneType, not bytes"),
+        ("topic", 5, "the topic is int"),
+        ("tag", ["a"], "the tag is list"),
+        ("keys", 5, "give one key, or a sequence"),
+        ("keys", ["a", 5], "give one key, or a sequence"),
+        ("keys", {"a"}, "give one key, or a sequence"),
+        ("properties", {"a": 1}, "property 'a' is 1: names and values must be text"),
+        ("properties", {1: "a"}, "property 1 is 'a'"),
+        ("properties", ["a"], "not a mapping"),
+        ("flag", "1", "flag='1' is not a whole number"),
+        ("delay_level", -1, "delay_level=-1: levels begin with 1"),
+        ("delay_level", True, "delay_level=True"),
+        ("delay_level", "10s", "delay_level='10s'"),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_refused_when_it_is_made_and_when_it_is_sent(field, value, words) -> None:
+    with pytest.raises(InvalidMessage, match=re.escape(words)):
+        Message(**{"topic": "Orders", "body": b"x", field: value})
+    message = Message("Orders", b"x")
+    setattr(message, field, value)
+    with pytest.raises(InvalidMessage, match=re.escape(words)):
+        message.check()
+
+
+@pytest.mark.parametrize("fields", [{"tag": "\ud800"}, {"keys": "\ud800"}, {"properties": {"\ud800": "x"}}])
+def test_half_a_surrogate_pair_is_refused(fields) -> None:
+    with pytest.raises(InvalidMessage, match="half of a surrogate pair"):
+        Message("Orders", b"x", **fields).wire_properties()
 
 
 def test_a_text_as_body_is_refused_with_advice() -> None:

@@ -1,5 +1,7 @@
 """Replies matched to who waits for them, without a socket."""
 
+import pytest
+
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.codec import encode_reply
 from sparrowmq.protocol.wire.connection import Connection
@@ -36,6 +38,13 @@ def test_an_ended_connection_gives_back_everyone_who_waits() -> None:
     client.request(PULL, b"", "one")
     client.request(PULL, b"", "two")
     assert client.abandon() == ["one", "two"]
+    assert client.in_flight == 0
+
+
+def test_a_request_that_cannot_be_encoded_leaves_nobody_waiting() -> None:
+    client: Connection[str] = Connection()
+    with pytest.raises(UnicodeEncodeError):
+        client.request(PullMessage("\ud800", "t", 1, 2, 32, 6, 0, 15000, 17), b"", "waiter")
     assert client.in_flight == 0
 
 
