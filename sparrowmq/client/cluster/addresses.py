@@ -16,6 +16,7 @@ from typing import Final
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.hosts import split_address
 
+PORT: Final = 9876
 ADDRESSES: Final = "NAMESRV_ADDR"
 DOMAIN: Final = "ROCKETMQ_NAMESRV_DOMAIN"
 SUBGROUP: Final = "ROCKETMQ_NAMESRV_SUBGROUP"
@@ -45,13 +46,16 @@ class NameServerList:
 def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | None]:
     """What the caller gave, or else the environment: a list of `host:port`, or the page of an address server.
 
+    An address without a port is given that of name servers, 9876.
+
     Raises:
         ConfigError: there is neither, or an address is none.
     """
     given = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
     if isinstance(given, str) and given.startswith(("http://", "https://")):
         return [], given
-    addresses = split(given) if isinstance(given, str) else list(dict.fromkeys(map(str.strip, given)))
+    words = split(given) if isinstance(given, str) else map(str.strip, given)
+    addresses = list(dict.fromkeys(map(with_port, words)))
     for address in addresses:
         split_address(address)
     if addresses:
@@ -62,6 +66,11 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
         f"no name server is known; give one, as in connect('127.0.0.1:9876'), or set {ADDRESSES} "
         f"(several are separated by ';'), or {DOMAIN} if an address server tells"
     )
+
+
+def with_port(address: str) -> str:
+    """The address, with the port of name servers if it has none: `host`, `10.0.0.1` or `[::1]`."""
+    return address if ":" in address and not address.endswith("]") else f"{address}:{PORT}"
 
 
 def page_of(domain: str, subgroup: str) -> str:

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.link import Link, answer
 from sparrowmq.client.cluster.route import Addresses, Route, address_of
-from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
+from sparrowmq.errors import BrokerUnreachable, NameServerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC
@@ -93,7 +93,7 @@ class BlockingNetwork:
         return sorted(TopicList.decode(body).topic_list)
 
     def call_name_server(self, request: Request[R]) -> tuple[R, bytes]:
-        """The answer of the first name server that gives one: header and body. Raises: NetworkError, RemoteError."""
+        """The header and body of the first name server's answer. Raises: NameServerUnreachable, RemoteError."""
         failure: NetworkError | None = None
         for address in self._name_servers.in_turn():
             try:
@@ -103,7 +103,8 @@ class BlockingNetwork:
                 if link := self._links.pop(address, None):
                     link.close()
         assert failure is not None, "there is at least one name server"
-        raise failure
+        reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
+        raise NameServerUnreachable(str(self._name_servers), reason) from failure
 
     # Brokers --------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ import logging
 import urllib.request
 from collections.abc import Collection
 from http.client import HTTPException
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sparrowmq.client.cluster.addresses import NameServerList, split
 from sparrowmq.clock import Clock
-from sparrowmq.errors import ConfigError, NetworkError
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NameServerUnreachable, NetworkError, SparrowError
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool
@@ -59,7 +59,7 @@ class NameServers:
 
         Raises:
             RemoteError: it answered with an error; the others would say the same.
-            NetworkError: none answered.
+            NameServerUnreachable: none answered.
         """
         if not self.addresses:
             await self.fetch()
@@ -71,7 +71,21 @@ class NameServers:
             except NetworkError as error:
                 failure = error
         assert failure is not None, "there is at least one name server"
-        raise failure
+        reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
+        raise NameServerUnreachable(str(self), reason) from failure
+
+    async def tell_all(self, request: Request[Any], *, timeout_s: float = 3.0) -> dict[str, SparrowError]:
+        """Send a request to every name server, one after the other; returns those that failed, and with what."""
+        if not self.addresses:
+            await self.fetch()
+        failures: dict[str, SparrowError] = {}
+        for address in self.addresses:
+            try:
+                session = await self._pool.session(address)
+                await session.call(request, timeout_s=timeout_s)
+            except SparrowError as error:
+                failures[address] = error
+        return failures
 
     async def fetch(self) -> None:
         """Ask the address server where the name servers are.

@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from ssl import SSLContext
 from types import TracebackType
 from typing import Self
 
 from sparrowmq.background import Background
+from sparrowmq.client.cluster.access import Credentials, tls_context
 from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.membership import Membership
@@ -24,6 +26,7 @@ from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.protocol.names import check_namespace, with_namespace
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.pool import Pool
@@ -39,11 +42,15 @@ class Network:
         instance: tells programs on one machine apart where that must outlast a restart: in the files of broadcast
             offsets.
         client_id: by which brokers and other members of a group know it; made up by default, and never the same twice.
+        credentials: sign every request.
+        tls: encrypt every connection, as `tls_context` takes it.
+        namespace: stands before the names of topics and groups, where brokers see them.
     Attributes:
         ip: this machine's address as seen from the name server.
         background: tasks that end when the network is left.
     Raises:
-        ConfigError: there is no such address.
+        ConfigError: there is no such address, or `tls` is none.
+        InvalidName: the namespace cannot be part of a name.
     """
 
     def __init__(
@@ -52,11 +59,15 @@ class Network:
         *,
         instance: str = "DEFAULT",
         client_id: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | SSLContext = False,
+        namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
         addresses, page = addresses_of(namesrv)
         self.ip = local_ip(addresses)
         self.instance = instance
+        self.namespace = check_namespace(namespace)
         self.client_id = client_id or unique_client_id(self.ip)
         self.clock = clock or SystemClock()
         self.background = Background()
@@ -66,10 +77,15 @@ class Network:
             [Pushes(self.membership)],
             lambda coroutine: self.background.spawn(coroutine, "push"),
         )
-        self._pool = Pool(self.clock, dispatcher)
+        sign = credentials.signer() if credentials is not None else None
+        self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls))
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
+
+    def full_name(self, name: str) -> str:
+        """The name of a topic or group, or the full one already, as brokers know it."""
+        return with_namespace(self.namespace, name) if self.namespace else name
 
     async def __aenter__(self) -> Self:
         await self.background.__aenter__()

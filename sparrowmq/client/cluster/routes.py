@@ -2,7 +2,8 @@
 
 Name servers never push, so a change is seen at the next refresh (Java's lag, too), or at once when somebody
 says that a route let him down (`doubt`). What is known is kept while name servers cannot be asked, and when
-they forgot a topic.
+they forgot a topic. Where a broker is, their last word says, whatever topic they were asked for: a topic that is gone
+must not hold a broker at an address that it has left.
 
 Source: MQClientInstance, Java 4.9.8.
 """
@@ -21,8 +22,8 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import NetworkError, NoRoute, ProtocolError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import DEFAULT_TOPIC
-from sparrowmq.protocol.requests.bodies import TopicRoute
-from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,14 @@ class Routes:
         self._known: dict[str, Route] = {}
         self._templates: dict[str, Route] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._brokers: dict[str, Addresses] = {}
+        self._brokers: dict[str, Addresses] = {}  # by the last answer that names each
         self._doubted = asyncio.Event()
         self._watchers: list[Callable[[str], object]] = []
+
+    @property
+    def asked(self) -> str:
+        """The name servers that are asked, as an error names them."""
+        return str(self._name_servers)
 
     def cached(self, topic: str) -> Route | None:
         """The topic's own route, if it was asked for before."""
@@ -74,7 +80,6 @@ class Routes:
             if template is None:
                 raise
             route = self._templates[topic] = template.for_new_topic(topic)
-            self._index_brokers()
             return route
 
     async def fetch(self, topic: str) -> Route:
@@ -85,7 +90,7 @@ class Routes:
         self._templates.pop(topic, None)
         if self._known.get(topic) != route:
             self._known[topic] = route
-            self._index_brokers()
+            self._forget_unnamed()
             for watcher in self._watchers:
                 watcher(topic)
         return route
@@ -125,20 +130,36 @@ class Routes:
 
     async def refresh(self) -> None:
         """Ask for every known topic anew; what cannot be learned stays as it was."""
-        for topic in [*self._known, *self._templates]:
-            try:
-                await self.fetch(topic)
-            except NoRoute:
-                log.debug("name servers have no route for %s (any more)", topic)
-            except (NetworkError, RemoteError, ProtocolError) as error:
-                log.warning("cannot refresh routes, the known ones stay in use: %s", error)
-                return
+        is_one_gone = False
+        try:
+            for topic in [*self._known, *self._templates]:
+                try:
+                    await self.fetch(topic)
+                except NoRoute:
+                    is_one_gone = True
+                    log.debug("name servers have no route for %s (any more)", topic)
+            if is_one_gone:
+                await self._find_brokers()
+        except (NetworkError, RemoteError, ProtocolError) as error:
+            log.warning("cannot refresh routes, the known ones stay in use: %s", error)
 
     async def _ask(self, topic: str) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
         answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
-        return None if answer.code else Route.build(topic, TopicRoute.decode(answer.body))
+        if answer.code:
+            return None
+        route = Route.build(topic, TopicRoute.decode(answer.body))
+        self._brokers |= route.brokers
+        return route
 
-    def _index_brokers(self) -> None:
+    async def _find_brokers(self) -> None:
+        """Learn where brokers are now of which only topics told that are gone."""
+        answer = await self._name_servers.call(GetBrokerCluster())
+        told = ClusterTable.decode(answer.body).broker_addr_table
+        self._brokers |= {name: dict(told[name].broker_addrs) for name in self._brokers if name in told}
+
+    def _forget_unnamed(self) -> None:
+        """Drop brokers that no route names any more."""
         routes = [*self._known.values(), *self._templates.values()]
-        self._brokers = {name: addresses for route in routes for name, addresses in route.brokers.items()}
+        named = {name for route in routes for name in route.brokers}
+        self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}

@@ -30,6 +30,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     BrokerUnreachable,
     ClientClosed,
+    NameServerUnreachable,
     NetworkError,
     NoRoute,
     ProtocolError,
@@ -73,26 +74,30 @@ class Outbox:
         self._parked: dict[str, list[Outgoing]] = {}
         # An entry while an ordered message to the queue is on its way: those behind it.
         self._lanes: dict[MessageQueue, deque[Outgoing]] = {}
-        self._freed_lanes: deque[MessageQueue] = deque()
+        self._freed_lanes: deque[Outgoing] = deque()  # by the message that held each until now
         self._is_refilling = False
+        self._is_offering = False
         self._room_wanted: deque[asyncio.Future[None]] = deque()
         self._end_wanted: list[asyncio.Future[None]] = []
         self._closed = False
 
-    def put(self, item: Outgoing) -> None:
-        """Send it as soon as the window allows.
+    def put(self, item: Outgoing, *, is_awaited: bool = False) -> None:
+        """Send it as soon as the window allows, after all that was put before.
 
+        Args:
+            is_awaited: its sender does nothing else meanwhile. That is back-pressure enough, so it is never refused.
         Raises:
             SendFailed: too much waits already; nothing was sent.
-            ClientClosed: the producer is closed.
+            ClientClosed: the client is closed, or was not entered.
         """
         if self._closed:
-            raise ClientClosed("the producer is closed; send inside its `async with`")
+            raise ClientClosed("the client is closed; send inside its `with` block")
         if self.has_room:
             self._admit(item)
-        elif self._waiting_bytes + item.cost_bytes > self._settings.waiting_bytes:
+        elif not is_awaited and self._waiting_bytes + item.cost_bytes > self._settings.waiting_bytes:
             raise SendFailed(
-                f"{len(self._waiting)} messages wait to be sent already; `await drain()` now and then"
+                f"{len(self._waiting)} messages wait to be sent already, and this one was not taken; "
+                "call `drain()` now and then"
             )
         else:
             self._waiting.append(item)
@@ -113,8 +118,11 @@ class Outbox:
         return len(self._waiting) + self._in_flight
 
     async def drain(self) -> None:
-        """Return when the next message would go out at once. Cancelling leaves nothing behind."""
-        while not self.has_room:
+        """Return when the next message would go out at once; who asked first goes first.
+
+        Cancelling leaves nothing behind.
+        """
+        if self._room_wanted or not self.has_room:
             wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room_wanted.append(wanted)
             await wanted
@@ -129,10 +137,18 @@ class Outbox:
     def close(self) -> None:
         """Fail what is not sent yet; what is in flight may or may not be stored."""
         self._closed = True
-        waiting, self._waiting = self._waiting, deque()
-        queued = [item for items in (*self._parked.values(), *self._lanes.values()) for item in items]
-        for item in (*waiting, *queued):
-            item.fail(ClientClosed("the producer was closed before the message was sent"))
+        waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+        parked, self._parked = self._parked, {}
+        held = [item for items in parked.values() for item in items]
+        for lane in self._lanes.values():
+            held += lane
+            lane.clear()
+        error = ClientClosed("the client was closed before the message was sent")
+        for item in waiting:
+            item.fail(error)
+        for item in held:
+            self._fail(item, error)
+        _wake(self._room_wanted, len(self._room_wanted))
 
     # The way of a message -------------------------------------------------------------------------------------------
 
@@ -140,7 +156,11 @@ class Outbox:
         self._in_flight += 1
         self._in_flight_bytes += len(item.body)
         self._start_time(item)
-        self._attempt(item)
+        try:
+            self._attempt(item)
+        except BaseException:
+            self._release(item)  # Whatever it was, the window must not be one place smaller from now on.
+            raise
 
     def _start_time(self, item: Outgoing) -> None:
         item.started = self._clock.monotonic()
@@ -149,8 +169,8 @@ class Outbox:
     def _attempt(self, item: Outgoing) -> None:
         """Choose a queue and go on; wait for the route first if it is not known."""
         route = self._routes.cached_for_sending(item.topic)
-        key = f"route of {item.topic}"
-        if route is None or key in self._parked:
+        if route is None or (self._parked and _finding(item.topic) in self._parked):
+            key = _finding(item.topic)
             self._park(key, item, partial(self._find_route, key, item.topic))
         elif item.is_ordered:
             self._line_up(item, route)
@@ -190,7 +210,7 @@ class Outbox:
         address = self._routes.master(queue.broker_name)
         if address is None:
             self._routes.doubt()
-            self._retry(item, BrokerUnreachable(queue.broker_name, "no route names its master now"))
+            self._retry_unsent(item, BrokerUnreachable(queue.broker_name, "no route names its master now"))
             return
         session = self._brokers.live(address)
         if session is None or address in self._parked:
@@ -208,8 +228,8 @@ class Outbox:
             return
         item.attempts += 1
         header = item.request(self._group, queue, self._clock.now_ms())
-        answer = session.call(header, item.body, timeout_s=remaining_s, accept=LESS_SAFE)
-        answer.add_done_callback(partial(self._answered, item))
+        answered = partial(self._answered, item)
+        session.ask(header, item.body, answered, timeout_s=remaining_s, accept=LESS_SAFE)
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
         """No answer will make room in the window, so the message keeps its place while the broker does not read."""
@@ -219,20 +239,22 @@ class Outbox:
             session.tell(item.request(self._group, queue, self._clock.now_ms()), item.body)
             self._release(item)
 
-    def _answered(self, item: Outgoing, answer: asyncio.Future[Sent]) -> None:
-        error = answer.exception()
+    def _answered(self, item: Outgoing, sent: Sent | None, error: Exception | None) -> None:
         if self._slow_brokers is not None and item.queue is not None:
             now = self._clock.monotonic()
             self._slow_brokers.report(item.queue.broker_name, FAILED_S if error else now - item.started, now)
-        if error is not None:
+        if sent is None:
+            assert error is not None, "there is an answer or an error"
+            item.is_in_doubt |= not isinstance(error, RemoteError)
             self._retry(item, error)
-            return
-        sent = answer.result()
-        if sent.code and self._settings.retry_not_stored and self._may_retry(item):
+        elif sent.code and self._settings.retry_not_stored and self._may_retry(item):
+            item.is_in_doubt = True
             self._retry(item, RemoteError(ResponseCode.SYSTEM_ERROR, f"stored less safely: code {sent.code}"))
         else:
-            item.succeed(sent)
-            self._release(item)
+            try:
+                item.succeed(sent)
+            finally:
+                self._release(item)
 
     # Waiting and failing --------------------------------------------------------------------------------------------
 
@@ -241,55 +263,85 @@ class Outbox:
         if key in self._parked:
             self._parked[key].append(item)
         elif self._closed:
-            self._fail(item, ClientClosed("the producer was closed"))
+            self._fail(item, ClientClosed("the client was closed before the message was sent"))
         else:
             self._spawn(find(), key)
             self._parked[key] = [item]
 
     async def _find_route(self, key: str, topic: str) -> None:
+        """Ask until a name server answers, for as long as somebody who waits has time left."""
         failure: Exception | None = None
-        try:
-            limit_s = self._parked[key][0].timeout_s
-            await self._clock.wait_for(self._routes.for_sending(topic), limit_s)
-        except (SparrowError, TimeoutError) as error:
-            failure = error
-        for item in self._parked.pop(key):
-            if failure is None:
-                self._attempt(item)
-            else:
-                self._fail(item, failure)
+        while parked := self._parked.get(key):
+            try:
+                await self._clock.wait_for(self._routes.for_sending(topic), self._limit_s(parked))
+                break
+            except NetworkError as error:
+                failure = error
+            except TimeoutError:
+                failure = failure or NameServerUnreachable(self._routes.asked, "no answer in time")
+            except SparrowError as error:
+                for item in self._parked.pop(key, ()):
+                    self._fail(item, error)
+                return
+            self._fail_late(parked, failure)
+            if parked:
+                await self._clock.sleep(min(PAUSE_S, self._limit_s(parked)))
+        for item in self._parked.pop(key, ()):
+            self._attempt(item)
 
     async def _find_session(self, address: str) -> None:
         session: Session | None = None
         failure: Exception = BrokerUnreachable(address, "no answer in time")
         try:
-            limit_s = self._parked[address][0].timeout_s
+            limit_s = self._limit_s(self._parked[address])
             session = await self._clock.wait_for(self._brokers.session(address), limit_s)
         except (NetworkError, ProtocolError) as error:
             failure = error
         except TimeoutError:
             pass
-        for item in self._parked.pop(address):
+        for item in self._parked.pop(address, ()):
             assert item.queue is not None, "its queue was chosen before"
             if session is not None:
                 self._transmit(item, item.queue, session)
             else:
-                self._retry(item, failure)
+                self._retry_unsent(item, failure)
+
+    def _limit_s(self, parked: list[Outgoing]) -> float:
+        """Until the time of the first of them is over; long enough for an answer, though, as others may wait longer."""
+        return max(PAUSE_S, min(item.deadline for item in parked) - self._clock.monotonic())
+
+    def _fail_late(self, parked: list[Outgoing], error: Exception) -> None:
+        """Give those up whose time is over, and whom nobody waits for."""
+        now = self._clock.monotonic()
+        late = [item for item in parked if item.deadline <= now or item.is_abandoned]
+        parked[:] = [item for item in parked if item.deadline > now and not item.is_abandoned]
+        for item in late:
+            self._fail(item, error)
+
+    def _retry_unsent(self, item: Outgoing, error: Exception) -> None:
+        """Another attempt after nothing was sent, so that a restart of the only broker passes unseen.
+
+        It does not count as an attempt, and as it cannot double or reorder anything, ordered messages have it, too.
+        Unlike Java, which gives up after three refused connections, within milliseconds.
+        """
+        assert item.queue is not None, "its queue was chosen before"
+        remaining_s = item.deadline - self._clock.monotonic()
+        if not isinstance(error, NetworkError) or remaining_s <= 0 or not self._is_wanted(item):
+            self._fail(item, error)
+        elif item.is_ordered:
+            self._clock.call_later(min(PAUSE_S, remaining_s), self._connect, item, item.queue)
+        else:
+            item.failed_broker = item.queue.broker_name
+            item.unreachable += 1
+            untried = item.unreachable < self._broker_count(item.topic)
+            self._clock.call_later(0.0 if untried else min(PAUSE_S, remaining_s), self._attempt, item)
 
     def _retry(self, item: Outgoing, error: BaseException) -> None:
-        """Another attempt after an error, if it may have one.
-
-        An unreachable broker does not count as an attempt: nothing was sent, so a short restart of the only
-        broker passes unseen. Unlike Java, which gives up after three refused connections, within milliseconds.
-        """
+        """Another attempt after an error, if it may have one."""
         if item.queue is not None:
             item.failed_broker = item.queue.broker_name
         if not self._may_retry(item) or not may_go_right_again(error):
             self._fail(item, error)
-        elif isinstance(error, BrokerUnreachable):
-            item.unreachable += 1
-            untried = item.unreachable < self._broker_count(item.topic)
-            self._clock.call_later(0.0 if untried else PAUSE_S, self._attempt, item)
         elif isinstance(error, RemoteError) and error.code in BUSY and self._broker_count(item.topic) == 1:
             self._clock.call_later(PAUSE_S, self._attempt, item)
         else:
@@ -302,11 +354,13 @@ class Outbox:
     def _may_retry(self, item: Outgoing) -> bool:
         return (
             not item.is_ordered
-            and not self._closed
             and item.attempts <= self._settings.retries
             and self._clock.monotonic() < item.deadline
-            and not item.is_abandoned
+            and self._is_wanted(item)
         )
+
+    def _is_wanted(self, item: Outgoing) -> bool:
+        return not self._closed and not item.is_abandoned
 
     def _fail(self, item: Outgoing, error: BaseException) -> None:
         item.fail(error)
@@ -316,8 +370,8 @@ class Outbox:
         """Its place in the window is free: let the next one in, and whoever waits for room."""
         self._in_flight -= 1
         self._in_flight_bytes -= len(item.body)
-        if item.has_lane and item.queue is not None:
-            self._freed_lanes.append(item.queue)
+        if item.has_lane:
+            self._freed_lanes.append(item)
         if self._is_refilling:
             return  # What was let in has failed at once; the loop below goes on instead of getting deeper.
         self._is_refilling = True
@@ -325,8 +379,8 @@ class Outbox:
             self._refill()
         finally:
             self._is_refilling = False
-        if self._room_wanted and self.has_room:
-            _wake(self._room_wanted, self._settings.window - self._in_flight)
+        if self._room_wanted and not self._is_offering:
+            self._offer_room()
         if self._end_wanted and not self.unanswered:
             ended, self._end_wanted = deque(self._end_wanted), []
             _wake(ended, len(ended))
@@ -343,19 +397,41 @@ class Outbox:
             else:
                 return
 
-    def _advance_lane(self, queue: MessageQueue) -> None:
-        """The next ordered message to the queue may go; its time begins now."""
-        lane = self._lanes[queue]
-        if not lane:
-            del self._lanes[queue]
+    def _advance_lane(self, before: Outgoing) -> None:
+        """The next ordered message to the queue may go.
+
+        Its time begins now, unless the broker was not reached for the one before: then they have waited together.
+        """
+        assert before.queue is not None, "it held the lane of its queue"
+        lane = self._lanes[before.queue]
+        while lane:
+            item = lane.popleft()
+            if item.is_abandoned:
+                self._release(item)
+                continue
+            item.has_lane = True
+            if before.attempts:
+                self._start_time(item)
+            self._connect(item, before.queue)
             return
-        item = lane.popleft()
-        item.has_lane = True
-        if item.is_abandoned:
-            self._release(item)
-        else:
-            self._start_time(item)
-            self._connect(item, queue)
+        del self._lanes[before.queue]
+
+    def _offer_room(self) -> None:
+        """Wake as many who wait for room as there is room for.
+
+        Who is woken may put nothing after all, so once they have run, what they left is offered to the next ones.
+        """
+        self._is_offering = False
+        if self._room_wanted and self.has_room:
+            _wake(self._room_wanted, self._settings.window - self._in_flight)
+            if self._room_wanted:
+                self._is_offering = True
+                asyncio.get_running_loop().call_soon(self._offer_room)
+
+
+def _finding(topic: str) -> str:
+    """What messages wait for whose route is asked for."""
+    return f"route of {topic}"
 
 
 def _wake(sleepers: deque[asyncio.Future[None]], count: int) -> None:

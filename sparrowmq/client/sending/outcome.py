@@ -6,9 +6,10 @@ Source: SendStatus and MQClientAPIImpl.processSendResponse, Java 4.9.8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -27,8 +28,7 @@ class SendStatus(Enum):
 LESS_SAFE: Final = frozenset(int(status.value) for status in SendStatus if status is not SendStatus.OK)
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(msgspec.Struct, frozen=True, gc=False):
     """Where a message went.
 
     Attributes:

@@ -24,7 +24,7 @@ def _nothing(_item: Outgoing, _sent: Sent) -> None:
     return None
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Outgoing(Packed):
     """One message, or one batch, on its way.
 
@@ -36,9 +36,11 @@ class Outgoing(Packed):
         queue: where it goes, once that is decided.
         unreachable: how often no connection could be made.
         failed_broker: where the last attempt failed.
+        namespace: which results leave out of the topic.
+        is_in_doubt: an attempt may have stored it, and only its answer got lost.
     """
 
-    timeout_s: float
+    timeout_s: float = 0.0
     msg_ids: tuple[str, ...] = ()
     key: str | None = None
     queue: MessageQueue | None = None
@@ -51,6 +53,8 @@ class Outgoing(Packed):
     unreachable: int = 0
     failed_broker: str | None = None
     has_lane: bool = False
+    is_in_doubt: bool = False
+    namespace: str = ""
 
     @property
     def is_ordered(self) -> bool:
@@ -89,13 +93,20 @@ class Outgoing(Packed):
         if isinstance(error, NoRoute | ClientClosed):
             return error
         to = f" to {self.queue}" if self.queue else ""
-        tries = f"after {self.attempts} attempts" if self.attempts > 1 else "at the first attempt"
-        failure = SendFailed(
-            f"the message{to} was not acknowledged {tries}: {error}. Keep it and send it again later; "
-            "consumers must expect it twice where an answer got lost"
-        )
+        failure = SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice()}", self.is_in_doubt)
         failure.__cause__ = error
         return failure
+
+    def _fate(self) -> str:
+        if not self.attempts:
+            return "was not sent"
+        tries = f"after {self.attempts} attempts" if self.attempts > 1 else "at the first attempt"
+        return f"was not acknowledged {tries}"
+
+    def _advice(self) -> str:
+        if self.is_in_doubt:
+            return "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
+        return "It is not stored: keep it and send it again later"
 
 
 def no_queue(topic: str) -> NoRoute:

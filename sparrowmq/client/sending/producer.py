@@ -1,6 +1,6 @@
 """Sends messages: waiting for the answer, pipelined, one-way, or many in one request.
 
-    result = await mq.send("orders", b"hello", tag="paid", keys=["o-1"], region="eu")
+    result = await mq.send("orders", b"hello", tag="paid", keys="o-1", properties={"region": "eu"})
     future = mq.send_soon("orders", b"hello")         # hundreds may be in flight; `await mq.drain()` now and then
     mq.send_nowait("orders", b"hello")                # no answer, no retry
     results = await mq.send_many([Message("orders", body) for body in bodies])
@@ -11,26 +11,28 @@ Whatever its way, a message is checked and packed here; `outbox` delivers it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar, cast
 
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent
 from sparrowmq.client.sending.packed import batch_properties
-from sparrowmq.client.sending.settings import ProducerSettings
-from sparrowmq.errors import InvalidMessage, MessageTooLarge
+from sparrowmq.client.sending.settings import ProducerSettings, check_timeout
+from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge, SendManyFailed
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.delays import Delay, delay_level
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
-from sparrowmq.protocol.names import check_topic, is_closed_to_clients
-from sparrowmq.protocol.wire.fields import text_of
+from sparrowmq.protocol.names import check_topic, is_closed_to_clients, with_namespace, without_namespace
 
 R = TypeVar("R")
 NextId = Callable[[], str]
+Body = bytes | bytearray | memoryview
+_SOME_ID: Final = "0" * 32
 
 
 class Producer:
@@ -39,62 +41,64 @@ class Producer:
     Awaiting calls may be cancelled: nothing is left behind, but whether the message is sent is then open.
     """
 
-    def __init__(self, group: str, outbox: Outbox, next_id: NextId, settings: ProducerSettings) -> None:
+    def __init__(
+        self, group: str, outbox: Outbox, next_id: NextId, settings: ProducerSettings, namespace: str = ""
+    ) -> None:
         self.group = group
+        self._namespace = namespace
         self._outbox = outbox
         self._next_id = next_id
         self._settings = settings
 
     async def send(
         self,
-        /,
         topic: str | Message,
-        body: bytes | None = None,
+        body: Body | None = None,
         *,
         tag: str | None = None,
-        keys: Sequence[str] = (),
-        delay_level: int = 0,
-        properties: dict[str, str] | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay: Delay | None = None,
         fifo: str | None = None,
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
-        **user_properties: object,
     ) -> SendResult:
         """Send one message and wait until the broker has it.
 
         Args:
             topic: where to, or a whole `Message`; then give no message field here.
+            body: bytes, or what is like them; copied if it can change.
             tag: one word that consumers can filter by.
-            keys: what the message can be found by later.
-            delay_level: 3 is the third of the broker's delays, by default 10 s.
-            properties: your own, by name; further keyword arguments are added to them.
-            fifo: messages with the same key go to one queue, in order. They are not retried: a retry would
-                reorder.
-            queue: this very queue. Not retried either.
-            timeout_s: for all attempts together.
+            keys: what the message can be found by later: one key, or several.
+            properties: your own texts, by name.
+            delay: deliver it later: "10s", "5m", "2h", a `timedelta`, or one of the broker's levels (3 is 10 s).
+            fifo: messages with the same key go to one queue, in order. What may have been stored is not retried:
+                that would reorder.
+            queue: this very queue, likewise in order and not retried.
+            timeout_s: for all attempts together, from when the message is in the window; by default the
+                settings'.
         Raises:
-            InvalidMessage: it cannot be sent as it is.
+            InvalidMessage, InvalidName: it cannot be sent as it is.
+            ConfigError: the time limit is none.
             NoRoute: nobody knows the topic, and brokers do not create it.
             SendFailed: no attempt was acknowledged; the last error is its cause.
+            ClientClosed: the client is closed, or was not entered.
         """
-        message = _message(topic, body, tag, keys, delay_level, properties, user_properties)
-        await self._outbox.drain()
-        return await self._put(self._pack(message, timeout_s), fifo, queue, _result)
+        message = _message(topic, body, tag, keys, properties, delay)
+        return await self._start(message, fifo, queue, timeout_s, is_awaited=True)
 
     def send_soon(
         self,
-        /,
         topic: str | Message,
-        body: bytes | None = None,
+        body: Body | None = None,
         *,
         tag: str | None = None,
-        keys: Sequence[str] = (),
-        delay_level: int = 0,
-        properties: dict[str, str] | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay: Delay | None = None,
         fifo: str | None = None,
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
-        **user_properties: object,
     ) -> asyncio.Future[SendResult]:
         """As `send`, without waiting: the future has the result. No task is made.
 
@@ -102,25 +106,23 @@ class Producer:
         them few.
 
         Raises:
-            InvalidMessage: at once; the errors of sending are the future's.
+            InvalidMessage, InvalidName, ConfigError: at once; the errors of sending are the future's.
             SendFailed: at once, when far too many messages wait already.
         """
-        message = _message(topic, body, tag, keys, delay_level, properties, user_properties)
-        return self._put(self._pack(message, timeout_s), fifo, queue, _result)
+        message = _message(topic, body, tag, keys, properties, delay)
+        return self._start(message, fifo, queue, timeout_s)
 
     def send_nowait(
         self,
-        /,
         topic: str | Message,
-        body: bytes | None = None,
+        body: Body | None = None,
         *,
         tag: str | None = None,
-        keys: Sequence[str] = (),
-        delay_level: int = 0,
-        properties: dict[str, str] | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay: Delay | None = None,
         fifo: str | None = None,
         queue: MessageQueue | None = None,
-        **user_properties: object,
     ) -> str:
         """Send one message one-way and return its id: no answer, no retry, no word about errors.
 
@@ -128,11 +130,8 @@ class Producer:
             InvalidMessage: it cannot be sent as it is.
             SendFailed: far too many messages wait already.
         """
-        message = _message(topic, body, tag, keys, delay_level, properties, user_properties)
-        item = self._pack(message, None)
-        _address(item, fifo, queue)
-        self._outbox.put(item)
-        return item.msg_ids[0]
+        message = _message(topic, body, tag, keys, properties, delay)
+        return self._start_oneway(message, fifo, queue)
 
     async def send_many(
         self,
@@ -144,17 +143,29 @@ class Producer:
     ) -> list[SendResult]:
         """Send messages in as few requests as the rules of batches allow; the results are in their order.
 
-        Messages of one batch are stored together in one queue, all or none. Delayed ones travel alone.
+        Messages of one batch are stored together in one queue, all or none. Delayed ones travel alone. All are
+        looked at before the first is sent.
 
         Raises:
-            as `send`; batches before the failed one are sent, those behind it may be.
+            InvalidMessage, InvalidName, ConfigError: one of them, whose index is told, cannot be sent; none was.
+            SendManyFailed: some were not acknowledged; it has the result or the error of each.
+            ClientClosed: the client is closed, or was not entered; none was sent.
         """
+        batches = list(batching.split(self._checked(messages), self._settings.max_bytes))
         answers: list[asyncio.Future[list[SendResult]]] = []
-        for batch in batching.split(messages, self._settings.max_bytes):
-            await self._outbox.drain()
-            item = self._pack(batch[0], timeout_s) if len(batch) == 1 else self._pack_batch(batch, timeout_s)
-            answers.append(self._put(item, fifo, queue, _results))
-        return [result for answer in await asyncio.gather(*answers) for result in answer]
+        try:
+            for batch in batches:
+                await self._outbox.drain()
+                item = (
+                    self._pack(batch[0], timeout_s) if len(batch) == 1 else self._pack_batch(batch, timeout_s)
+                )
+                answers.append(self._put(item, fifo, queue, _results, is_awaited=True))
+            await asyncio.wait(answers) if answers else None
+        except BaseException:
+            for answer in answers:
+                answer.cancel()
+            raise
+        return _all_results(batches, answers)
 
     async def drain(self) -> None:
         """Return when the window has room: the back-pressure of `send_soon` and `send_nowait`."""
@@ -171,17 +182,36 @@ class Producer:
 
     # Packing --------------------------------------------------------------------------------------------------------
 
+    def _start(
+        self,
+        message: Message,
+        fifo: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float | None,
+        *,
+        is_awaited: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        return self._put(self._pack(message, timeout_s), fifo, queue, _result, is_awaited=is_awaited)
+
+    def _start_oneway(self, message: Message, fifo: str | None, queue: MessageQueue | None) -> str:
+        item = self._pack(message, None)
+        self._address(item, fifo, queue)
+        self._outbox.put(item)
+        return item.msg_ids[0]
+
     def _put(
         self,
         item: Outgoing,
         fifo: str | None,
         queue: MessageQueue | None,
         result: Callable[[Outgoing, Sent], R],
+        *,
+        is_awaited: bool = False,
     ) -> asyncio.Future[R]:
-        _address(item, fifo, queue)
+        self._address(item, fifo, queue)
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         item.future, item.result = future, result
-        self._outbox.put(item)
+        self._outbox.put(item, is_awaited=is_awaited)
         return future
 
     def _pack(self, message: Message, timeout_s: float | None) -> Outgoing:
@@ -191,12 +221,12 @@ class Producer:
         if len(body) > self._settings.compress_over_bytes:
             body, sys_flag = _compressed(body)
         return Outgoing(
-            message.topic,
+            self._full_topic(message.topic),
             body,
             _properties(message, msg_id),
             sys_flag,
             message.flag,
-            timeout_s=timeout_s or self._settings.timeout_s,
+            timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
             msg_ids=(msg_id,),
         )
 
@@ -206,17 +236,56 @@ class Producer:
             self._check(message)
             parts.append(BatchPart(message.body, _properties(message, msg_id).encode(), message.flag))
         return Outgoing(
-            batch[0].topic,
+            self._full_topic(batch[0].topic),
             batches.encode(parts),
             batch_properties(wait_stored=batch[0].wait_stored),
             is_batch=True,
-            timeout_s=timeout_s or self._settings.timeout_s,
+            timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
             msg_ids=ids,
         )
 
+    def _checked(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """The messages, each of which can be sent, as far as that can be said before."""
+        for index, message in enumerate(messages):
+            if not isinstance(message, Message):
+                raise InvalidMessage(
+                    f"message {index} is {type(message).__name__}, not a Message; none was sent"
+                )
+            try:
+                message.check()
+                self._check(message)
+                properties.check_size(len(_properties(message, _SOME_ID).encode()))
+            except (InvalidMessage, InvalidName) as error:
+                error.args = (f"message {index} of those to send: {error}. None of them was sent",)
+                raise
+            yield message
+
+    def _full_topic(self, topic: str) -> str:
+        return with_namespace(self._namespace, topic) if self._namespace else topic
+
+    def _address(self, item: Outgoing, fifo: str | None, queue: MessageQueue | None) -> None:
+        """Fix the queue, if the caller of a send cares."""
+        if fifo is not None and not isinstance(fifo, str):
+            raise InvalidMessage(f"fifo={fifo!r} is not text; use str(key)")
+        if queue is not None:
+            if not isinstance(queue, MessageQueue):
+                raise InvalidMessage(f"queue={queue!r} is no queue; take one of `await mq.queues(topic)`")
+            if fifo is not None:
+                raise InvalidMessage("give fifo= or queue=, not both")
+            if self._full_topic(queue.topic) != item.topic:
+                raise InvalidMessage(
+                    f"{queue} does not belong to topic {item.topic}; take one of `await mq.queues(topic)`"
+                )
+            is_full = queue.topic == item.topic
+            item.queue = queue if is_full else MessageQueue(item.topic, queue.broker_name, queue.queue_id)
+            item.is_fixed = True
+        item.key = fifo
+        item.namespace = self._namespace
+
     def _check(self, message: Message) -> None:
-        if is_closed_to_clients(check_topic(message.topic)):
-            raise InvalidMessage(f"topic {message.topic} is written by brokers only; choose another")
+        topic = self._full_topic(message.topic) if self._namespace else message.topic
+        if is_closed_to_clients(check_topic(topic)):
+            raise InvalidMessage(f"topic {topic} is written by brokers only; choose another")
         size = len(message.body)
         if not size:
             raise InvalidMessage(
@@ -231,21 +300,24 @@ class Producer:
 
 def _message(
     topic: str | Message,
-    body: bytes | None,
+    body: Body | None,
     tag: str | None,
-    keys: Sequence[str],
-    delay_level: int,
-    given: dict[str, str] | None,
-    user_properties: dict[str, object],
+    keys: str | Sequence[str],
+    properties: Mapping[str, str] | None,
+    delay: Delay | None,
 ) -> Message:
     if isinstance(topic, Message):
-        if body is not None or tag or keys or delay_level or given or user_properties:
-            raise InvalidMessage("a whole Message was given; put body, tag, keys and properties into it")
+        if body is not None or tag or keys or properties or delay is not None:
+            raise InvalidMessage(
+                "a whole Message was given; put body, tag, keys, properties and delay into it"
+            )
+        topic.check()
         return topic
     if body is None:
         raise InvalidMessage("no body was given; send(topic, body) needs one")
-    named = {**(given or {}), **{name: text_of(value) for name, value in user_properties.items()}}
-    return Message(topic, body, tag, keys, named, 0, delay_level)
+    level = 0 if delay is None else delay_level(delay)
+    own = cast(dict[str, str], properties or {})
+    return Message(topic, cast(bytes, body), tag, keys, own, 0, level)
 
 
 def _properties(message: Message, msg_id: str) -> str:
@@ -267,19 +339,6 @@ def _compressed(body: bytes) -> tuple[bytes, int]:
     """The body to send and its system flag. The kind is left 0: clients up to 4.9 know no other zlib."""
     smaller = compression.compress(body)
     return (smaller, SysFlag.COMPRESSED) if len(smaller) < len(body) else (body, 0)
-
-
-def _address(item: Outgoing, fifo: str | None, queue: MessageQueue | None) -> None:
-    """Fix the queue, if the caller of a send cares."""
-    if queue is not None:
-        if fifo is not None:
-            raise InvalidMessage("give fifo= or queue=, not both")
-        if queue.topic != item.topic:
-            raise InvalidMessage(
-                f"{queue} does not belong to topic {item.topic}; take one of `await mq.queues(topic)`"
-            )
-        item.queue, item.is_fixed = queue, True
-    item.key = fifo
 
 
 def _result(item: Outgoing, sent: Sent) -> SendResult:
@@ -304,9 +363,30 @@ def _results(item: Outgoing, sent: Sent) -> list[SendResult]:
     ]
 
 
+def _all_results(
+    batches: list[list[Message]], answers: list[asyncio.Future[list[SendResult]]]
+) -> list[SendResult]:
+    """The result of each message. Raises: SendManyFailed."""
+    results: list[SendResult | BaseException] = []
+    for batch, answer in zip(batches, answers, strict=True):
+        error = answer.exception()
+        results += answer.result() if error is None else [error] * len(batch)
+    stored = [result for result in results if isinstance(result, SendResult)]
+    if len(stored) == len(results):
+        return stored
+    failure = SendManyFailed(results)
+    raise failure from next(result for result in results if isinstance(result, BaseException))
+
+
 def _queue(item: Outgoing, sent: Sent) -> MessageQueue:
     """Where it was stored: a broker picks the queue itself when it is asked for one below 0."""
     assert item.queue is not None, "it was sent to a queue"
-    if item.queue.queue_id == sent.header.queue_id:
-        return item.queue
-    return MessageQueue(item.topic, item.queue.broker_name, sent.header.queue_id)
+    queue = item.queue
+    if queue.queue_id != sent.header.queue_id:
+        queue = MessageQueue(item.topic, queue.broker_name, sent.header.queue_id)
+    return plain_queue(item.namespace, queue) if item.namespace else queue
+
+
+def plain_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """The queue as a program in the namespace knows it."""
+    return MessageQueue(without_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from sparrowmq.errors import ConfigError
 
@@ -36,8 +37,18 @@ class ProducerSettings:
     waiting_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "max_bytes", "window", "window_bytes", "waiting_bytes"):
-            if getattr(self, name) <= 0:
+        check_timeout(self.timeout_s)
+        for name in ("max_bytes", "window", "window_bytes", "waiting_bytes"):
+            if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above 0")
         if self.retries < 0:
             raise ConfigError("retries must not be negative; 0 sends once")
+
+
+def check_timeout(timeout_s: object) -> float:
+    """The time limit itself, if it is one. Raises: ConfigError."""
+    if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and 0 < timeout_s < inf:
+        return timeout_s
+    raise ConfigError(
+        f"timeout_s={timeout_s!r}: give seconds above 0; to wait for nothing there are send_soon and send_nowait"
+    )

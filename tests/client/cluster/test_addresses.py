@@ -41,8 +41,22 @@ def test_no_address_at_all_says_what_to_do(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match=r"connect.*or set NAMESRV_ADDR"):
         addresses_of(None)
-    with pytest.raises(ConfigError, match="host:port"):
-        addresses_of("localhost")
+    for wrong in ("localhost:", "a:x", ["a:1", "no host:1"], "a..b"):
+        with pytest.raises(ConfigError, match=r"host:port|is not a host"):
+            addresses_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses"),
+    [
+        ("localhost", ["localhost:9876"]),
+        ("a;b:1,10.0.0.1", ["a:9876", "b:1", "10.0.0.1:9876"]),
+        (["[::1]", "[::1]:1"], ["[::1]:9876", "[::1]:1"]),
+        (["a", "a:9876"], ["a:9876"]),
+    ],
+)
+def test_without_a_port_it_is_that_of_name_servers(given, addresses):
+    assert addresses_of(given) == (addresses, None)
 
 
 def test_the_address_is_the_one_that_the_name_server_sees():

@@ -5,7 +5,14 @@ from contextlib import ExitStack
 import pytest
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
-from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, RemoteProtocolError
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    NameServerUnreachable,
+    NetworkError,
+    NoRoute,
+    RemoteError,
+    RemoteProtocolError,
+)
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset
 from sparrowmq.protocol.signature import signer
@@ -53,7 +60,7 @@ def test_all_name_servers_down_is_an_error_after_the_retries():
     unreachable = BlockingNetwork(
         ["127.0.0.1:1", "127.0.0.1:2"], patience=Patience(3, 1.0), sleep=waits.append
     )
-    with pytest.raises(BrokerUnreachable):
+    with pytest.raises(NameServerUnreachable, match=r"127\.0\.0\.1:1;127\.0\.0\.1:2"):
         unreachable.retrying(unreachable.topics)
     assert waits == [1.0, 1.0]  # the first attempt follows at once
 

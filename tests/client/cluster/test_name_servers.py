@@ -7,9 +7,9 @@ import pytest
 from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import NetworkError, RemoteError
+from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.protocol.requests.namesrv_headers import DeleteTopicInNamesrv, GetRoute
 from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
@@ -42,7 +42,7 @@ async def test_one_is_asked_until_it_does_not_answer_then_the_next(peer, pool):
 
 async def test_when_none_answers_the_last_error_is_told(pool):
     servers = NameServers(NameServerList([NOBODY, "127.0.0.1:2"]), pool)
-    with pytest.raises(NetworkError, match=r"cannot connect to 127.0.0.1:[12]"):
+    with pytest.raises(NetworkError, match=r"cannot ask name server 127.0.0.1:1;127.0.0.1:2"):
         await servers.call(GetRoute(topic="t"))
 
 
@@ -110,3 +110,18 @@ async def test_an_address_server_that_does_not_know_is_an_error_or_leaves_things
     await clock.advance(240)
     assert servers.addresses == ["a:1"] and not refetching.done()
     refetching.cancel()
+
+
+async def test_all_are_told_and_those_that_were_not_are_answered(pool, peer):
+    async with Scripted() as other:
+        other.usual[RequestCode.DELETE_TOPIC_IN_NAMESRV] = lambda _: Answer()
+        peer.usual[RequestCode.DELETE_TOPIC_IN_NAMESRV] = lambda _: Answer(
+            ResponseCode.SYSTEM_ERROR, remark="no"
+        )
+        servers = NameServers(NameServerList([peer.address, NOBODY, other.address]), pool)
+        failures = await servers.tell_all(DeleteTopicInNamesrv(topic="t"))
+        assert other.requests(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    assert {address: type(error) for address, error in failures.items()} == {
+        peer.address: RemoteError,
+        NOBODY: BrokerUnreachable,
+    }

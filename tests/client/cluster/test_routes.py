@@ -97,3 +97,51 @@ async def test_what_is_known_stays_when_it_cannot_be_learned(peer, routes):
     assert routes.cached("t") == known
     with pytest.raises(NetworkError):
         await routes.of("other")
+
+
+def moved(peer, address: str, *topics: str) -> None:
+    """From now on the name server tells that these topics' broker is there."""
+    for topic in topics:
+        peer.has(topic)
+        peer.routes[topic].broker_datas[0].broker_addrs[0] = address
+
+
+@pytest.mark.parametrize("gone", ["a", "b"])
+async def test_a_topic_that_is_gone_does_not_hold_its_broker_at_an_old_address(peer, routes, gone):
+    """Whichever of the topics was learned last, and is asked for last."""
+    for topic in ("a", "b"):
+        peer.has(topic)
+        await routes.of(topic)
+    del peer.routes[gone]
+    moved(peer, "127.0.0.1:2", "b" if gone == "a" else "a")
+    await routes.refresh()
+    assert routes.master("broker-a") == routes.replica("broker-a", 0) == "127.0.0.1:2"
+
+
+async def test_a_new_topic_tells_where_the_broker_of_an_old_one_is_now(peer, routes):
+    peer.has("a")
+    await routes.of("a")
+    moved(peer, "127.0.0.1:2", "b")
+    await routes.of("b")
+    assert routes.master("broker-a") == "127.0.0.1:2"
+
+
+async def test_the_broker_of_topics_that_are_all_gone_is_looked_up_by_its_name(peer, routes):
+    """As with a pod that comes back with an empty disk at another address."""
+    peer.has("a")
+    await routes.of("a")
+    peer.routes.clear()
+    peer.brokers = {"broker-a": "127.0.0.1:2", "broker-b": "127.0.0.1:3"}
+    await routes.refresh()
+    assert routes.brokers == {"broker-a": {0: "127.0.0.1:2"}}
+    peer.brokers = {}  # a name server that has just started
+    await routes.refresh()
+    assert routes.master("broker-a") == "127.0.0.1:2"
+
+
+async def test_a_broker_that_no_route_names_any_more_is_forgotten(peer, routes):
+    peer.has("a", others={"broker-b": "127.0.0.1:2"})
+    await routes.of("a")
+    peer.has("a")
+    await routes.refresh()
+    assert list(routes.brokers) == ["broker-a"]

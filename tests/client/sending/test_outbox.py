@@ -6,7 +6,18 @@ import pytest
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.settings import ProducerSettings
-from sparrowmq.errors import BrokerUnreachable, ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConfigError,
+    InvalidMessage,
+    MessageTooLarge,
+    NameServerUnreachable,
+    NoRoute,
+    RemoteError,
+    RequestTimeout,
+    SendFailed,
+)
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageV2
@@ -48,6 +59,7 @@ async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
         with pytest.raises(SendFailed, match=r"after 3 attempts.*disk full.*send it again later") as caught:
             await mq.send("t", b"x")
     assert isinstance(caught.value.__cause__, RemoteError) and len(peer.sent) == 3
+    assert not caught.value.is_in_doubt and "It is not stored" in str(caught.value)
 
 
 async def test_an_error_that_no_other_broker_would_mend_is_not_retried(peer):
@@ -69,6 +81,7 @@ async def test_all_attempts_together_have_a_time_limit(peer):
             await mq.send("t", b"x")
         assert asyncio.get_running_loop().time() - begin < 1.0
     assert isinstance(caught.value.__cause__, RequestTimeout) and len(peer.sent) == 1
+    assert caught.value.is_in_doubt and "must expect it twice" in str(caught.value)
 
 
 async def test_a_lost_connection_is_retried_on_a_new_one(peer):
@@ -172,7 +185,7 @@ async def test_too_much_waiting_is_refused(peer):
     peer.has("t")
     peer.script(SEND, None)
     async with client(peer, window=1, waiting_bytes=2000, timeout_s=0.2) as mq:
-        with pytest.raises(SendFailed, match="await drain"):
+        with pytest.raises(SendFailed, match="was not taken; call `drain"):
             for _ in range(10):
                 mq.send_soon("t", b"x" * 100)
 
@@ -209,7 +222,7 @@ async def test_a_topic_that_takes_no_messages_is_an_error(peer):
 @pytest.mark.parametrize("options", [{}, {"fifo": "k"}, {"queue": MessageQueue("t", "nowhere", 0)}])
 async def test_thousands_that_fail_at_once_do_so_one_by_one(peer, options):
     peer.has("t", perm=4)
-    async with client(peer, window=2000) as mq:
+    async with client(peer, window=2000, timeout_s=0.1) as mq:
         futures = [mq.send_soon("t", b"x", **options) for _ in range(5000)]
         results = await asyncio.gather(*futures, return_exceptions=True)
         assert all(isinstance(result, NoRoute | SendFailed) for result in results)
@@ -281,3 +294,216 @@ async def test_leaving_by_an_error_does_not_wait(peer):
             raise LookupError
     with pytest.raises(SendFailed):
         await future
+
+
+# The window ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"fifo": 5}, {"queue": "t"}, {"tag": 5}, {"timeout_s": 0}, {"body": "text"}]
+)
+async def test_what_cannot_be_sent_takes_no_place_in_the_window(peer, arguments):
+    peer.has("t")
+    async with client(peer, window=1) as mq:
+        for send in (mq.send_soon, mq.send):
+            with pytest.raises((InvalidMessage, ConfigError)):
+                await send(**{"topic": "t", "body": b"x", **arguments})
+        assert mq.unanswered == 0
+        assert (await mq.send("t", b"x")).offset == 7
+
+
+async def test_a_client_that_was_not_entered_keeps_no_place_taken(peer):
+    mq = connect(peer.address, settings=ProducerSettings(window=1))
+    for send in (mq.send_soon, mq.send_nowait):
+        with pytest.raises(ClientClosed, match="inside its `with` block"):
+            send("t", b"x")
+    assert mq.unanswered == 0
+    peer.has("t")
+    async with mq:
+        assert (await mq.send("t", b"x")).offset == 7
+
+
+async def test_room_that_the_first_sleeper_does_not_use_is_the_next_ones(peer):
+    """Woken one by one, the second would sleep for ever: the first one sends nothing whose answer could wake it."""
+    peer.has("t")
+    peer.script(SEND, None)
+    async with client(peer, window=1, timeout_s=0.2, retries=0) as mq:
+        first = mq.send_soon("t", b"1")
+        await until(lambda: peer.sent)
+        drained = [asyncio.ensure_future(mq.drain()) for _ in range(3)]
+        with pytest.raises(SendFailed):
+            await first
+        _, pending = await asyncio.wait(drained, timeout=5)
+        assert not pending
+
+
+async def test_who_sleeps_before_a_refused_message_does_not_hold_up_the_next_send(peer):
+    peer.has("t")
+    peer.script(SEND, None)
+    async with client(peer, window=1, timeout_s=0.2, retries=0, max_bytes=10) as mq:
+        sends = [asyncio.ensure_future(mq.send("t", b"x" * size)) for size in (1, 11, 2)]
+        _, pending = await asyncio.wait(sends, timeout=5)
+        assert not pending
+        first, second, third = (each.exception() for each in sends)
+        assert isinstance(first, SendFailed) and isinstance(second, MessageTooLarge) and third is None
+
+
+async def test_sleepers_are_woken_in_their_order_and_who_comes_later_does_not_pass_them(peer):
+    peer.has("t")
+    peer.script(SEND, *[None] * 4)
+    async with client(peer, window=4, timeout_s=0.2, retries=0) as mq:
+        futures = [mq.send_soon("t", b"0") for _ in range(4)]
+        woken: list[int] = []
+
+        async def one(number: int) -> None:
+            await mq.drain()
+            woken.append(number)
+            mq.send_soon("t", b"%d" % number)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(40):
+                tasks.create_task(one(number))
+            await asyncio.wait(futures)
+        assert woken == list(range(40))
+        for future in futures:
+            future.exception()
+
+
+async def test_gathered_sends_of_one_key_are_stored_in_their_order(peer):
+    peer.has("t")
+    async with client(peer) as mq:
+        await asyncio.gather(*[mq.send("t", b"%d" % number, fifo="k") for number in range(1500)])
+    assert [int(command.body) for command in peer.sent] == list(range(1500))
+
+
+async def test_awaited_sends_are_never_refused_however_many_wait(peer):
+    peer.has("t")
+    async with client(peer, window=1, waiting_bytes=2000) as mq:
+        results = await asyncio.gather(*[mq.send("t", b"%d" % number, fifo="k") for number in range(50)])
+    assert len(results) == 50
+    assert [int(command.body) for command in peer.sent] == list(range(50))
+
+
+async def test_closing_wakes_who_drains_and_leaves_nothing_unanswered(peer):
+    peer.has("t")
+    peer.script(SEND, None)
+    with pytest.raises(LookupError):
+        async with client(peer, window=2) as mq:
+            futures = [
+                mq.send_soon("t", b"1", fifo="k"),
+                mq.send_soon("t", b"2", fifo="k"),
+                mq.send_soon("t", b"3"),
+            ]
+            draining = asyncio.ensure_future(mq.drain())
+            await until(lambda: peer.sent)
+            raise LookupError
+    await asyncio.wait_for(draining, 1)
+    await asyncio.wait(futures)
+    assert mq.unanswered == 0
+    failures = [future.exception() for future in futures]
+    assert isinstance(failures[0], SendFailed) and failures[0].is_in_doubt
+    assert [type(failure) for failure in failures[1:]] == [ClientClosed] * 2
+
+
+# Nobody there -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [{"fifo": "k"}, {"queue": MessageQueue("t", "broker-a", 0)}])
+async def test_ordered_messages_wait_for_a_broker_that_restarts_and_keep_their_order(peer, ordered):
+    async with Scripted("broker-a") as broker:
+        peer.routes["t"] = broker_route(broker)
+        port = int(broker.address.rpartition(":")[2])
+        async with client(peer, timeout_s=10) as mq:
+            await mq.send("t", b"before", **ordered)
+            await broker.__aexit__()
+            await until(lambda: mq._network.brokers.live(f"127.0.0.1:{port}") is None)
+            futures = [mq.send_soon("t", b"%d" % number, **ordered) for number in range(20)]
+            await until(lambda: mq._network._pool._backoffs)
+            restarted = Scripted("broker-a")
+            restarted._server.port = port
+            async with restarted:
+                await asyncio.gather(*futures)
+                assert [int(command.body) for command in restarted.sent] == list(range(20))
+
+
+async def test_ordered_messages_to_a_broker_that_stays_away_fail_together(peer):
+    peer.has("t")
+    peer.routes["t"].broker_datas[0].broker_addrs[0] = NOBODY
+    async with client(peer, timeout_s=0.5) as mq:
+        begin = asyncio.get_running_loop().time()
+        futures = [mq.send_soon("t", b"x", fifo="k") for _ in range(50)]
+        failures = await asyncio.gather(*futures, return_exceptions=True)
+        assert asyncio.get_running_loop().time() - begin < 5
+    for failure in failures:
+        assert isinstance(failure, SendFailed) and not failure.is_in_doubt
+        assert "was not sent: cannot connect to 127.0.0.1:1" in str(failure) and "twice" not in str(failure)
+
+
+async def test_what_may_be_stored_is_not_sent_again_in_order(peer):
+    peer.has("t")
+    peer.script(SEND, None)
+    async with client(peer) as mq:
+        future = mq.send_soon("t", b"x", fifo="k")
+        await until(lambda: peer.sent)
+        for session in peer.sessions:
+            session.close()
+        with pytest.raises(SendFailed, match="must expect it twice"):
+            await future
+    assert len(peer.sent) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"fifo": "k"}])
+async def test_a_send_waits_for_the_name_server(peer, options):
+    port = peer._server.port
+    await peer.__aexit__()
+    async with connect(f"127.0.0.1:{port}", settings=ProducerSettings(timeout_s=10)) as mq:
+        futures = [mq.send_soon("t", b"%d" % number, **options) for number in range(5)]
+        await until(lambda: mq._network._pool._backoffs)
+        assert not any(future.done() for future in futures)
+        back = Scripted()
+        back._server.port = port
+        async with back:
+            back.has("t")
+            await asyncio.gather(*futures)
+            assert len(back.sent) == 5
+
+
+async def test_without_a_name_server_the_error_names_it_when_the_time_is_over():
+    async with connect(NOBODY, settings=ProducerSettings(timeout_s=0.3)) as mq:
+        begin = asyncio.get_running_loop().time()
+        late = mq.send_soon("t", b"x", timeout_s=1.0)
+        with pytest.raises(
+            SendFailed, match=r"was not sent: cannot ask name server 127\.0\.0\.1:1"
+        ) as caught:
+            await mq.send("t", b"x")
+        assert 0.3 <= asyncio.get_running_loop().time() - begin < 0.9 and not late.done()
+        assert isinstance(caught.value.__cause__, NameServerUnreachable) and not caught.value.is_in_doubt
+        assert "brokerIP1" not in str(caught.value) and "twice" not in str(caught.value)
+        with pytest.raises(SendFailed):
+            await late
+        assert mq.unanswered == 0
+
+
+async def test_an_address_that_is_none_fails_the_message_and_not_the_client(peer):
+    peer.has("t", others={})
+    peer.routes["t"].broker_datas[0].broker_addrs[0] = "a..b:10911"
+    async with client(peer, timeout_s=0.3) as mq:
+        with pytest.raises(SendFailed, match=r"cannot connect to a\.\.b:10911"):
+            await mq.send("t", b"x")
+        peer.has("u")
+        assert (await mq.send("u", b"x")).offset == 7
+
+
+async def test_a_broker_that_comes_back_empty_at_another_address_is_found_at_once(peer):
+    async with Scripted("broker-a") as before, Scripted("broker-a") as after:
+        peer.routes["t"] = broker_route(before)
+        async with client(peer, timeout_s=10) as mq:
+            await mq.send("t", b"before")
+            await before.__aexit__()
+            await until(lambda: mq._network.brokers.live(before.address) is None)
+            peer.routes.clear()
+            peer.brokers = {"broker-a": after.address}
+            begin = asyncio.get_running_loop().time()
+            await asyncio.gather(mq.send("t", b"x"), mq.send("t", b"x", fifo="k"))
+            assert asyncio.get_running_loop().time() - begin < 5
+        assert len(after.sent) == 2

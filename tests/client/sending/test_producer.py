@@ -1,9 +1,19 @@
+import asyncio
+from datetime import timedelta
+
 import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.client.sending.settings import ProducerSettings
-from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.errors import (
+    ConfigError,
+    InvalidMessage,
+    InvalidName,
+    MessageTooLarge,
+    SendFailed,
+    SendManyFailed,
+)
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, SysFlag
 from sparrowmq.protocol.requests.headers import SendMessageReply, SendMessageV2
@@ -25,14 +35,14 @@ def sent_properties(command) -> dict[str, str]:
 @pytest.mark.covers("S-PROD-17", "S-PROD-20")
 async def test_a_message_is_sent_with_all_that_belongs_to_it(peer, sender):
     result = await sender.send(
-        "t", b"hello", tag="paid", keys=["k1", "k2"], delay_level=3, properties={"a": "1"}, vip=True, count=2
+        "t", b"hello", tag="paid", keys=["k1", "k2"], delay="10s", properties={"a": "1"}
     )
     (command,) = peer.sent
     header = command.header(SendMessageV2)
     assert (header.topic, header.default_topic, header.default_topic_queue_nums) == ("t", "TBW102", 4)
     assert (header.producer_group, header.broker_name) == ("SPARROWMQ_PRODUCER", "broker-a")
     assert sent_properties(command) == {
-        "a": "1", "vip": "true", "count": "2", "KEYS": "k1 k2", "TAGS": "paid", "DELAY": "3", "WAIT": "true",
+        "a": "1", "KEYS": "k1 k2", "TAGS": "paid", "DELAY": "3", "WAIT": "true",
         "UNIQ_KEY": result.msg_id,
     }  # fmt: skip
     assert command.body == b"hello" and result.offset == 7 and len(result.msg_id) == 32
@@ -47,7 +57,7 @@ async def test_a_whole_message_can_be_given(peer, sender):
     await sender.send(Message("t", b"x", tag="a", flag=5, wait_stored=False))
     assert peer.sent[0].header(SendMessageV2).flag == 5
     assert sent_properties(peer.sent[0])["WAIT"] == "false"
-    with pytest.raises(InvalidMessage, match="put body, tag, keys and properties into it"):
+    with pytest.raises(InvalidMessage, match="put body, tag, keys, properties and delay into it"):
         await sender.send(Message("t", b"x"), tag="a")
 
 
@@ -78,6 +88,16 @@ async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
         (("bad topic", b"x"), {}, InvalidName, "illegal characters"),
         (("SCHEDULE_TOPIC_XXXX", b"x"), {}, InvalidMessage, "brokers only"),
         (("t", b"x"), {"properties": {"KEYS": "k"}}, InvalidMessage, "belongs to RocketMQ"),
+        (("t", b"x"), {"properties": {"a": 1}}, InvalidMessage, "names and values must be text"),
+        (("t", b"x"), {"keys": "a b"}, InvalidMessage, "none a blank"),
+        (("t", b"x"), {"delay": "15s"}, InvalidMessage, "the nearest are 10s"),
+        (("t", b"x"), {"delay": 0}, InvalidMessage, "levels begin with 1"),
+        (("t", b"x"), {"tag": "\ud800"}, InvalidMessage, "surrogate"),
+        (("t", b"x"), {"fifo": 5}, InvalidMessage, r"fifo=5 is not text; use str\(key\)"),
+        (("t", b"x"), {"queue": 0}, InvalidMessage, r"queue=0 is no queue; take one of `await mq.queues"),
+        (("t", b"x"), {"timeout_s": 0}, ConfigError, "timeout_s=0: give seconds above 0"),
+        (("t", b"x"), {"timeout_s": -1}, ConfigError, "give seconds above 0"),
+        (("t", b"x"), {"timeout_s": float("nan")}, ConfigError, "timeout_s=nan: give seconds above 0"),
         (("t", b"x"), {"fifo": "k", "queue": MessageQueue("t", "a", 0)}, InvalidMessage, "not both"),
         (("t", b"x"), {"queue": MessageQueue("other", "a", 0)}, InvalidMessage, "does not belong"),
     ],
@@ -85,6 +105,33 @@ async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
 async def test_a_wrong_message_is_refused_at_once(sender, arguments, options, error, words):
     with pytest.raises(error, match=words):
         sender.send_soon(*arguments, **options)
+    with pytest.raises(error, match=words):
+        await sender.send(*arguments, **options)
+    assert not sender.unanswered
+
+
+@pytest.mark.parametrize("keyword", ["tags", "key", "timeout", "delay_level", "vip", "flag"])
+async def test_a_misspelt_argument_is_no_property(sender, keyword):
+    for send in (sender.send, sender.send_soon, sender.send_nowait):
+        with pytest.raises(TypeError, match=f"'{keyword}'"):
+            send("t", b"x", **{keyword: 1})
+
+
+@pytest.mark.parametrize("delay", ["10s", 3, timedelta(seconds=10)])
+async def test_a_delay_is_given_as_people_say_it(peer, sender, delay):
+    await sender.send("t", b"1", delay=delay)
+    await sender.send_soon("t", b"2", delay=delay)
+    sender.send_nowait("t", b"3", delay=delay)
+    await until(lambda: len(peer.sent) == 3)
+    assert [sent_properties(command)["DELAY"] for command in peer.sent] == ["3"] * 3
+
+
+@pytest.mark.parametrize("make", [bytearray, lambda text: memoryview(bytearray(text))])
+async def test_a_body_that_can_change_is_copied_at_the_call(peer, sender, make):
+    body = make(b"before")
+    future = sender.send_soon("t", body)
+    body[:] = b"behind"
+    assert (await future).offset == 7 and peer.sent[0].body == b"before"
 
 
 async def test_a_one_way_message_has_an_id_too(peer, sender):
@@ -139,3 +186,82 @@ async def test_where_the_broker_put_it_is_told(peer, sender):
     )
     result = await sender.send("t", b"x", queue=MessageQueue("t", "broker-a", -1))
     assert result.queue == MessageQueue("t", "broker-a", 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (
+            Message("t", b""),
+            InvalidMessage,
+            r"message 2 of those to send: the body is empty.*None of them was sent",
+        ),
+        (Message("bad topic", b"x"), InvalidName, "message 2 of those to send: .*illegal characters"),
+        (Message("t", b"x" * 251), MessageTooLarge, "message 2 of those to send: the body has 251 bytes"),
+        (Message("t", b"x", keys="a b"), InvalidMessage, "message 2 of those to send: keys"),
+        (
+            Message("t", b"x", tag="\x01"),
+            InvalidMessage,
+            "message 2 of those to send: property 'TAGS' holds 0x01",
+        ),
+        (
+            Message("t", b"x", properties={"a": "x" * 32_740}),
+            InvalidMessage,
+            "message 2 of those .* properties take",
+        ),
+        (b"x", InvalidMessage, "message 2 is bytes, not a Message"),
+    ],
+)
+async def test_of_many_messages_none_is_sent_if_one_cannot_be(peer, wrong, error, words):
+    peer.has("t")
+    async with connect(peer.address, settings=ProducerSettings(max_bytes=250)) as client:
+        with pytest.raises(error, match=words):
+            await client.send_many([Message("t", b"x" * 79), Message("t", b"x" * 200), wrong])
+        assert not client.unanswered
+        await client.flush()
+    assert not peer.sent
+
+
+async def test_of_many_messages_each_has_its_result_or_error_when_some_fail(peer):
+    peer.has("t")
+    peer.script(
+        RequestCode.SEND_MESSAGE_V2,
+        Answer(header=SendMessageReply(msg_id="A", queue_id=0, queue_offset=5)),
+        Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"),
+    )
+    async with connect(peer.address) as client:
+        with pytest.raises(
+            SendManyFailed, match=r"1 of 3 messages failed, the first one so: .*`results`"
+        ) as caught:
+            await client.send_many([Message("t", b"%d" % number, delay_level=1) for number in range(3)])
+    first, second, third = caught.value.results
+    assert (first.offset, third.offset) == (5, 7) and isinstance(second, SendFailed)
+    assert caught.value.__cause__ is second and not caught.value.is_in_doubt
+    assert len(peer.sent) == 3
+
+
+async def test_every_message_of_a_batch_that_fails_has_its_error(peer, sender):
+    peer.script(RequestCode.SEND_BATCH_MESSAGE, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="no"))
+    with pytest.raises(SendManyFailed, match="3 of 3 messages failed") as caught:
+        await sender.send_many([Message("t", b"x")] * 3)
+    assert [type(result) for result in caught.value.results] == [SendFailed] * 3
+
+
+async def test_no_messages_are_no_request(peer, sender):
+    assert await sender.send_many([]) == [] and not peer.sent
+
+
+async def test_cancelled_many_leave_nothing_behind(peer):
+    peer.has("t")
+    peer.script(RequestCode.SEND_MESSAGE_V2, None)
+    async with connect(peer.address, settings=ProducerSettings(window=1)) as client:
+        messages = [Message("t", b"x", delay_level=1)] * 3
+        sending = asyncio.ensure_future(client.send_many(messages))
+        await until(lambda: peer.sent)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        for session in peer.sessions:
+            session.close()
+        await until(lambda: not client.unanswered)
+    assert len(peer.sent) == 1

@@ -11,10 +11,16 @@ def test_what_java_takes_is_taken():
     assert (usual.compress_over_bytes, usual.max_bytes) == (4096, 4 * 1024 * 1024)
 
 
-@pytest.mark.parametrize("name", ["timeout_s", "max_bytes", "window", "window_bytes", "waiting_bytes"])
+@pytest.mark.parametrize("name", ["max_bytes", "window", "window_bytes", "waiting_bytes"])
 def test_limits_are_above_zero(name):
     with pytest.raises(ConfigError, match=f"{name} must be above 0"):
         ProducerSettings(**{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "3", True, None])
+def test_a_time_limit_is_seconds_above_zero(timeout_s):
+    with pytest.raises(ConfigError, match="give seconds above 0"):
+        ProducerSettings(timeout_s=timeout_s)
 
 
 def test_retries_are_not_negative():
