@@ -15,7 +15,7 @@ async def main(topic: str, count: int) -> None:
         mq.subscribe(topic, group="example", start="earliest") as messages,
     ):
         async for message in messages:
-            async with message.process():  # acknowledged at its end; delivered again if it raises
+            async with message.process():  # acknowledged at its end; if it raises, delivered again later
                 print(message.queue.queue_id, message.offset, message.tag, message.keys, message.text())
             count -= 1
             if not count:

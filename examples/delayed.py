@@ -8,13 +8,11 @@ import time
 
 import sparrowmq
 
-ONE_SECOND = 1  # the first of the broker's levels: 1s 5s 10s 30s 1m ... 2h
-
 
 async def main() -> None:
     async with sparrowmq.connect() as mq:
         begun = time.monotonic()
-        sent = await mq.send("reminders", b"wake up", delay_level=ONE_SECOND)
+        sent = await mq.send("reminders", b"wake up", delay="1s")
         async with mq.subscribe("reminders", group="sleepers", start="earliest") as messages:
             async for message in messages:
                 message.ack()

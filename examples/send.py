@@ -11,7 +11,7 @@ from sparrowmq import Message
 
 async def main() -> None:
     async with sparrowmq.connect() as mq:
-        result = await mq.send("orders", b"hello", tag="paid", keys=["o-1"], region="eu")
+        result = await mq.send("orders", b"hello", tag="paid", keys="o-1", properties={"region": "eu"})
         print("stored at", result.queue, "offset", result.offset, "as", result.msg_id)
 
         answers = []

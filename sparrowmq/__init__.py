@@ -18,46 +18,121 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sparrowmq import compiled
+from sparrowmq.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from sparrowmq import errors as errors
     from sparrowmq import sync as sync
+    from sparrowmq.client.admin.admin import Admin as Admin
+    from sparrowmq.client.admin.groups import Group as Group
+    from sparrowmq.client.admin.groups import GroupLag as GroupLag
+    from sparrowmq.client.admin.groups import QueueLag as QueueLag
+    from sparrowmq.client.admin.servers import BrokerPlace as BrokerPlace
+    from sparrowmq.client.admin.topics import QueueRange as QueueRange
+    from sparrowmq.client.admin.topics import Topic as Topic
+    from sparrowmq.client.admin.topics import TopicShare as TopicShare
     from sparrowmq.client.client import Client as Client
     from sparrowmq.client.client import connect as connect
+    from sparrowmq.client.cluster.access import Credentials as Credentials
     from sparrowmq.client.consuming.consumer import Consumer as Consumer
     from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
     from sparrowmq.client.consuming.received import ReceivedMessage as ReceivedMessage
+    from sparrowmq.client.hooks import Hooks as Hooks
     from sparrowmq.client.sending.outcome import SendResult as SendResult
     from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
     from sparrowmq.client.sending.settings import ProducerSettings as ProducerSettings
+    from sparrowmq.errors import AlreadyThere as AlreadyThere
+    from sparrowmq.errors import BadStore as BadStore
+    from sparrowmq.errors import BrokerUnreachable as BrokerUnreachable
+    from sparrowmq.errors import ChangeFailed as ChangeFailed
+    from sparrowmq.errors import ClientClosed as ClientClosed
+    from sparrowmq.errors import ConfigError as ConfigError
+    from sparrowmq.errors import ConnectionClosed as ConnectionClosed
+    from sparrowmq.errors import CorruptRecord as CorruptRecord
+    from sparrowmq.errors import DiskFull as DiskFull
+    from sparrowmq.errors import InvalidMessage as InvalidMessage
+    from sparrowmq.errors import InvalidName as InvalidName
+    from sparrowmq.errors import LocalProtocolError as LocalProtocolError
+    from sparrowmq.errors import MessageTooLarge as MessageTooLarge
+    from sparrowmq.errors import NameServerUnreachable as NameServerUnreachable
+    from sparrowmq.errors import NetworkError as NetworkError
+    from sparrowmq.errors import NoGroup as NoGroup
+    from sparrowmq.errors import NoMessage as NoMessage
     from sparrowmq.errors import NoRoute as NoRoute
+    from sparrowmq.errors import NotSafeInTime as NotSafeInTime
+    from sparrowmq.errors import OutOfResources as OutOfResources
+    from sparrowmq.errors import ProtocolError as ProtocolError
+    from sparrowmq.errors import RemoteError as RemoteError
+    from sparrowmq.errors import RemoteProtocolError as RemoteProtocolError
+    from sparrowmq.errors import RequestTimeout as RequestTimeout
     from sparrowmq.errors import SendFailed as SendFailed
+    from sparrowmq.errors import SendManyFailed as SendManyFailed
     from sparrowmq.errors import SparrowError as SparrowError
+    from sparrowmq.errors import StoreError as StoreError
+    from sparrowmq.errors import StoreFailed as StoreFailed
+    from sparrowmq.errors import StoreLocked as StoreLocked
     from sparrowmq.protocol.messages.message import Message as Message
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
 
 compiled.choose()
 
 _HOMES = {
+    "Admin": "client.admin.admin",
+    "AlreadyThere": "errors",
+    "BadStore": "errors",
+    "BrokerPlace": "client.admin.servers",
+    "BrokerUnreachable": "errors",
+    "ChangeFailed": "errors",
     "Client": "client.client",
+    "ClientClosed": "errors",
+    "ConfigError": "errors",
+    "ConnectionClosed": "errors",
     "Consumer": "client.consuming.consumer",
+    "CorruptRecord": "errors",
+    "Credentials": "client.cluster.access",
+    "DiskFull": "errors",
+    "Group": "client.admin.groups",
+    "GroupLag": "client.admin.groups",
+    "Hooks": "client.hooks",
+    "InvalidMessage": "errors",
+    "InvalidName": "errors",
+    "LocalProtocolError": "errors",
     "Message": "protocol.messages.message",
     "MessageQueue": "protocol.messages.message",
+    "MessageTooLarge": "errors",
+    "NameServerUnreachable": "errors",
+    "NetworkError": "errors",
+    "NoGroup": "errors",
+    "NoMessage": "errors",
     "NoRoute": "errors",
+    "NotSafeInTime": "errors",
+    "OutOfResources": "errors",
     "Producer": "client.sending.producer",
     "ProducerSettings": "client.sending.settings",
+    "ProtocolError": "errors",
     "PullConsumer": "client.consuming.pull_consumer",
+    "QueueLag": "client.admin.groups",
+    "QueueRange": "client.admin.topics",
     "ReceivedMessage": "client.consuming.received",
+    "RemoteError": "errors",
+    "RemoteProtocolError": "errors",
+    "RequestTimeout": "errors",
     "SendFailed": "errors",
+    "SendManyFailed": "errors",
     "SendResult": "client.sending.outcome",
     "SendStatus": "client.sending.outcome",
     "SparrowError": "errors",
+    "StoreError": "errors",
+    "StoreFailed": "errors",
+    "StoreLocked": "errors",
+    "Topic": "client.admin.topics",
+    "TopicShare": "client.admin.topics",
     "connect": "client.client",
 }
 _MODULES = ("errors", "sync")
 
-__all__ = [*_HOMES, *_MODULES]  # noqa: PLE0604
+__all__ = [*_HOMES, *_MODULES, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
@@ -68,3 +143,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found
         return found
     raise AttributeError(f"module 'sparrowmq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,29 +6,46 @@ import sys
 import pytest
 
 import sparrowmq
+from sparrowmq import errors
 
+ERRORS = [
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.SparrowError)
+]
 NAMES = [
+    "Admin",
+    "BrokerPlace",
     "Client",
     "Consumer",
+    "Credentials",
+    "Group",
+    "GroupLag",
+    "Hooks",
     "Message",
     "MessageQueue",
-    "NoRoute",
     "Producer",
     "ProducerSettings",
     "PullConsumer",
+    "QueueLag",
+    "QueueRange",
     "ReceivedMessage",
-    "SendFailed",
     "SendResult",
     "SendStatus",
-    "SparrowError",
+    "Topic",
+    "TopicShare",
     "connect",
     "errors",
     "sync",
+    *ERRORS,
 ]
+# What comes with Python apart, all that programs with a client load: the base install has no more.
+OF_THE_BASE = {"isal", "librt", "msgspec", "sparrowmq"}
 
 
 def test_these_are_the_public_names():
-    assert sorted(sparrowmq.__all__) == sorted(NAMES)
+    assert sorted(sparrowmq.__all__) == sorted([*NAMES, "__version__"])
+    assert set(sparrowmq.__all__) <= set(dir(sparrowmq)) and len(ERRORS) > 20
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,9 +58,28 @@ def test_a_wrong_name_is_an_error():
         sparrowmq.Conect  # noqa: B018
 
 
+def loaded(program: str) -> list[str]:
+    """The modules that a program has loaded at its end, without what a site's own .pth files load."""
+    show = "; import sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program + show], capture_output=True, text=True, check=True)
+    bare = subprocess.run([sys.executable, "-c", show[2:]], capture_output=True, text=True, check=True)
+    return sorted(set(run.stdout.split()) - set(bare.stdout.split()))
+
+
 def test_importing_the_package_loads_nothing_else():
-    program = (
-        "import sys, sparrowmq; print(len([name for name in sys.modules if name.startswith('sparrowmq')]))"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "2"  # itself, and `compiled`, which chooses what runs
+    ours = [name for name in loaded("import sparrowmq") if name.startswith("sparrowmq")]
+    assert ours == [
+        "sparrowmq",
+        "sparrowmq.compiled",
+        "sparrowmq.version",
+    ]  # the first of the two chooses what runs
+    assert "asyncio" not in loaded("import sparrowmq")
+
+
+@pytest.mark.parametrize("name", ["Admin", "connect", "sync"])
+def test_a_client_loads_nothing_that_the_base_install_lacks(name):
+    modules = loaded(f"import sparrowmq; sparrowmq.{name}")
+    tops = {each.partition(".")[0].removesuffix("__mypyc") for each in modules}
+    assert tops - set(sys.stdlib_module_names) - {"typing_extensions"} <= OF_THE_BASE
+    parts = {each.split(".")[1] for each in modules if each.startswith("sparrowmq.")}
+    assert parts.isdisjoint({"store", "broker", "namesrv", "cli", "config"})

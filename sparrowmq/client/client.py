@@ -12,22 +12,30 @@ Source: MQClientInstance, Java 4.9.8.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import wraps
 from ipaddress import ip_address
+from ssl import SSLContext
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
-from sparrowmq.client.consuming.settings import ConsumerSettings, Start, Tuning, subscriptions
+from sparrowmq.client.consuming.settings import ConsumerSettings, Start, Topics, Tuning, subscriptions
+from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
+from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.producer import Producer, plain_queue
 from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.watched import WatchedProducer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -67,13 +75,19 @@ class Client:
 
     Args:
         namesrv: name servers as "host:port;host:port" or a list, or the URL of an address server; by default
-            the environment's NAMESRV_ADDR.
+            the environment's NAMESRV_ADDR. Without a port it is 9876.
         group: the producer group of the client's own sends.
         instance: tells programs on one machine apart in the files of broadcast offsets.
         client_id: by which brokers know it; made up by default, and never the same twice.
         settings: how messages are sent.
+        credentials: by which brokers with ACL know the user.
+        tls: encrypts the connections to name servers and brokers: True trusts the certificates that this machine
+            trusts, an `ssl.SSLContext` what it is told to.
+        namespace: keeps topics and groups apart from those of other namespaces: brokers know them as
+            `namespace%name`, this program as `name`. `Admin` and the queues of consumers have the full names.
+        hooks: see every message before and after it is sent or consumed.
     Raises:
-        ConfigError: there is no such address.
+        ConfigError: there is no such address, or `tls` is none.
     """
 
     def __init__(
@@ -84,11 +98,25 @@ class Client:
         instance: str = "DEFAULT",
         client_id: str | None = None,
         settings: ProducerSettings | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | SSLContext = False,
+        namespace: str = "",
+        hooks: Sequence[Hooks] = (),
         clock: Clock | None = None,
     ) -> None:
-        self._network = Network(namesrv, instance=instance, client_id=client_id, clock=clock)
+        self._hooks = tuple(hooks)
+        self._network = Network(
+            namesrv,
+            instance=instance,
+            client_id=client_id,
+            credentials=credentials,
+            tls=tls,
+            namespace=namespace,
+            clock=clock,
+        )
         self._ids = UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
         self._outboxes: list[Outbox] = []
+        self._declared: Declared[Consumer] = Declared()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
         self._producer = self.producer(group, settings)
         # Found here, they spare each message the call of what stands in the class: a hundredth of a send.
@@ -125,24 +153,47 @@ class Client:
         Raises:
             ConfigError: this client has a producer of that group.
         """
-        self._network.membership.add_producer(_check_producer_group(group))
-        own = settings or ProducerSettings()
-        return Producer(group, self._open_outbox(group, own), self._make_id, own)
+        full = check_group(self._network.full_name(_check_producer_group(group)))
+        self._network.membership.add_producer(full)
+        own, namespace = settings or ProducerSettings(), self._network.namespace
+        outbox = self._open_outbox(full, own)
+        if self._hooks:
+            return WatchedProducer(group, outbox, self._make_id, own, namespace, hooks=self._hooks)
+        return Producer(group, outbox, self._make_id, own, namespace)
 
+    @overload
     def subscribe(
         self,
-        topics: str | Sequence[str] | Mapping[str, str],
+        topics: Topics,
+        handler: Handler | None = None,
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: None = None,
+        **tuning: Unpack[Tuning],
+    ) -> Consumer: ...
+    @overload
+    def subscribe(
+        self,
+        topics: Topics,
+        handler: BatchHandler | None = None,
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: int,
+        **tuning: Unpack[Tuning],
+    ) -> Consumer: ...
+    def subscribe(
+        self,
+        topics: Topics,
         handler: Handler | BatchHandler | None = None,
         *,
         group: str,
         tag: str | None = None,
         where: str | None = None,
-        concurrency: int = 16,
         batch: int | None = None,
-        start: Start = "latest",
-        ordered: bool = False,
-        broadcast: bool = False,
-        max_reconsume_times: int | None = None,
         **tuning: Unpack[Tuning],
     ) -> Consumer:
         """Consume topics as a member of a group; enter the result with `async with`.
@@ -154,32 +205,81 @@ class Client:
                 iterate.
             tag: tags as "paid || refunded"; by default all.
             where: an SQL92 filter on properties instead, such as "amount > 5 AND region IS NOT NULL".
-            concurrency: how many handlers run at once.
-            batch: messages delivered at once, at most.
-            start: "latest", "earliest" or a time: where the group begins if it has never consumed the topic.
+            batch: messages delivered at once, at most; by default single ones.
+            concurrency: how many handlers run at once; 16 by default.
+            start: where the group begins if it has never consumed the topic: "latest", the default, is Java's rule, by
+                which a queue that still holds its first message is read from there; "new" is only what is sent from
+                now on; "earliest"; or a time.
             ordered: one message of each queue at a time; a failure blocks its queue.
             broadcast: every member gets every message; offsets are kept in a file here, failures are not
                 retried.
-            max_reconsume_times: failures before a message ends in the group's dead letters.
-            tuning: `pull_batch`, `flow`, `strategy`, `grace_s`, `offset_folder`, as in `ConsumerSettings`.
+            max_reconsume_times: failures before a message ends in the group's dead letters; 16 by default.
+            on_assigned, on_revoked: plain or async functions that are told which queues this member gets, and loses.
+            handler_timeout_s: how long a handler may take before its message is given to another; 15 minutes.
+            tuning: these, and what else `ConsumerSettings` has.
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
-        settings = ConsumerSettings(
-            group, concurrency, batch, start, ordered, broadcast, max_reconsume_times, **tuning
-        )
-        wanted = subscriptions(topics, tag, where, self._network.clock.now_ms())
+        settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
+        wanted = subscriptions(self._full_names(topics), tag, where, self._network.clock.now_ms())
         return Consumer(
-            settings, wanted, self._network, self._network.membership, self._inner_outbox, handler
+            settings,
+            wanted,
+            self._network,
+            self._network.membership,
+            self._inner_outbox,
+            handler,
+            hooks=self._hooks,
         )
 
     def pull_consumer(self, *, group: str, start: Start = "latest", pull_batch: int = 32) -> PullConsumer:
         """Read queues under your own control; enter the result with `async with`."""
-        return PullConsumer(group, self._network, self._network.membership, start, pull_batch)
+        full = self._network.full_name(group)
+        return PullConsumer(full, self._network, self._network.membership, start, pull_batch)
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, offsets and messages for operators, over this client's connections."""
+        return Admin(self._network)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to. Raises: NoRoute."""
-        return list((await self._network.routes.for_sending(topic)).writable)
+        route = await self._network.routes.for_sending(self._network.full_name(topic))
+        return [plain_queue(self._network.namespace, queue) for queue in route.writable]
+
+    # Handlers declared where they are defined -----------------------------------------------------------------------
+
+    def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
+        """Declare the function below it as a handler: `run` and `serve` subscribe it.
+
+        What it is called with follows its annotations: declared.py tells. Arguments are those of `subscribe`.
+
+        Raises:
+            ConfigError: the function cannot be called so.
+        """
+        return self._declared.handler(self.subscribe, topics, group, options)
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Declare a coroutine function `(delivered, call_next)` to be called around every declared handler.
+
+        `delivered` is a message, or a list of them for handlers with `batch=`; `await call_next(delivered)` goes on.
+        """
+        self._declared.wrap(function)
+        return function
+
+    async def serve(self) -> None:
+        """Consume with the declared handlers, inside `async with`, until cancelled or until a consumer fails."""
+        async with AsyncExitStack() as stack:
+            consumers = [await stack.enter_async_context(each) for each in self._declared.consumers()]
+            await asyncio.gather(*(each.closed() for each in consumers))
+
+    def run(self) -> None:
+        """Enter the client and consume with the declared handlers until Ctrl-C or SIGTERM; for a program's main."""
+        asyncio.run(until_signalled(self._live()))
+
+    async def _live(self) -> None:
+        async with self:
+            await self.serve()
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -215,6 +315,14 @@ class Client:
         self._outboxes.append(outbox)
         return outbox
 
+    def _full_names(self, topics: Topics) -> Topics:
+        full = self._network.full_name
+        if isinstance(topics, str):
+            return full(topics)
+        if isinstance(topics, Mapping):
+            return {full(topic): tags for topic, tags in topics.items()}
+        return [full(topic) for topic in topics]
+
     def _make_id(self) -> str:
         return self._ids.next(self._network.clock.now_ms())
 
@@ -226,11 +334,24 @@ def connect(
     instance: str = "DEFAULT",
     client_id: str | None = None,
     settings: ProducerSettings | None = None,
+    credentials: Credentials | None = None,
+    tls: bool | SSLContext = False,
+    namespace: str = "",
+    hooks: Sequence[Hooks] = (),
     clock: Clock | None = None,
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
     return Client(
-        namesrv, group=group, instance=instance, client_id=client_id, settings=settings, clock=clock
+        namesrv,
+        group=group,
+        instance=instance,
+        client_id=client_id,
+        settings=settings,
+        credentials=credentials,
+        tls=tls,
+        namespace=namespace,
+        hooks=hooks,
+        clock=clock,
     )
 
 

@@ -10,29 +10,36 @@
                     bill(msg.json())
 
 Each class is made from its asynchronous twin, method by method; names, arguments, results and errors are the
-twin's, whose docstrings hold. Any thread may call. Handlers run in threads of their own and may block.
+twin's, whose docstrings hold. Any thread may call. Plain handlers run in threads of their own and may block.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
+from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
+from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.client import GROUP, Client
-from sparrowmq.client.consuming.consumer import Consumer
+from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
+from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import Start
+from sparrowmq.client.consuming.settings import QueuesChanged, Start, Topics, Tuning
+from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
+from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.settings import ProducerSettings
-from sparrowmq.errors import ClientClosed
+from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 A = TypeVar("A", covariant=True)
@@ -61,7 +68,17 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Its result; interrupting the wait (Ctrl-C) cancels it."""
+        """Its result; interrupting the wait (Ctrl-C) cancels it.
+
+        Raises:
+            ConfigError: it is asked for in this very thread, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise ConfigError(
+                "an asynchronous handler runs in the client's loop and must not call the blocking client, which would "
+                "wait for ever; make it a plain function, or use `sparrowmq.connect`"
+            )
         future = self.submit(coroutine)
         try:
             return future.result()
@@ -130,29 +147,20 @@ def starting(
     return call
 
 
-def consuming(
-    method: Callable[Concatenate[Client, P], Consumer],
-) -> Callable[Concatenate[SyncClient, P], SyncConsumer]:
-    """The twin of `Client.subscribe`: handlers are called in threads."""
-
-    @functools.wraps(method)
-    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> SyncConsumer:
-        consumer = method(self._inner, *args, **kwargs)
-        consumer.handle_in_threads()
-        return SyncConsumer(consumer, self._thread)
-
-    return call
-
-
 class _LeftByError(Exception):
     """Tells the asynchronous twin that its block was left by an exception."""
 
 
 class Context(Twin[C]):
-    """A blocking context manager around an asynchronous one, which is entered and left in one task."""
+    """A blocking context manager around an asynchronous one, which is entered and left in one task.
 
-    def __init__(self, inner: C, thread: LoopThread) -> None:
+    Args:
+        owns_thread: whether the thread ends when it is left.
+    """
+
+    def __init__(self, inner: C, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread)
+        self._owns_thread = owns_thread
         self._leave = asyncio.Event()
         self._is_failed = False
         self._life: Future[None] = Future()
@@ -165,6 +173,7 @@ class Context(Twin[C]):
             entered.result()
         except BaseException:
             self._life.cancel()
+            self._stop_own_thread()
             raise
         return self
 
@@ -173,7 +182,14 @@ class Context(Twin[C]):
     ) -> None:
         self._is_failed = kind is not None
         self._thread.loop.call_soon_threadsafe(self._leave.set)
-        self._life.result()
+        try:
+            self._life.result()
+        finally:
+            self._stop_own_thread()
+
+    def _stop_own_thread(self) -> None:
+        if self._owns_thread:
+            self._thread.stop()
 
     async def _live(self, entered: Future[None]) -> None:
         try:
@@ -201,7 +217,9 @@ class SyncConsumer(Context[Consumer]):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         while True:
             try:
-                yield self._fetched.popleft()
+                message = self._fetched.popleft()
+                if message.is_current:
+                    yield message
             except IndexError:
                 fetched = self.take(PREFETCHED)
                 if not fetched:
@@ -222,6 +240,16 @@ class SyncConsumer(Context[Consumer]):
     unsubscribe = blocking(Consumer.unsubscribe)
     commit = blocking(Consumer.commit)
     closed = blocking(Consumer.closed)
+
+    def wait_closed(self) -> Coroutine[Any, Any, None]:
+        """`closed` as a coroutine of the client's loop."""
+        return self._inner.closed()
+
+    pause = plain(Consumer.pause)
+    resume = plain(Consumer.resume)
+    seek = plain(Consumer.seek)
+    position = plain(Consumer.position)
+    lag = blocking(Consumer.lag)
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -265,8 +293,42 @@ class SyncProducer(Twin[Producer]):
         return self._inner.unanswered
 
 
+class SyncAdmin(Context[Admin]):
+    """The blocking twin of `Admin`."""
+
+    brokers = blocking(Admin.brokers)
+    clusters = blocking(Admin.clusters)
+    topics = blocking(Admin.topics)
+    topic = blocking(Admin.topic)
+    create_topic = blocking(Admin.create_topic)
+    change_topic = blocking(Admin.change_topic)
+    delete_topic = blocking(Admin.delete_topic)
+    groups = blocking(Admin.groups)
+    group = blocking(Admin.group)
+    create_group = blocking(Admin.create_group)
+    change_group = blocking(Admin.change_group)
+    delete_group = blocking(Admin.delete_group)
+    lag = blocking(Admin.lag)
+    reset = blocking(Admin.reset)
+    message = blocking(Admin.message)
+    find = blocking(Admin.find)
+
+
 class SyncClient(Context[Client]):
     """The blocking twin of `Client`."""
+
+    def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
+        super().__init__(inner, thread, owns_thread=owns_thread)
+        self._declared: Declared[SyncConsumer] = Declared(blocks=True)
+        self._asked_to_end = asyncio.Event()
+        self._serving = threading.Lock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.loop.call_soon_threadsafe(self._asked_to_end.set)
+        with self._serving:  # The handlers that another thread serves go first.
+            super().__exit__(kind, error, trace)
 
     send = blocking(Client.send)
     send_soon = starting(Client.send_soon)
@@ -284,20 +346,9 @@ class SyncClient(Context[Client]):
     def client_id(self) -> str:
         return self._inner.client_id
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            super().__exit__(kind, error, trace)
-        finally:
-            self._thread.stop()
-
-    def __enter__(self) -> Self:
-        try:
-            return super().__enter__()
-        except BaseException:
-            self._thread.stop()
-            raise
+    @property
+    def admin(self) -> SyncAdmin:
+        return SyncAdmin(self._inner.admin, self._thread)
 
     def producer(self, group: str, settings: ProducerSettings | None = None) -> SyncProducer:
         return SyncProducer(self._inner.producer(group, settings), self._thread)
@@ -306,7 +357,96 @@ class SyncClient(Context[Client]):
         inner = self._inner.pull_consumer(group=group, start=start, pull_batch=pull_batch)
         return SyncPullConsumer(inner, self._thread)
 
-    subscribe = consuming(Client.subscribe)
+    @overload
+    def subscribe(
+        self,
+        topics: Topics,
+        handler: Handler | None = None,
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: None = None,
+        **tuning: Unpack[Tuning],
+    ) -> SyncConsumer: ...
+    @overload
+    def subscribe(
+        self,
+        topics: Topics,
+        handler: BatchHandler | None = None,
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: int,
+        **tuning: Unpack[Tuning],
+    ) -> SyncConsumer: ...
+    def subscribe(self, topics: Topics, handler: Any = None, **options: Any) -> SyncConsumer:
+        """As `Client.subscribe`. A plain handler runs in `concurrency` threads and may block; an async one runs in the
+        client's loop, where it must not call the blocking client.
+        """
+        for name in ("on_assigned", "on_revoked"):
+            if options.get(name) is not None:
+                options[name] = _in_thread(options[name])
+        consumer = self._inner.subscribe(topics, handler, **options)
+        consumer.handle_in_threads()
+        return SyncConsumer(consumer, self._thread)
+
+    def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
+        """As `Client.handler`, for a plain function; it runs in threads and may block."""
+        return self._declared.handler(self.subscribe, topics, group, options)
+
+    def middleware(self, function: BlockingMiddleware) -> BlockingMiddleware:
+        """As `Client.middleware`, with a plain function, whose `call_next` is one too."""
+        self._declared.wrap(function)
+        return function
+
+    def serve(self) -> None:
+        """As `Client.serve`, inside `with`: until another thread leaves the client, or until a consumer fails."""
+        with self._serving, ExitStack() as stack:
+            consumers = [stack.enter_context(each) for each in self._declared.consumers()]
+            self._thread.run(_first(self._asked_to_end.wait(), *(each.wait_closed() for each in consumers)))
+
+    def run(self) -> None:
+        """As `Client.run`; in the main thread only, which gets the signals."""
+        loop = self._thread.loop
+        before = {
+            number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._asked_to_end.set))
+            for number in ENDING
+        }
+        try:
+            with self:
+                self.serve()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def _first(*waiting: Coroutine[Any, Any, object]) -> None:
+    """Return, or raise, when the first one does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _in_thread(changed: QueuesChanged) -> QueuesChanged:
+    """Tells of queues where the blocking client may be called."""
+    if is_coroutine_function(changed):
+        return changed
+
+    async def tell(queues: list[MessageQueue]) -> None:
+        thread = HandlerThread(changed, "queues changed")
+        try:
+            await thread(queues)
+        finally:
+            thread.end()
+
+    return tell
 
 
 def connect(
@@ -316,7 +456,33 @@ def connect(
     instance: str = "DEFAULT",
     client_id: str | None = None,
     settings: ProducerSettings | None = None,
+    credentials: Credentials | None = None,
+    tls: bool | SSLContext = False,
+    namespace: str = "",
+    hooks: Sequence[Hooks] = (),
 ) -> SyncClient:
     """A client of a cluster, for `with`. Arguments and errors are those of `Client`."""
-    client = Client(namesrv, group=group, instance=instance, client_id=client_id, settings=settings)
-    return SyncClient(client, LoopThread())
+    client = Client(
+        namesrv,
+        group=group,
+        instance=instance,
+        client_id=client_id,
+        settings=settings,
+        credentials=credentials,
+        tls=tls,
+        namespace=namespace,
+        hooks=hooks,
+    )
+    return SyncClient(client, LoopThread(), owns_thread=True)
+
+
+def admin(
+    namesrv: str | Sequence[str] | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    credentials: Credentials | None = None,
+    tls: bool | SSLContext = False,
+) -> SyncAdmin:
+    """An operator's side of a cluster, for `with`. Arguments and errors are those of `Admin`."""
+    inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls)
+    return SyncAdmin(inner, LoopThread(), owns_thread=True)

@@ -8,7 +8,7 @@ from typing import Self
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.bodies import BrokerRoute, ConsumerList, QueueRoute, TopicRoute
+from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, ConsumerList, QueueRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer
@@ -29,8 +29,10 @@ class Scripted:
         self.name = name
         self.received: list[Command] = []
         self.routes: dict[str, TopicRoute] = {}
+        self.brokers: dict[str, str] = {}
         self.usual: dict[int, Reply] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._brokers,
             RequestCode.HEART_BEAT: lambda _: Answer(header=HeartBeatReply()),
             RequestCode.UNREGISTER_CLIENT: lambda _: Answer(),
             RequestCode.SEND_MESSAGE_V2: lambda _: stored(),
@@ -92,6 +94,13 @@ class Scripted:
         if route is None:
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
         return Answer(body=route.encode())
+
+    def _brokers(self, command: Command) -> Answer:
+        table = {
+            name: BrokerRoute(broker_name=name, broker_addrs={0: address})
+            for name, address in self.brokers.items()
+        }
+        return Answer(body=ClusterTable(broker_addr_table=table).encode())
 
 
 def stored(code: int = 0, queue_id: int = 0, queue_offset: int = 7) -> Answer:

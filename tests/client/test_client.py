@@ -9,7 +9,7 @@ from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import SendMessageV2, UpdateConsumerOffset
 from sparrowmq.remoting.dispatch import Answer
@@ -22,7 +22,7 @@ UNREGISTER = RequestCode.UNREGISTER_CLIENT
 
 
 async def test_hello(mq):
-    result = await mq.send("orders", b"hello", tag="A", keys=["o-1"], vip=1)
+    result = await mq.send("orders", b"hello", tag="A", keys="o-1", properties={"vip": "1"})
     async with mq.subscribe("orders", group="billing", start="earliest") as orders:
         async for message in orders:
             async with message.process():
@@ -49,7 +49,7 @@ async def test_it_starts_in_order_settings_address_network_and_what_repeats(peer
     clock = ManualClock()
     peer.has("t")
     with pytest.raises(ConfigError):
-        connect("no port")
+        connect("no..host")
     with pytest.raises(InvalidName):
         connect(peer.address, group="DEFAULT_PRODUCER")
     mq = connect(peer.address, clock=clock)
@@ -138,8 +138,8 @@ async def test_offsets_are_committed_every_5_s(peer):
         begin = asyncio.get_running_loop().time()
         await until(lambda: peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET))
         assert asyncio.get_running_loop().time() - begin > 0.02
-    (commit,) = peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
-    assert commit.header(UpdateConsumerOffset).commit_offset == 1
+    commits = peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert {commit.header(UpdateConsumerOffset).commit_offset for commit in commits} == {1}
 
 
 async def test_the_applications_own_error_passes_as_it_is(peer):
@@ -193,3 +193,42 @@ async def test_a_topic_made_by_one_send_lives_on_one_broker(tmp_path):
         await until(lambda: cluster._namesrv.routes.route("made"))  # The broker has announced it.
         async with connect(cluster.namesrv) as other:
             assert {queue.broker_name for queue in await other.queues("made")} == {result.queue.broker_name}
+
+
+async def test_a_namespace_stands_before_names_on_the_wire_and_nowhere_else(cluster):
+    async with (
+        connect(cluster.namesrv, namespace="shop") as shop,
+        connect(cluster.namesrv, namespace="other") as other,
+        connect(cluster.namesrv) as plain,
+    ):
+        sent = [await shop.send("orders", b"1"), *await shop.send_many([Message("orders", b"2")] * 2)]
+        assert {result.queue.topic for result in sent} == {"orders"}
+        queues = await shop.queues("orders")
+        assert {queue.topic for queue in queues} == {"orders"}
+        at = await shop.send("orders", b"3", queue=queues[0])
+        assert at.queue == queues[0]
+        await other.send("orders", b"of the other")
+        async with shop.subscribe({"orders": "*"}, group="billing", start="earliest") as messages:
+            got = [each for _ in range(4) for each in await messages.take(1)]
+            assert sorted(each.body for each in got) == [b"1", b"2", b"2", b"3"]
+            assert {each.topic for each in got} == {"orders"}
+            got[0].retry(delay="1s")
+            for each in got[1:]:
+                each.ack()
+            (again,) = await messages.take(1)
+            assert (again.topic, again.body, again.reconsume_times) == ("orders", got[0].body, 1)
+            again.ack()
+        async with shop.pull_consumer(group="reading") as reader:
+            reader.assign(await reader.queues("orders"))
+            await reader.seek_to_beginning()
+            assert {each.topic for each in await reader.poll()} == {"orders"}
+        async with plain.subscribe("shop%orders", group="looking", start="earliest") as messages:
+            (seen,) = await messages.take(1)
+            assert seen.topic == "shop%orders"
+        assert shop._network.membership.producers == {f"shop%{GROUP}"}
+
+
+@pytest.mark.parametrize("namespace", ["a%b", "a b", "a.b"])
+def test_a_namespace_can_be_part_of_a_name(namespace):
+    with pytest.raises(InvalidName, match="use only letters"):
+        connect("a", namespace=namespace)

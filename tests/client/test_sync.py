@@ -1,4 +1,8 @@
+import asyncio
 import inspect
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +16,7 @@ from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sync import SyncClient, SyncConsumer, SyncProducer, SyncPullConsumer
 from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage
-from sparrowmq.protocol.messages.message import Message
+from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -41,7 +45,7 @@ def until(holds, limit_s: float = 10.0) -> None:
 
 
 def test_hello(mq, topic):
-    result = mq.send(topic, b"hello", tag="A", vip=1)
+    result = mq.send(topic, b"hello", tag="A", properties={"vip": "1"})
     with mq.subscribe(topic, group=topic, start="earliest") as messages:
         for message in messages:
             with message.process():
@@ -75,7 +79,7 @@ def test_errors_are_those_of_the_twin(mq):
     with pytest.raises(InvalidMessage, match="empty"):
         mq.send("t", b"")
     with pytest.raises(ConfigError):
-        sparrowmq.sync.connect("nonsense")
+        sparrowmq.sync.connect("a..b:9876")
 
 
 def test_handlers_run_in_threads_and_may_block(mq, topic):
@@ -99,7 +103,7 @@ def test_a_failed_message_comes_again(mq, topic):
     def handle(message) -> None:
         attempts.append(message.reconsume_times)
         if len(attempts) == 1:
-            message.retry(delay_level=1)
+            message.retry(delay="1s")
 
     mq.send(topic, b"x")
     with mq.subscribe(topic, handle, group=topic, start="earliest"):
@@ -164,3 +168,137 @@ def test_whatever_the_asynchronous_class_can_do_its_twin_can(twin, original):
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }
     assert names - only_async - asked_by_brokers <= set(dir(twin))
+
+
+def test_an_asynchronous_handler_runs_in_the_loop(mq, topic):
+    done: list[str] = []
+
+    async def handle(message) -> None:
+        await asyncio.sleep(0)
+        done.append(threading.current_thread().name)
+
+    mq.send(topic, b"x")
+    with mq.subscribe(topic, handle, group=topic, start="earliest"):
+        until(lambda: done)
+    assert done == ["sparrowmq"]
+
+
+def test_an_asynchronous_handler_that_fails_has_its_message_again(mq, topic):
+    attempts: list[int] = []
+
+    async def handle(message) -> None:
+        attempts.append(message.reconsume_times)
+        if len(attempts) == 1:
+            message.retry(delay="1s")
+            raise LookupError
+
+    mq.send(topic, b"x")
+    with mq.subscribe(topic, lambda message: handle(message), group=topic, start="earliest"):
+        until(lambda: attempts == [0, 1])
+
+
+def test_an_asynchronous_handler_cannot_wait_for_its_own_loop(mq, topic):
+    refused: list[str] = []
+
+    async def handle(message) -> None:
+        try:
+            mq.send(topic, b"y")
+        except ConfigError as error:
+            refused.append(str(error))
+
+    mq.send(topic, b"x")
+    with mq.subscribe(topic, handle, group=topic, start="earliest"):
+        until(lambda: refused)
+    assert "make it a plain function" in refused[0]
+
+
+def test_as_many_handlers_run_at_once_as_were_asked_for(mq, topic):
+    together = threading.Barrier(32, timeout=20)
+    done: list[int] = []
+    for _ in range(32):
+        mq.send_nowait(topic, b"x")
+    with mq.subscribe(
+        topic, lambda message: done.append(together.wait()), group=topic, start="earliest", concurrency=32
+    ):
+        until(lambda: len(done) == 32, limit_s=25)
+
+
+def test_a_handler_that_blocks_does_not_keep_its_consumer(namesrv, topic, caplog):
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(message) -> None:
+        started.set()
+        go_on.wait(60)
+
+    begin = 0.0
+    with sparrowmq.sync.connect(namesrv) as mq:
+        mq.send(topic, b"x")
+        with mq.subscribe(topic, handle, group=topic, start="earliest", grace_s=0.1):
+            assert started.wait(10)
+            begin = time.monotonic()
+    took_s = time.monotonic() - begin
+    go_on.set()
+    assert took_s < 5 and "are left running in their threads" in caplog.text
+    with sparrowmq.sync.connect(namesrv) as mq, mq.subscribe(topic, group=topic) as messages:
+        assert [each.body for each in messages.take()] == [b"x"]
+
+
+def test_a_program_that_is_interrupted_ends_while_a_handler_blocks(namesrv, topic, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import time
+import sparrowmq.sync
+
+def handle(message):
+    print("started", flush=True)
+    time.sleep(60)
+
+with sparrowmq.sync.connect({namesrv!r}) as mq:
+    mq.send({topic!r}, b"x")
+    with mq.subscribe({topic!r}, handle, group={topic!r}, start="earliest", grace_s=5) as messages:
+        messages.closed()
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "started\n"
+        begin = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors and time.monotonic() - begin < 8
+
+
+def test_prefetched_messages_of_a_queue_that_was_given_up_are_not_handed_out(mq, topic):
+    queue = MessageQueue(topic, "broker-0", 0)
+    mq.send_many([Message(topic, b"%d" % number) for number in range(8)], queue=queue)
+    with mq.subscribe(topic, group=topic, start="earliest") as messages:
+        first = next(iter(messages))
+        prefetched = list(messages._fetched)
+        assert first.is_current and len(prefetched) == 7
+        messages.seek(queue, 0)
+        again = [each for _, each in zip(range(8), messages, strict=False)]
+    assert [each.offset for each in again] == list(range(8)) and not set(again) & set(prefetched)
+
+
+def test_callbacks_may_call_the_consumer(mq, topic):
+    lags: list[int] = []
+    mq.send(topic, b"x")
+
+    def assigned(queues) -> None:
+        if queues[0].topic == topic:
+            lags.append(sum(messages.lag().values()))
+            messages.pause(queues)
+            messages.resume(queues)
+
+    messages = mq.subscribe(topic, group=topic, start="earliest", on_assigned=assigned)
+    with messages:
+        assert [each.body for each in messages.take()] == [b"x"]
+    assert lags == [1]
+
+
+def test_a_consumer_that_was_not_entered_says_so(mq, topic):
+    with pytest.raises(ClientClosed, match="was not entered"):
+        next(iter(mq.subscribe(topic, group=topic)))

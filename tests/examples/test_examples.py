@@ -12,7 +12,7 @@ from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TRIED = {"send", "consume", "ordered", "delayed", "spark_table", "test_orders"}
+TRIED = {"send", "consume", "ordered", "delayed", "operate", "spark_table", "test_orders"}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,10 @@ def test_consume(cluster):
 
 def test_ordered(cluster):
     assert run(cluster, "ordered") == "20 orders, each in order: created paid packed shipped\n"
+
+
+def test_operate(cluster):
+    assert run(cluster, "operate") == "set at broker-0\n1 behind\nto be billed ['i-1']\n"
 
 
 def test_delayed(cluster):

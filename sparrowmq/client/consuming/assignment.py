@@ -1,29 +1,32 @@
 """The queues that one consumer owns now: taking them over, pulling them, giving them up.
 
-    take over   lock (orderly) -> where does the group stand -> pull
-    give up     stop pulling -> finish what is handled (orderly) -> commit -> unlock
+    take over   lock (orderly) -> where does the group stand -> tell the program -> pull
+    give up     stop pulling -> keep back what nobody has taken -> let finish what is handled -> tell the program
+                -> commit -> unlock
 
-The order matters: the next owner must find the lock free only after our offset is committed.
+The order matters: the next owner must find the lock free only after our offset is committed. An orderly queue is
+kept until nothing of it is handled; any other is given up after a second, and what is still handled then comes twice.
 Source: RebalanceImpl.updateProcessQueueTableInRebalance and RebalancePushImpl, Java 4.9.8.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.first_offset import first_offset
+from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller
 from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import diff
-from sparrowmq.client.consuming.settings import ConsumerSettings
-from sparrowmq.errors import SparrowError
+from sparrowmq.client.consuming.settings import ConsumerSettings, QueuesChanged
+from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
@@ -32,7 +35,7 @@ log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
-HANDLING_ENDS_S: Final = 1.0  # how long the owner-to-be waits for what is being handled, before it asks again
+HANDLING_ENDS_S: Final = 1.0  # how long the owner-to-be waits for what is being handled
 
 
 class Delivery(Protocol):
@@ -42,13 +45,20 @@ class Delivery(Protocol):
 
     def renewed(self, owned: ProcessQueue) -> None: ...
 
+    def withdraw(self, owned: ProcessQueue) -> None: ...
+
 
 @dataclass(slots=True)
 class _Owned:
-    """An owned queue and the task that pulls it."""
+    """An owned queue and the task that pulls it, if any does."""
 
     state: ProcessQueue
-    pulling: asyncio.Task[None]
+    pulling: asyncio.Task[None] | None = None
+
+    def stop_pulling(self) -> None:
+        if self.pulling is not None:
+            self.pulling.cancel()
+            self.pulling = None
 
 
 class Assignment:
@@ -56,6 +66,7 @@ class Assignment:
 
     Args:
         subscriptions: by topic; what is pulled is filtered by them.
+        failed: is told that a queue can never be pulled as it is wanted.
         locks: for orderly consumption of a shared group.
     """
 
@@ -67,6 +78,8 @@ class Assignment:
         delivery: Delivery,
         spawn: Spawn,
         subscriptions: Mapping[str, Subscription],
+        *,
+        failed: Callable[[SparrowError], object],
         locks: QueueLocks | None = None,
     ) -> None:
         self.locks = locks
@@ -76,7 +89,9 @@ class Assignment:
         self._delivery = delivery
         self._spawn = spawn
         self._subscriptions = subscriptions
+        self._failed = failed
         self._owned: dict[MessageQueue, _Owned] = {}
+        self._are_new_paused = False
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -95,18 +110,69 @@ class Assignment:
         """
         change = diff([queue for queue in self._owned if queue.topic == topic], wanted)
         self._stay(wanted)
-        given_up = [await self._give_up(queue) for queue in sorted(change.drop)]
+        all_given_up = await self._give_up(change.drop)
         mine = await self.locks.lock(change.add) if self.locks and change.add else change.add
         failure: SparrowError | None = None
+        taken: list[MessageQueue] = []
         for queue in sorted(mine):
             try:
-                offset = await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
-                self._take_over(queue, offset)
+                self._take_over(queue, await self._first_offset(queue))
+                taken.append(queue)
             except SparrowError as error:
                 failure = error
+        try:
+            await _tell(self._settings.on_assigned, taken)
+        finally:
+            for queue in taken:
+                self._pull(queue)
         if failure is not None:
             raise failure
-        return all(given_up) and len(mine) == len(change.add)
+        return all_given_up and len(mine) == len(change.add)
+
+    def refilter(self, topic: str) -> None:
+        """Pull by the topic's present filter; what was asked for by the former one is not waited for."""
+        for queue, owned in self._owned.items():
+            if queue.topic == topic and owned.pulling is not None:
+                owned.stop_pulling()
+                self._pull(queue)
+
+    def pause(self, queues: Iterable[MessageQueue] | None) -> None:
+        """Deliver nothing more of these queues, or of all and of those to come. Raises: ConfigError."""
+        self._are_new_paused |= queues is None
+        for queue in self._those(queues):
+            owned = self._owned[queue]
+            owned.state.is_paused = True
+            owned.stop_pulling()
+            self._delivery.withdraw(owned.state)
+
+    def resume(self, queues: Iterable[MessageQueue] | None) -> None:
+        """Undo `pause`. Raises: ConfigError."""
+        self._are_new_paused &= queues is not None
+        for queue in self._those(queues):
+            state = self._owned[queue].state
+            state.is_paused = False
+            self._delivery.renewed(state)
+            self._pull(queue)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on elsewhere, as `restart` does; committed with the next commit. Raises: ConfigError."""
+        if offset < 0:
+            raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
+        self._those([queue])
+        self._restart(queue, offset)
+        self._owned[queue].state.begun = True
+
+    def position(self, queue: MessageQueue) -> int:
+        """Everything before it is settled. Raises: ConfigError."""
+        (mine,) = self._those([queue])
+        return self._owned[mine].state.commit_offset
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """How many messages of each queue, filtered ones too, are not settled. Raises: SparrowError."""
+        ends = {queue: await newest(queue, self._network.brokers) for queue in self.queues}
+        return {
+            queue: max(end - self.position(queue), 0) for queue, end in ends.items() if queue in self._owned
+        }
 
     async def restart(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is being handled of these queues is forgotten, and delivered again if it lies ahead."""
@@ -127,8 +193,7 @@ class Assignment:
 
     async def commit(self) -> None:
         """Commit where every owned queue stands."""
-        states = [owned.state for owned in self._owned.values()]
-        await self._offsets.commit({state.queue: state.commit_offset for state in states if state.begun})
+        await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))
 
     def report(self) -> dict[MessageQueue, ProcessQueueState]:
         """The state of each queue, for an operator."""
@@ -138,25 +203,42 @@ class Assignment:
     def stop_pulling(self) -> None:
         """Let nothing more arrive."""
         for owned in self._owned.values():
-            owned.pulling.cancel()
+            owned.stop_pulling()
 
     async def close(self) -> None:
         """Commit and free everything."""
         self.stop_pulling()
-        await self.commit()
-        for owned in self._owned.values():
-            owned.state.drop()
-        if self.locks is not None:
-            await self.locks.unlock(self._owned)
-        self._owned.clear()
+        try:
+            await _tell(self._settings.on_revoked, self.queues)
+        finally:
+            states = [owned.state for owned in self._owned.values()]
+            for state in states:
+                state.drop()
+            await self._commit_for_good(states)
+            if self.locks is not None:
+                await self.locks.unlock(self._owned)
+            self._owned.clear()
 
-    def _take_over(self, queue: MessageQueue, offset: int) -> None:
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        return await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
+
+    def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
         state = ProcessQueue(queue, offset, self._settings.flow)
         state.locked_until = self._network.clock.monotonic() + TRUSTED_S
+        state.is_paused = self._are_new_paused if is_paused is None else is_paused
+        self._owned[queue] = _Owned(state)
+        log.info("group %s consumes %s from offset %d", self._settings.group, queue, offset)
+
+    def _pull(self, queue: MessageQueue) -> None:
+        """Start pulling, unless it is not ours any more, paused, or pulled already."""
+        owned = self._owned.get(queue)
+        subscription = self._subscriptions.get(queue.topic)
+        if owned is None or subscription is None or owned.pulling is not None or owned.state.is_paused:
+            return
         puller = Puller(
             self._settings.group,
-            state,
-            self._subscriptions[queue.topic],
+            owned.state,
+            subscription,
             self._network.brokers,
             self._network.clock,
             self._delivery.arrived,
@@ -164,27 +246,73 @@ class Assignment:
             count=self._settings.pull_batch,
             commits=not self._settings.broadcast,
         )
-        self._owned[queue] = _Owned(state, self._spawn(puller.run(), f"pull {queue}"))
-        log.info("group %s consumes %s from offset %d", self._settings.group, queue, offset)
+        owned.pulling = self._spawn(self._keep_pulling(puller), f"pull {queue}")
 
-    async def _give_up(self, queue: MessageQueue) -> bool:
-        owned = self._owned[queue]
-        if self.locks is not None:
-            owned.state.is_leaving = True
+    async def _keep_pulling(self, puller: Puller) -> None:
+        try:
+            await puller.run()
+        except ConfigError as error:
+            self._failed(error)
+
+    async def _give_up(self, queues: Collection[MessageQueue]) -> bool:
+        """Let other members have these queues; returns False when some cannot be given up yet."""
+        states = [self._owned[queue].state for queue in sorted(queues)]
+        for state in states:
+            state.is_leaving = True
+            if self.locks is None:
+                self._owned[state.queue].stop_pulling()
+            self._delivery.withdraw(state)
+        ready = await self._let_finish(states)
+        await _tell(self._settings.on_revoked, [state.queue for state in ready])
+        ready = [state for state in ready if state.is_owned]
+        for state in ready:
+            self._owned.pop(state.queue).stop_pulling()
+            state.drop()
+        await self._commit_for_good(ready)
+        for state in ready:
+            self._offsets.forget(state.queue)
+            log.info("group %s gave up %s", self._settings.group, state.queue)
+        if self.locks is not None and ready:
+            await self.locks.unlock([state.queue for state in ready])
+        return len(ready) == len(states)
+
+    async def _let_finish(self, states: list[ProcessQueue]) -> list[ProcessQueue]:
+        """Wait a moment for what is being handled; returns those that can be given up now."""
+        clock = self._network.clock
+        deadline = clock.monotonic() + HANDLING_ENDS_S
+        ready: list[ProcessQueue] = []
+        for state in states:
+            finished = state.settled() if self.locks is None else state.idle()
             try:
-                await self._network.clock.wait_for(owned.state.idle(), HANDLING_ENDS_S)
+                await clock.wait_for(finished, max(deadline - clock.monotonic(), 0.0))
             except TimeoutError:
-                return False
-        del self._owned[queue]
-        owned.pulling.cancel()
-        owned.state.drop()
-        if owned.state.begun:
-            await self._offsets.commit({queue: owned.state.commit_offset})
-        self._offsets.forget(queue)
-        if self.locks is not None:
-            await self.locks.unlock([queue])
-        log.info("group %s gave up %s", self._settings.group, queue)
-        return True
+                if self.locks is not None:
+                    continue
+            if state.is_owned:  # It may have been restarted meanwhile; then it is given up in the next round.
+                ready.append(state)
+        return ready
+
+    async def _commit_for_good(self, states: list[ProcessQueue]) -> None:
+        """The last commit of queues that are given up.
+
+        A pull that is still under way has committed, too: what was settled when it was sent. A broker with several
+        threads may get to it after the commit, and go back; so the offset is looked at again.
+        """
+        last = _offsets_of(states)
+        await self._offsets.commit(last)
+        for state in states:
+            if state.queue in last and state.pull_commits not in (None, last[state.queue]):
+                await self._offsets.commit_again(state.queue, last[state.queue])
+
+    def _those(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        """These, or all."""
+        if queues is None:
+            return list(self._owned)
+        found = list(queues)
+        for queue in found:
+            if queue not in self._owned:
+                raise ConfigError(f"{queue} is not this member's now; `queues` tells which are")
+        return found
 
     def _stay(self, queues: Collection[MessageQueue]) -> None:
         """Those that were about to leave need not any more."""
@@ -193,13 +321,30 @@ class Assignment:
             if owned is not None and owned.state.is_leaving:
                 owned.state.is_leaving = False
                 self._delivery.renewed(owned.state)
+                self._pull(queue)
 
     def _restart(self, queue: MessageQueue, offset: int) -> None:
-        owned = self._owned.pop(queue)
-        owned.state.drop()
-        owned.pulling.cancel()
-        self._take_over(queue, offset)
+        former = self._owned[queue]
+        is_pulled = former.pulling is not None
+        former.stop_pulling()
+        former.state.drop()
+        self._delivery.withdraw(former.state)
+        self._take_over(queue, offset, is_paused=former.state.is_paused)
+        if is_pulled:
+            self._pull(queue)
 
     def _moved(self, state: ProcessQueue, offset: int) -> None:
         if self.state_of(state.queue) is state:
             self._restart(state.queue, offset)
+
+
+def _offsets_of(states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
+    """What is to be committed."""
+    return {state.queue: state.commit_offset for state in states if state.begun}
+
+
+async def _tell(changed: QueuesChanged | None, queues: list[MessageQueue]) -> None:
+    if changed is not None and queues:
+        answer = changed(queues)
+        if inspect.isawaitable(answer):
+            await answer

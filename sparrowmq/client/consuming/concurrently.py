@@ -8,6 +8,7 @@ broadcast group a failure is only logged. Source: ConsumeMessageConcurrentlyServ
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -43,30 +44,50 @@ class Concurrently:
         self,
         retries: WayBack | None,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        *,
+        make: Callable[..., ReceivedMessage] = ReceivedMessage,
     ) -> None:
         self._retries = retries
         self._clock = clock
         self._spawn = spawn
+        self._make = make
         self._inbox: Inbox[ReceivedMessage] = Inbox()
+        self._returning: set[asyncio.Task[None]] = set()
 
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         """The next messages. Cancelling takes none. Raises: InboxClosed."""
         first = await self._inbox.take()
         return [first, *self._inbox.take_more(max_count - 1)] if max_count > 1 else [first]
 
+    def open(self) -> None:
+        """Deliver."""
+        self._inbox.open()
+
     def close(self) -> None:
         """Deliver nothing more."""
         self._inbox.close()
 
     def renewed(self, owned: ProcessQueue) -> None:
-        """Locks are of no concern here."""
+        """It may be consumed (again): offer what was withdrawn. Locks are of no concern here."""
+        if not owned.is_paused:
+            self._inbox.extend(owned.pending)
+            owned.pending.clear()
+
+    def withdraw(self, owned: ProcessQueue) -> None:
+        """Keep back what nobody has taken yet."""
+        owned.pending.extend(self._inbox.withdraw(lambda message: message.queue == owned.queue))
+
+    async def given_back(self) -> None:
+        """Return when every message that has failed so far is back at the broker, or could not be given back."""
+        if self._returning:
+            await asyncio.wait(self._returning)
 
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
         """Messages of an owned queue were pulled."""
         settle = partial(self._settle, owned)
-        queue = owned.queue
-        messages = [ReceivedMessage(each, queue, settle) for each in stored]
+        queue, make = owned.queue, self._make
+        messages = [make(each, queue, settle, owned) for each in stored]
         for message in messages:
             owned.add(message)
         self._inbox.extend(messages)
@@ -76,22 +97,35 @@ class Concurrently:
             return  # Its new owner gets it again: nobody committed it.
         if outcome is Outcome.DONE:
             owned.settle(message)
+        elif outcome is Outcome.CANCELLED and self._inbox.is_closed:
+            return  # Its consumer is being left, and nobody commits it.
         elif self._retries is None:
             log.warning("dropping %r, which failed: broadcast messages are not retried", message)
             owned.settle(message)
         else:
-            self._spawn(self._give_back(self._retries, owned, message), "give back")
+            task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
 
-    async def _give_back(self, retries: WayBack, owned: ProcessQueue, message: ReceivedMessage) -> None:
+    async def _give_back(
+        self, retries: WayBack, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome
+    ) -> None:
+        # A cancellation that leaves the consumer passes the message first, and the consumer in the same turn.
+        if outcome is Outcome.CANCELLED and self._inbox.is_closed:
+            return
         try:
             await retries.give_back(message)
         except SparrowError as error:
             log.warning("cannot give back %r, delivering it here again: %s", message, error)
             message.reconsume_times += 1
-            await self._clock.sleep(AGAIN_S)
-            if owned.is_owned:
-                message.deliver_to(partial(self._settle, owned))
-                self._inbox.extend([message])
+            self._clock.call_later(AGAIN_S, self._deliver_again, owned, message)
             return
         if owned.is_owned:
             owned.settle(message)
+
+    def _deliver_again(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
+        if owned.is_owned:
+            message.deliver_to(partial(self._settle, owned))
+            owned.pending.append(message)
+            if not owned.is_leaving:
+                self.renewed(owned)

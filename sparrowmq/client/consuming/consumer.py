@@ -2,33 +2,33 @@
 
     async with mq.subscribe("orders", group="billing", tag="paid") as orders:
         async for msg in orders:
-            async with msg.process():
+            async with msg.process():    # acknowledged at its end; if it raises, delivered again, and raised here
                 await bill(msg.json())
 
     async with mq.subscribe("orders", bill, group="billing", concurrency=16) as orders:
         await orders.closed()            # until cancelled; `bill` is called for each message
 
 Behind it: `rebalance` decides which queues are ours, `assignment` owns them, `pulling` pulls each, `concurrently`
-or `orderly` delivers, and what is settled is committed every 5 s and at the end.
+or `orderly` delivers, `workers` call the handler, and what is settled is committed every 5 s and at the end.
 Source: DefaultMQPushConsumerImpl, Java 4.9.8.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from sparrowmq.background import Background
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.hooks import ConsumeHooks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from sparrowmq.client.consuming.orderly import Orderly
@@ -37,7 +37,10 @@ from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import Handling, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
+from sparrowmq.client.consuming.watched import WatchedHandling, WatchedMessage
+from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning
@@ -46,20 +49,24 @@ from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[ReceivedMessage], Awaitable[None] | None]
-BatchHandler = Callable[[list[ReceivedMessage]], Awaitable[None] | None]
+Handler = Callable[[ReceivedMessage], object]
+BatchHandler = Callable[[list[ReceivedMessage]], object]
 
 COMMIT_S: Final = 5.0
 FIRST_ROUND_S: Final = 5.0
 LEAVE_S: Final = 3.0
+GIVEN_BACK_S: Final = 3.0
 
 
 class Consumer:
     """A member of a consumer group. Made by `Client.subscribe`; use it as an async context manager.
 
     Entering waits, for at most 5 s, until the queues are shared out; without any broker it starts all the same
-    and goes on trying. Leaving lets running handlers finish, commits, and tells the group at once. Left by an
-    exception or a cancellation it does not wait for handlers; what they had not finished is delivered again.
+    and goes on trying. Leaving lets running handlers finish, waits until what failed is given back, commits, and tells
+    the group at once. Left by an exception or a cancellation it does not wait for handlers; what they had not finished
+    is delivered again.
+
+    A filter that the broker cannot do is a ConfigError of iterating, `take` and `closed`, and of leaving the consumer.
     """
 
     def __init__(
@@ -70,23 +77,30 @@ class Consumer:
         membership: Membership,
         outbox: Outbox,
         handler: Handler | BatchHandler | None = None,
+        *,
+        hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
         self.group = settings.group
         self._settings = settings
         self._network = network
         self._membership = membership
         self._handler = handler
+        self._hooks = hooks
+        self._in_threads = False
         self._subscriptions = dict(subscriptions)
         if not settings.broadcast:
             retried = retry_topic(self.group)
             self._subscriptions[retried] = subscription(retried, None, None, network.clock.now_ms())
         self._background = Background()
         self._tasks: list[asyncio.Task[None]] = []
-        self._workers: list[asyncio.Task[None]] = []
+        self._workers: Workers | None = None
         self._rest: deque[ReceivedMessage] = deque()
+        self._was_entered = False
         self._ended = asyncio.Event()
+        self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
         self._delivery = self._make_delivery(outbox)
+        self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
         self._rebalancer = Rebalancer(
             self.group,
@@ -94,6 +108,7 @@ class Consumer:
             self._topics,
             self._apply,
             None if settings.broadcast else settings.strategy,
+            self._assignment.commit,  # Who joined takes over where the group stands now, not where it stood 5 s ago.
         )
 
     # Taking messages ------------------------------------------------------------------------------------------------
@@ -103,20 +118,30 @@ class Consumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message; several tasks may iterate, each message goes to one. Cancelling takes none."""
-        if not self._rest:
-            self._rest.extend(await self.take())
-            if not self._rest:
-                raise StopAsyncIteration
-        return self._rest.popleft()
+        while self._rest:
+            message = self._rest.popleft()
+            if message.is_current:
+                return message
+        portion = await self.take()
+        if not portion:
+            raise StopAsyncIteration
+        if len(portion) > 1:
+            self._rest.extend(portion[1:])
+        return portion[0]
 
     async def take(self, max_count: int = 1) -> list[ReceivedMessage]:
         """The next messages: waits for one, and adds what is there already. None when the consumer was left.
 
         In order, all of them are of one queue, and at most `batch`.
+
+        Raises:
+            ClientClosed: the consumer was not entered.
+            ConfigError: a broker cannot do the filter.
         """
         try:
             return await self._delivery.take(max_count)
         except InboxClosed:
+            self._check()
             return []
 
     async def batches(self) -> AsyncIterator[list[ReceivedMessage]]:
@@ -125,25 +150,53 @@ class Consumer:
             yield portion
 
     async def closed(self) -> None:
-        """Return when the consumer was left; its handlers run meanwhile."""
-        await self._ended.wait()
+        """Return when the consumer was left; its handlers run meanwhile. Raises: as `take`."""
+        if self._was_entered:
+            await self._ended.wait()
+        self._check()
 
     def handle_in_threads(self) -> None:
         """Call a handler that may block in threads, `concurrency` of them; before the consumer is entered."""
-        handler: Callable[[Any], object] | None = self._handler
-        if handler is not None:
-            self._handler = functools.partial(_call_in_thread, handler)
+        self._in_threads = True
+
+    async def _next(self, max_count: int) -> list[ReceivedMessage]:
+        try:
+            return await self._delivery.take(max_count)
+        except InboxClosed:
+            return []
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._was_entered:
+            raise ClientClosed(
+                f"the consumer of group {self.group} was not entered, so nothing comes; use what `subscribe` returns "
+                "in a `with` (asynchronous: `async with`) statement"
+            )
+
+    def _fail(self, error: SparrowError) -> None:
+        """Consuming can never go on as it is wanted."""
+        if self._failure is None:
+            log.error("group %s consumes no more: %s", self.group, error)
+            self._failure = error
+            self._delivery.close()
+            self._ended.set()
 
     # Changing what is consumed --------------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
-        """Consume one more topic. All members of the group must do the same."""
+        """Consume one more topic, or one by another filter. All members of the group must do the same.
+
+        What was pulled by the former filter is still delivered.
+        """
+        topic = self._network.full_name(topic)
         self._subscriptions[topic] = subscription(topic, tag, where, self._network.clock.now_ms())
         await self._subscriptions_changed()
+        self._assignment.refilter(topic)
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more. All members of the group must do the same."""
-        self._subscriptions.pop(topic, None)
+        self._subscriptions.pop(self._network.full_name(topic), None)
         await self._subscriptions_changed()
 
     @property
@@ -154,6 +207,42 @@ class Consumer:
     async def commit(self) -> None:
         """Commit what is settled now, instead of within 5 s."""
         await self._assignment.commit()
+
+    # Which queues, and where ----------------------------------------------------------------------------------------
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Deliver nothing more of these queues until `resume`; by default of all, and of those that come meanwhile.
+
+        A queue that another member had in between is not paused any more.
+
+        Raises:
+            ConfigError: one is not this member's now.
+        """
+        self._assignment.pause(queues)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Undo `pause`, by default for all. Raises: ConfigError, one is not this member's now."""
+        self._assignment.resume(queues)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset; what is being handled of the queue does not count any more.
+
+        Raises:
+            ConfigError: the queue is not this member's now, or the offset is negative.
+        """
+        self._assignment.seek(queue, offset)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset where the group would go on: everything before it is settled. Raises: ConfigError."""
+        return self._assignment.position(queue)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """How many messages of each of this member's queues are not settled, those that are filtered out too.
+
+        Raises:
+            SparrowError: a broker does not answer.
+        """
+        return await self._assignment.lag()
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -166,7 +255,7 @@ class Consumer:
         except TimeoutError:
             log.warning("group %s has no queues yet; it goes on trying", self.group)
         except BaseException:
-            await self._leave()
+            await self._leave(grace_s=0.0)
             await self._background.__aexit__(None, None, None)
             raise
         return self
@@ -177,14 +266,16 @@ class Consumer:
         try:
             self._assignment.stop_pulling()
             self._delivery.close()
-            if kind is None and self._workers:
-                await self._finish_handlers()
-            await self._leave()
+            await self._leave(self._settings.grace_s if kind is None else 0.0)
         finally:
             self._ended.set()
             await self._background.__aexit__(kind, error, trace)
+        if kind is None and self._failure is not None:
+            raise self._failure
 
     def _start(self) -> None:
+        self._was_entered = True
+        self._delivery.open()
         spawn = self._background.spawn
         self._network.routes.watch(self._rebalancer.soon)
         self._tasks.append(spawn(self._rebalancer.run(), f"rebalance {self.group}"))
@@ -192,28 +283,42 @@ class Consumer:
         if self._assignment.locks is not None:
             self._tasks.append(spawn(self._renew_locks(), f"lock {self.group}"))
         if self._handler is not None:
-            for _ in range(self._settings.concurrency):
-                self._workers.append(spawn(self._work(self._handler), f"handle {self.group}"))
+            self._workers = Workers(
+                self._handler,
+                self._next,
+                self._settings,
+                self._network.clock,
+                spawn,
+                in_threads=self._in_threads,
+                handling=partial(WatchedHandling, hooks=self._hooks) if self._hooks else Handling,
+            )
+            self._workers.start()
 
-    async def _finish_handlers(self) -> None:
-        try:
-            await self._network.clock.wait_for(asyncio.wait(self._workers), self._settings.grace_s)
-        except TimeoutError:
-            log.warning("handlers of group %s are cut short; their messages come again", self.group)
-
-    async def _leave(self) -> None:
-        """Commit, free the locks, tell the brokers: in this order, so that nobody takes over too early."""
+    async def _leave(self, grace_s: float) -> None:
+        """Finish, commit, free the locks, tell the brokers: in this order, so that nobody takes over too early."""
         self._network.routes.unwatch(self._rebalancer.soon)
         for task in self._tasks:
             task.cancel()
         try:
-            await self._network.clock.wait_for(self._assignment.close(), LEAVE_S)
+            if self._workers is not None:
+                await self._workers.finish(grace_s)
+            await self._commit_all()
+        finally:
+            self._membership.remove_consumer(self)
+            await self._network.brokers.tell_all(
+                UnregisterClient(client_id=self._network.client_id, consumer_group=self.group)
+            )
+
+    async def _commit_all(self) -> None:
+        clock = self._network.clock
+        try:
+            await clock.wait_for(self._delivery.given_back(), GIVEN_BACK_S)
+        except TimeoutError:
+            log.warning("group %s could not give back every message that failed; they come again", self.group)
+        try:
+            await clock.wait_for(self._assignment.close(), LEAVE_S)
         except TimeoutError:
             log.warning("group %s could not commit everything; some messages come again", self.group)
-        self._membership.remove_consumer(self)
-        await self._network.brokers.tell_all(
-            UnregisterClient(client_id=self._network.client_id, consumer_group=self.group)
-        )
 
     async def _commit_now_and_then(self) -> None:
         while True:
@@ -224,15 +329,6 @@ class Consumer:
         while True:
             await self._network.clock.sleep(RENEW_S)
             await self._assignment.renew_locks()
-
-    async def _work(self, handler: Callable[[Any], Awaitable[None] | None]) -> None:
-        """Handle messages until there are no more. What a handler raises is dealt with by `Handling`."""
-        is_single = self._settings.batch is None
-        while portion := await self.take(self._settings.batch or 1):
-            async with Handling(portion):
-                result = handler(portion[0] if is_single else portion)
-                if inspect.isawaitable(result):
-                    await result
 
     async def _subscriptions_changed(self) -> None:
         await self._network.brokers.announce()
@@ -281,11 +377,15 @@ class Consumer:
         retries = None
         if not settings.broadcast:
             retries = Retries(self.group, settings.reconsume_times, self._network.brokers, outbox)
+        make: Callable[..., ReceivedMessage] = ReceivedMessage
+        if self._hooks:
+            make = partial(WatchedMessage, hooks=self._hooks)
+        if self._network.namespace:
+            make = partial(make, namespace=self._network.namespace)
         if settings.ordered:
-            return Orderly(
-                settings.batch or 1, retries, settings.reconsume_times, not settings.broadcast, clock, spawn
-            )
-        return Concurrently(retries, clock, spawn)
+            limit, needs_lock = settings.reconsume_times, not settings.broadcast
+            return Orderly(settings.batch or 1, retries, limit, needs_lock, clock, spawn, make=make)
+        return Concurrently(retries, clock, spawn, make=make)
 
     def _make_assignment(self) -> Assignment:
         settings, network = self._settings, self._network
@@ -299,7 +399,8 @@ class Consumer:
             self._delivery,
             self._background.spawn,
             self._subscriptions,
-            locks,
+            failed=self._fail,
+            locks=locks,
         )
 
     def _offsets(self) -> OffsetStore:
@@ -314,13 +415,6 @@ class Consumer:
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         return await self._assignment.apply(topic, queues if topic in self._subscriptions else ())
-
-
-async def _call_in_thread(handler: Callable[[Any], object], delivered: Any) -> None:
-    loop = asyncio.get_running_loop()
-    for message in delivered if isinstance(delivered, list) else (delivered,):
-        message.settle_in(loop)
-    await asyncio.to_thread(handler, delivered)
 
 
 def _texts(offsets: Mapping[MessageQueue, int]) -> str:

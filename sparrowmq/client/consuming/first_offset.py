@@ -2,11 +2,13 @@
 
     committed offset          where the group stands, if it ever consumed the queue
     start="latest"            behind the newest message; the retry topic from its beginning
+    start="new"               the same, in a young topic too
     start="earliest"          at the oldest message
     start=datetime            at the first message stored since
 
 A broker answers 0 for a group that never consumed a queue whose beginning is still there, so that nothing is
-missed in a young topic: `start` counts only when it answers "not found". Source:
+missed in a young topic: `start` counts only when it answers "not found". With "new" that 0 is looked into, and where
+the group begins is committed at once, so that members who come later begin there too. Source:
 RebalancePushImpl.computePullFromWhere, Java 4.9.8.
 """
 
@@ -29,6 +31,8 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
         SparrowError: the broker could not be asked.
     """
     committed = await offsets.read(queue)
+    if start == "new" and (committed or 0) <= 0 and not queue.topic.startswith(RETRY):
+        return await _first_new(queue, committed, offsets, brokers)
     if committed is not None and committed >= 0:
         return committed
     if start == "earliest" or queue.topic.startswith(RETRY):
@@ -36,6 +40,17 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
     if isinstance(start, datetime):
         return await offset_at(queue, start, brokers)
     return await newest(queue, brokers)
+
+
+async def _first_new(
+    queue: MessageQueue, committed: int | None, offsets: OffsetStore, brokers: Brokers
+) -> int:
+    """Behind the newest message, if the group has not begun in this queue. Looking costs all offsets of the broker."""
+    end = await newest(queue, brokers)
+    if committed == 0 and (end == 0 or await offsets.has(queue)):
+        return 0
+    await offsets.commit({queue: end})
+    return end
 
 
 async def newest(queue: MessageQueue, brokers: Brokers) -> int:

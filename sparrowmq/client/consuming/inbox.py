@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -54,6 +54,21 @@ class Inbox(Generic[T]):
         """Up to `count` further items that are there already."""
         items = self._items
         return [items.popleft() for _ in range(min(count, len(items)))]
+
+    def withdraw(self, is_wanted: Callable[[T], bool]) -> list[T]:
+        """Take out the items that a condition holds for."""
+        withdrawn = [item for item in self._items if is_wanted(item)]
+        if withdrawn:
+            self._items = deque(item for item in self._items if not is_wanted(item))
+        return withdrawn
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def open(self) -> None:
+        """Undo `close`."""
+        self._closed = False
 
     def close(self) -> None:
         """Let every taker end."""

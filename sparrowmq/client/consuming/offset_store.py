@@ -17,7 +17,8 @@ from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ResetOffsets
+from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets, ResetOffsets
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,12 @@ class OffsetStore(Protocol):
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Keep these; what cannot be kept is logged, and will be with the next commit."""
+
+    async def commit_again(self, queue: MessageQueue, offset: int) -> None:
+        """Make sure that a committed offset has stayed what it is."""
+
+    async def has(self, queue: MessageQueue) -> bool:
+        """Whether the group has ever committed an offset of the queue, be it 0. Raises: SparrowError."""
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is another member's now."""
@@ -70,6 +77,20 @@ class BrokerOffsets:
             except SparrowError as error:
                 self._report(queue, changed[queue], error)
 
+    async def commit_again(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            if await self.read(queue) != offset:
+                session = await self._brokers.of(queue.broker_name)
+                await session.call(self._update(queue, offset))
+        except SparrowError as error:
+            self._report(queue, offset, error)
+
+    async def has(self, queue: MessageQueue) -> bool:
+        session = await self._brokers.of(queue.broker_name)
+        answer = await session.call(GetAllConsumerOffset())
+        table = ConsumerOffsets.decode(answer.body).offset_table
+        return queue.queue_id in table.get(f"{queue.topic}@{self._group}", {})
+
     def _update(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
         return UpdateConsumerOffset(
             consumer_group=self._group,
@@ -106,6 +127,12 @@ class LocalOffsets:
                 log.warning(
                     "cannot keep offsets in %s (%s); after a restart messages come twice", self._file, error
                 )
+
+    async def commit_again(self, queue: MessageQueue, offset: int) -> None:
+        """Nothing to do: nobody else writes the file."""
+
+    async def has(self, queue: MessageQueue) -> bool:
+        return queue in self._loaded()
 
     def forget(self, queue: MessageQueue) -> None:
         """Nothing to do: nobody else writes the file."""

@@ -12,6 +12,7 @@ Source: ConsumeMessageOrderlyService, Java 4.9.8.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -53,7 +54,9 @@ class Orderly:
         max_reconsume_times: int | None,
         needs_lock: bool,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        *,
+        make: Callable[..., ReceivedMessage] = ReceivedMessage,
     ) -> None:
         self._batch = batch
         self._retries = retries
@@ -61,32 +64,52 @@ class Orderly:
         self._needs_lock = needs_lock
         self._clock = clock
         self._spawn = spawn
+        self._make = make
         self._inbox: Inbox[list[ReceivedMessage]] = Inbox()
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         """The next portion of some queue. Cancelling takes none. Raises: InboxClosed."""
         return await self._inbox.take()
 
+    def open(self) -> None:
+        """Deliver."""
+        self._inbox.open()
+
     def close(self) -> None:
         """Deliver nothing more."""
         self._inbox.close()
 
+    def withdraw(self, owned: ProcessQueue) -> None:
+        """Keep back the portion that nobody has taken yet."""
+        for portion in self._inbox.withdraw(lambda portion: portion[0].queue == owned.queue):
+            owned.pending.extendleft(reversed(portion))
+            for message in portion:
+                owned.take_back(message)
+
+    async def given_back(self) -> None:
+        """Return when every message that was to be set aside is, or could not be."""
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
         """Messages of an owned queue were pulled."""
         for each in stored:
-            message = ReceivedMessage(each, owned.queue)
+            message = self._make(each, owned.queue, None, owned)
             owned.add(message)
             owned.pending.append(message)
         self._offer(owned)
 
     def renewed(self, owned: ProcessQueue) -> None:
-        """The broker's lock is ours (again)."""
+        """It may be consumed (again): the broker's lock is ours, or the program goes on with it."""
         self._offer(owned)
 
     def _offer(self, owned: ProcessQueue) -> None:
         """Deliver the next portion, if none is being handled and the lock is ours."""
-        if owned.handed_out or owned.is_suspended or owned.is_leaving or not owned.is_owned:
+        if owned.handed_out or owned.is_suspended or not owned.is_owned:
             return
+        if owned.is_leaving or owned.is_paused:
+            return  # `renewed` comes back here.
         if self._needs_lock and self._clock.monotonic() >= owned.locked_until:
             return  # `renewed` comes back here.
         settle = partial(self._settle, owned)
@@ -104,8 +127,10 @@ class Orderly:
         if outcome is Outcome.DONE:
             owned.settle(message)
             self._put_down(owned, message)
-        elif self._retries is not None and self._is_exhausted(message):
-            self._spawn(self._set_aside(self._retries, owned, message), "set aside")
+        elif outcome is Outcome.RETRY and self._retries is not None and self._is_exhausted(message):
+            task = self._spawn(self._set_aside(self._retries, owned, message), "set aside")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
         else:
             self._fail(owned, message)
 

@@ -46,11 +46,14 @@ class ProcessQueue:
     Attributes:
         next_offset: what to pull next.
         begun: whether the broker has answered a pull; before that there is nothing to commit.
+        pull_commits: what the pull under way commits; None when there is none that does.
         broker_id: the replica that the broker told us to pull from.
-        pending, handed_out, failed: for orderly consumption: what waits, is being handled, and is to be handled
-            again.
+        pending: what waits here and is not offered to anybody: for orderly consumption all that has no turn yet,
+            else what was withdrawn.
+        handed_out, failed: for orderly consumption: what is being handled, and is to be handled again.
         is_suspended: for orderly consumption: nothing more is handed out until a failed message had its pause.
-        is_leaving: for orderly consumption: another member waits for it, nothing more is handed out.
+        is_paused: the program wants nothing of it now.
+        is_leaving: it is being given up, nothing more is handed out.
         locked_until: for orderly consumption: when the broker's lock must have been renewed.
     """
 
@@ -59,12 +62,14 @@ class ProcessQueue:
         self.next_offset = next_offset
         self.begun = False
         self.broker_id = 0
+        self.pull_commits: int | None = None
         self.state = State.OWNED
         self.unsettled_bytes = 0
         self.pending: deque[ReceivedMessage] = deque()
         self.handed_out: set[ReceivedMessage] = set()
         self.failed: list[ReceivedMessage] = []
         self.is_suspended = False
+        self.is_paused = False
         self.is_leaving = False
         self.locked_until = 0.0
         self.last_pull_ms = 0
@@ -106,7 +111,7 @@ class ProcessQueue:
     def settle(self, message: ReceivedMessage) -> None:
         """A message is dealt with."""
         self.unsettled_bytes -= self._unsettled.pop(message.stored.queue_offset, 0)
-        if not self._room.is_set() and self.has_room:
+        if not self._room.is_set() and (self.has_room or self.is_leaving):
             self._room.set()
 
     def drop(self) -> None:
@@ -129,6 +134,12 @@ class ProcessQueue:
     async def room(self) -> None:
         """Return when it may be pulled further. Cancelling leaves nothing behind."""
         while not self.has_room:
+            self._room.clear()
+            await self._room.wait()
+
+    async def settled(self) -> None:
+        """Return when everything is settled that somebody has got; for a queue that is being given up."""
+        while len(self._unsettled) > len(self.pending):
             self._room.clear()
             await self._room.wait()
 

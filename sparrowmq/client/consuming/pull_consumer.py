@@ -117,7 +117,7 @@ class PullConsumer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic that can be read. Raises: NoRoute."""
-        return list((await self._network.routes.of(topic)).readable)
+        return list((await self._network.routes.of(self._network.full_name(topic))).readable)
 
     def assign(
         self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None
@@ -270,7 +270,8 @@ class PullConsumer:
         reading.broker_id = answer.header.suggest_which_broker_id
         if answer.code == ResponseCode.SUCCESS:
             stored = pulling.messages_in(answer.body, queue, reading.subscription)
-            reading.fetched.extend(ReceivedMessage(each, queue) for each in stored)
+            namespace = self._network.namespace
+            reading.fetched.extend(ReceivedMessage(each, queue, namespace=namespace) for each in stored)
         if not reading.fetched:
             reading.position = reading.next_offset
 

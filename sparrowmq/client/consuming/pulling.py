@@ -19,13 +19,22 @@ from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.clock import Clock
-from sparrowmq.errors import CorruptRecord, NetworkError, ProtocolError, RemoteError, SparrowError
+from sparrowmq.errors import (
+    ConfigError,
+    CorruptRecord,
+    NetworkError,
+    ProtocolError,
+    RemoteError,
+    SparrowError,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, StoredMessage
-from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
-from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.requests.bodies import ClientConfigCheck
+from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
+from sparrowmq.protocol.subscription import TAG, Subscription
 from sparrowmq.remoting.session import Response
+from sparrowmq.shown import shown
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +144,11 @@ class Puller:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Pull until cancelled, when the queue is given up. That abandons the request in flight; nothing is lost."""
+        """Pull until cancelled, when the queue is given up. That abandons the request in flight; nothing is lost.
+
+        Raises:
+            ConfigError: the broker cannot filter by this subscription, and will not learn it.
+        """
         while True:
             if not self._owned.has_room:
                 await self._wait_for_room()
@@ -169,6 +182,7 @@ class Puller:
         session = await self._brokers.of(owned.queue.broker_name, owned.broker_id)
         # Only a master keeps offsets.
         commit = owned.commit_offset if self._commits and owned.begun and owned.broker_id == MASTER else None
+        owned.pull_commits = commit
         owned.last_pull_ms = self._clock.now_ms()
         pull = request(
             self._group,
@@ -184,6 +198,7 @@ class Puller:
     def _take(self, answer: Response[PullMessageReply]) -> None:
         owned = self._owned
         owned.begun = True
+        owned.pull_commits = None
         owned.broker_id = answer.header.suggest_which_broker_id
         owned.next_offset = answer.header.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
@@ -218,4 +233,31 @@ class Puller:
             owned.broker_id = MASTER
         elif isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
             await self._brokers.announce()
+        elif isinstance(error, RemoteError):
+            await self._check_filter(error)
         await self._clock.sleep(PAUSE_S)
+
+    async def _check_filter(self, error: RemoteError) -> None:
+        """Find out whether it is the filter that the broker refuses; Java asks the same when a consumer starts.
+
+        Raises:
+            ConfigError: it is.
+        """
+        subscription, broker_name = self._subscription, self._owned.queue.broker_name
+        if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            if subscription.kind == TAG:
+                return
+            check = ClientConfigCheck(group=self._group, subscription_data=subscription)
+            try:
+                session = await self._brokers.of(broker_name)
+                await session.call(CheckClientConfig(), check.encode())
+                return
+            except RemoteError as refusal:
+                error = refusal
+            except SparrowError:
+                return
+        raise ConfigError(
+            f"{broker_name} cannot filter {subscription.topic} by the {subscription.kind} expression "
+            f"{subscription.expression!r} ({shown(error.remark)}); correct it, filter by tag=, or let the broker do it "
+            "(Apache's does SQL92 with enablePropertyFilter=true)"
+        ) from error

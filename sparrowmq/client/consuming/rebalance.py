@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Final
 
@@ -23,8 +24,10 @@ from sparrowmq.client.cluster.route import Route
 from sparrowmq.errors import NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.allocation import Strategy
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup
+from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +65,7 @@ class Rebalancer:
         topics: what is subscribed now.
         apply: makes the queues of a topic ours; returns whether all of them are.
         strategy: None gives every queue to every member: broadcasting.
+        begin: is done before a round that somebody asked for.
     """
 
     def __init__(
@@ -71,14 +75,17 @@ class Rebalancer:
         topics: Callable[[], Collection[str]],
         apply: Callable[[str, Collection[MessageQueue]], Awaitable[bool]],
         strategy: Strategy | None,
+        begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._group = group
         self._network = network
         self._topics = topics
         self._apply = apply
         self._strategy = strategy
+        self._begin = begin
         self._wanted = asyncio.Event()
         self._troubled: set[str] = set()
+        self._missing: set[str] = set()
         self.first_round = asyncio.Event()
 
     def soon(self, _topic: str = "") -> None:
@@ -100,6 +107,9 @@ class Rebalancer:
                 pause_s = SOONEST_S
             except TimeoutError:
                 pause_s = SOONEST_S if verdict is Verdict.DONE else pause_s
+            else:
+                if self._begin is not None:
+                    await self._begin()
 
     async def round(self) -> Verdict:
         """Rebalance every topic once; returns the worst that happened."""
@@ -110,13 +120,28 @@ class Rebalancer:
         try:
             done = await self._apply(topic, await self._allocate(topic))
         except NoRoute:
-            log.debug("group %s waits for topic %s to exist", self._group, topic)
+            await self._mention(topic)
             return Verdict.NO_TOPIC
         except SparrowError as error:
             self._report(topic, error)
             return Verdict.TROUBLE
         self._troubled.discard(topic)
+        self._missing.discard(topic)
         return Verdict.DONE if done else Verdict.TROUBLE
+
+    async def _mention(self, topic: str) -> None:
+        """Tell once that a topic does not exist; perhaps its name is misspelt. Brokers make the retry topic."""
+        if topic in self._missing or topic.startswith(RETRY):
+            return
+        self._missing.add(topic)
+        try:
+            answer = await self._network.name_servers.call(GetAllTopicListFromNameserver())
+            names = TopicList.decode(answer.body).topic_list
+            near = get_close_matches(topic, [name for name in names if not name.startswith("%")])
+        except SparrowError:
+            near = []
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        log.warning("group %s waits for topic %s, which does not exist%s", self._group, topic, hint)
 
     async def _allocate(self, topic: str) -> list[MessageQueue]:
         route = await self._network.routes.of(topic)

@@ -1,10 +1,10 @@
 """A message as a consumer gets it, and how its fate is told.
 
-async with msg.process():       acknowledged at the end; delivered again later if the body raises
+async with msg.process():       acknowledged at the end; if the block raises, delivered again later, and raised here
     await bill(msg.json())
 
 msg.ack()                       done with it
-msg.retry(delay_level=3)        deliver it again, here after 10 s
+msg.retry(delay="10s")          deliver it again, here after 10 s
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import compression
+from sparrowmq.protocol.messages.delays import Delay, delay_level
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
-from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.names import RETRY, without_namespace
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +32,18 @@ class Outcome(Enum):
 
     DONE = "done"
     RETRY = "retry"
+    # Who handled it was stopped: as RETRY, unless that is because its consumer is being left.
+    CANCELLED = "cancelled"
 
 
 Settle = Callable[["ReceivedMessage", Outcome], object]
+
+
+class Owner(Protocol):
+    """Where a message was taken from, as far as the message cares: a `ProcessQueue`."""
+
+    @property
+    def is_owned(self) -> bool: ...
 
 
 class ReceivedMessage:
@@ -46,21 +56,44 @@ class ReceivedMessage:
         delay_level: set by `retry`; 0 leaves the delay to the broker, which makes it longer each time.
     """
 
-    __slots__ = ("_body", "_settle", "delay_level", "queue", "reconsume_times", "stored")
+    __slots__ = (
+        "_body",
+        "_namespace",
+        "_owner",
+        "_settle",
+        "delay_level",
+        "queue",
+        "reconsume_times",
+        "stored",
+    )
 
-    def __init__(self, stored: StoredMessage, queue: MessageQueue, settle: Settle | None = None) -> None:
+    def __init__(
+        self,
+        stored: StoredMessage,
+        queue: MessageQueue,
+        settle: Settle | None = None,
+        owner: Owner | None = None,
+        namespace: str = "",
+    ) -> None:
         self.stored = stored
         self.queue = queue
         self.reconsume_times = stored.reconsume_times
         self.delay_level = 0
         self._settle = settle
+        self._owner = owner
+        self._namespace = namespace
         self._body: bytes | None = None if stored.sys_flag & SysFlag.COMPRESSED else stored.body
 
     # What it says ---------------------------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, however often it was retried since."""
+        """The topic it was sent to, however often it was retried since, without the client's namespace."""
+        return without_namespace(self._namespace, self.full_topic) if self._namespace else self.full_topic
+
+    @property
+    def full_topic(self) -> str:
+        """The topic as brokers know it."""
         stored = self.stored
         if stored.topic.startswith(RETRY):
             return stored.properties.get(Property.RETRY_TOPIC, stored.topic)
@@ -138,23 +171,42 @@ class ReceivedMessage:
         if settle is not None:
             settle(self, Outcome.DONE)
 
-    def retry(self, delay_level: int = 0) -> None:
+    def retry(self, delay: Delay | None = None) -> None:
         """Have it delivered again, to any member of the group.
 
         Args:
-            delay_level: 3 is the third of the broker's delays; 0 makes them longer with each failure.
+            delay: when: "10s", a timedelta, or a level of the broker's delays, as `send` takes it; by default the
+                broker chooses, longer with each failure. An ordered consumer tries again after a second.
+        Raises:
+            InvalidMessage: brokers have no such delay; nothing is told.
         """
+        level = delay_level(delay)
         settle, self._settle = self._settle, None
         if settle is not None:
-            self.delay_level = delay_level
+            self.delay_level = level
             settle(self, Outcome.RETRY)
 
-    def process(self) -> Handling:
-        """`async with msg.process():` acknowledges at the end, or logs what was raised and has it delivered again.
+    def cancel(self) -> None:
+        """Who handled it was stopped: have it delivered again, unless its consumer is being left just now."""
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle(self, Outcome.CANCELLED)
 
-        Cancelled inside, it does neither: the message comes again after this consumer has left.
+    def process(self, *, swallow: bool = False) -> Handling:
+        """`async with msg.process():` acknowledges at the end, or has it delivered again and raises what was raised.
+
+        Cancelled inside, by a timeout for instance, it is delivered again too; when the whole consumer is being left,
+        it comes to the next one.
+
+        Args:
+            swallow: log what was raised instead, and go on behind the block.
         """
-        return Handling((self,))
+        return Handling((self,), swallow=swallow)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its queue is still this consumer's; if not, whoever has the queue now gets the message."""
+        return self._owner is None or self._owner.is_owned
 
     @property
     def is_unsettled(self) -> bool:
@@ -168,17 +220,28 @@ class ReceivedMessage:
     def settle_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let its fate be told from any thread; `loop` is the consumer's."""
         settle = self._settle
-        if settle is not None:
-            self._settle = lambda message, outcome: loop.call_soon_threadsafe(settle, message, outcome)
+        if settle is None:
+            return
+
+        def tell(message: ReceivedMessage, outcome: Outcome) -> None:
+            if not loop.is_closed():  # Else its consumer was left long ago, and the message comes again.
+                loop.call_soon_threadsafe(settle, message, outcome)
+
+        self._settle = tell
 
 
 class Handling:
-    """Settles messages by how a block of code ended."""
+    """Settles messages by how a block of code ended.
 
-    __slots__ = ("_messages",)
+    Args:
+        swallow: whether exceptions end here, in the log.
+    """
 
-    def __init__(self, messages: Sequence[ReceivedMessage]) -> None:
+    __slots__ = ("_messages", "_swallow")
+
+    def __init__(self, messages: Sequence[ReceivedMessage], *, swallow: bool = False) -> None:
         self._messages = messages
+        self._swallow = swallow
 
     async def __aenter__(self) -> None:
         return None
@@ -203,11 +266,14 @@ class Handling:
                 message.ack()
             return False
         if not issubclass(kind, Exception) and not is_stray:
+            for message in self._messages:
+                message.cancel()
             return False
-        log.error("handling %s failed; it is delivered again", self._messages, exc_info=error)
+        if self._swallow:
+            log.error("handling %s failed; it is delivered again", self._messages, exc_info=error)
         for message in self._messages:
             message.retry()
-        return True
+        return self._swallow
 
 
 def _is_stray() -> bool:

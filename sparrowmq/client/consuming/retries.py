@@ -69,7 +69,7 @@ class Retries:
         level = message.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         copied = {name: value for name, value in stored.properties.items() if name not in _NOT_COPIED}
         copied.setdefault(Property.ORIGIN_MESSAGE_ID, message.msg_id)
-        copied[Property.RETRY_TOPIC] = message.topic
+        copied[Property.RETRY_TOPIC] = message.full_topic
         copied[Property.DELAY] = str(level)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._outbox.put(
@@ -93,7 +93,7 @@ class Retries:
             group=self._group,
             delay_level=message.delay_level,
             origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
+            origin_topic=message.full_topic,
             unit_mode=False,
             max_reconsume_times=self._max_reconsume_times,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,25 +11,42 @@ from typing import Final, Literal, TypedDict
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, averagely
+from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
 
-Start = Literal["latest", "earliest"] | datetime
+Start = Literal["latest", "new", "earliest"] | datetime
+QueuesChanged = Callable[[list[MessageQueue]], object]
+"""Is told which queues came or go; plain or asynchronous."""
+
+Topics = str | Sequence[str] | Mapping[str, str]
 
 OFFSET_FOLDER: Final = Path.home() / ".rocketmq_offsets"
 MAX_BATCH: Final = 1024
 RECONSUME_TIMES: Final = 16
 FOR_EVER: Final = 0x7FFFFFFF
-_WHERE: Final = {"latest": "CONSUME_FROM_LAST_OFFSET", "earliest": "CONSUME_FROM_FIRST_OFFSET"}
+_WHERE: Final = {
+    "latest": "CONSUME_FROM_LAST_OFFSET",
+    "new": "CONSUME_FROM_LAST_OFFSET",
+    "earliest": "CONSUME_FROM_FIRST_OFFSET",
+}
 
 
 class Tuning(TypedDict, total=False):
-    """The rarer settings, as keyword arguments of `Client.subscribe`."""
+    """What `Client.subscribe` takes by name beside topics, filter, group and batch: fields of `ConsumerSettings`."""
 
+    concurrency: int
+    start: Start
+    ordered: bool
+    broadcast: bool
+    max_reconsume_times: int | None
     pull_batch: int
     flow: FlowLimits
     strategy: Strategy
     grace_s: float
+    handler_timeout_s: float | None
+    on_assigned: QueuesChanged | None
+    on_revoked: QueuesChanged | None
     offset_folder: Path
 
 
@@ -40,11 +57,19 @@ class ConsumerSettings:
     Attributes:
         concurrency: how many handlers run at once.
         batch: messages delivered at once, at most; None delivers single ones.
-        start: where a group begins that has never consumed a topic.
+        start: where a group begins that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET: behind
+            the newest message, but at the beginning of a queue that still holds its first one, as young or small topics
+            do; brokers want nothing to be lost there. "new" is what is sent from now on, in every topic. "earliest"
+            is the oldest message that is kept, a datetime the first message stored since.
         max_reconsume_times: failures before a message ends in the dead letters; None is 16, or for ever when
             ordered.
         pull_batch: messages asked for at once; Apache's broker answers at most 32.
         grace_s: how long running handlers may go on when the consumer is left.
+        handler_timeout_s: how long a handler may take for what it was given; then the messages are given back, and
+            the handler is cancelled, up to a tenth later. One that blocks a thread cannot be: it is only reported, and
+            when ordered keeps its messages. None is no limit. (Java: consumeTimeout)
+        on_assigned: is told which queues became this member's, before they are pulled: the place for `seek`.
+        on_revoked: is told which queues are being given up, before their offsets are committed for the last time.
         offset_folder: where offsets of broadcast groups are kept.
     """
 
@@ -59,6 +84,9 @@ class ConsumerSettings:
     flow: FlowLimits = field(default_factory=FlowLimits)
     strategy: Strategy = averagely
     grace_s: float = 5.0
+    handler_timeout_s: float | None = 900.0
+    on_assigned: QueuesChanged | None = None
+    on_revoked: QueuesChanged | None = None
     offset_folder: Path = OFFSET_FOLDER
 
     def __post_init__(self) -> None:
@@ -69,8 +97,14 @@ class ConsumerSettings:
             )
         if self.concurrency < 1 or self.pull_batch < 1:
             raise ConfigError("concurrency and pull_batch must be at least 1")
-        if self.start not in ("latest", "earliest") and not isinstance(self.start, datetime):
-            raise ConfigError(f"start={self.start!r} is unknown; use 'latest', 'earliest' or a datetime")
+        if self.handler_timeout_s is not None and self.handler_timeout_s <= 0:
+            raise ConfigError(
+                f"handler_timeout_s={self.handler_timeout_s} is no time; give None for no limit"
+            )
+        if not isinstance(self.start, datetime) and self.start not in _WHERE:
+            raise ConfigError(
+                f"start={self.start!r} is unknown; use 'latest', 'new', 'earliest' or a datetime"
+            )
 
     @property
     def reconsume_times(self) -> int:
@@ -85,9 +119,7 @@ class ConsumerSettings:
         return _WHERE[self.start] if isinstance(self.start, str) else "CONSUME_FROM_TIMESTAMP"
 
 
-def subscriptions(
-    topics: str | Sequence[str] | Mapping[str, str], tag: str | None, where: str | None, now_ms: int
-) -> dict[str, Subscription]:
+def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: int) -> dict[str, Subscription]:
     """What was asked for, by topic; a mapping gives each topic its own tags.
 
     Raises:

@@ -8,11 +8,16 @@ from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
-from sparrowmq.protocol.requests.headers import PullMessage, UpdateConsumerOffset
+from sparrowmq.protocol.requests.headers import (
+    OffsetReply,
+    PullMessage,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.cluster.test_brokers import World
 from tests.client.conftest import until
@@ -32,26 +37,32 @@ class Kept:
 
     def arrived(self, owned, stored) -> None:
         for each in stored:
-            message = ReceivedMessage(each, owned.queue)
+            message = ReceivedMessage(each, owned.queue, None, owned)
             owned.add(message)
             self.messages.append(message)
 
     def renewed(self, owned) -> None:
         self.renewals += 1
 
+    def withdraw(self, owned) -> None:
+        """Everything was taken as it came."""
+
 
 class Owner(World):
     def __init__(self, peer, background: Background, locked: bool) -> None:
         super().__init__(peer)
         self.delivery = Kept()
+        self.failures: list[Exception] = []
+        self.subscriptions = {"t": subscription("t", None, None, 1)}
         self.assignment = Assignment(
             ConsumerSettings("g", start="earliest", ordered=locked),
             self.network,
             BrokerOffsets("g", self.brokers),
             self.delivery,
             background.spawn,
-            {"t": subscription("t", None, None, 1)},
-            QueueLocks("g", "me", self.brokers) if locked else None,
+            self.subscriptions,
+            failed=self.failures.append,
+            locks=QueueLocks("g", "me", self.brokers) if locked else None,
         )
 
 
@@ -59,7 +70,7 @@ async def owner_of(peer, background, locked: bool) -> Owner:
     peer.has("t")
     peer.usual |= {
         RequestCode.PULL_MESSAGE: lambda _: None,
-        QUERY: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
+        QUERY: lambda command: committed(peer, command.header(QueryConsumerOffset).queue_id),
         UPDATE: lambda _: Answer(),
         LOCK: lambda command: Answer(body=LockedQueues(LockQueues.decode(command.body).mq_set).encode()),
         UNLOCK: lambda _: Answer(),
@@ -99,6 +110,12 @@ def commits(peer) -> list[tuple[int, int]]:
     return [(each.queue_id, each.commit_offset) for each in headers]
 
 
+def committed(peer, queue_id: int) -> Answer:
+    """What a broker answers who has heard those commits."""
+    offset = dict(commits(peer)).get(queue_id)
+    return Answer(ResponseCode.QUERY_NOT_FOUND) if offset is None else Answer(header=OffsetReply(offset))
+
+
 def codes(peer, *wanted: int) -> list[int]:
     return [command.code for command in peer.received if command.code in wanted]
 
@@ -116,9 +133,104 @@ async def test_a_queue_that_is_given_up_is_committed_and_pulled_no_more(peer, ow
     await until(lambda: len(pulls(peer)) == 2)
     state = owner.assignment.state_of(QUEUES[0])
     state.settle(owner.delivery.messages[0])
-    assert await owner.assignment.apply("t", [])
+    giving_up = asyncio.ensure_future(owner.assignment.apply("t", []))
+    await owner.clock.advance(1)
+    assert await giving_up
     assert owner.assignment.queues == [] and not state.is_owned
     assert commits(peer) == [(0, 1)]
+    assert len(pulls(peer)) == 2
+
+
+async def test_what_is_being_handled_may_end_before_its_queue_is_given_up(peer, owner):
+    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 2)
+    state = owner.assignment.state_of(QUEUES[0])
+    giving_up = asyncio.ensure_future(owner.assignment.apply("t", []))
+    await owner.clock.advance(0.9)
+    assert state.is_owned and not commits(peer)
+    for message in owner.delivery.messages:
+        state.settle(message)
+    assert await giving_up and commits(peer) == [(0, 2)]
+
+
+async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner):
+    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 2)  # The second one commits 0, and is held.
+    owner.assignment.state_of(QUEUES[0]).settle(owner.delivery.messages[0])
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(0))
+    await owner.assignment.apply("t", [])
+    assert commits(peer) == [(0, 1), (0, 1)]
+
+
+async def test_another_filter_is_pulled_by_at_once(peer, owner):
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 1)
+    owner.subscriptions["t"] = subscription("t", "b", None, 2)
+    owner.assignment.refilter("other")
+    owner.assignment.refilter("t")
+    await until(lambda: len(pulls(peer)) == 2)
+    assert [each.subscription for each in pulls(peer)] == ["*", "b"]
+
+
+async def test_a_paused_queue_is_not_pulled(peer, owner):
+    await owner.assignment.apply("t", QUEUES[:2])
+    await until(lambda: len(pulls(peer)) == 2)
+    owner.assignment.pause(QUEUES[:1])
+    owner.assignment.refilter("t")
+    await until(lambda: len(pulls(peer)) == 3)
+    assert pulls(peer)[2].queue_id == 1
+    owner.assignment.resume(QUEUES[:1])
+    await until(lambda: len(pulls(peer)) == 4)
+    assert pulls(peer)[3].queue_id == 0
+
+
+async def test_what_comes_while_everything_is_paused_is_paused_too(peer, owner):
+    owner.assignment.pause(None)
+    await owner.assignment.apply("t", QUEUES)
+    await owner.routes.fetch("t")  # A pull would have been sent before.
+    assert not pulls(peer)
+    owner.assignment.resume(QUEUES[:1])
+    await until(lambda: pulls(peer))
+    owner.assignment.resume(None)
+    await until(lambda: len(pulls(peer)) == 3)
+    assert [each.queue_id for each in pulls(peer)] == [0, 1, 2]
+
+
+async def test_seeking_goes_on_elsewhere_and_is_committed_with_the_rest(peer, owner):
+    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
+    await owner.assignment.apply("t", QUEUES[:1])
+    await until(lambda: owner.delivery.messages)
+    owner.assignment.seek(QUEUES[0], 40)
+    assert owner.assignment.position(QUEUES[0]) == 40 and not owner.delivery.messages[0].is_current
+    await until(lambda: pulls(peer)[-1].queue_offset == 40)
+    await owner.assignment.commit()
+    assert commits(peer) == [(0, 40)]
+
+
+async def test_only_own_queues_can_be_paused_sought_or_asked_for(owner):
+    for ask in (
+        lambda: owner.assignment.pause(QUEUES),
+        lambda: owner.assignment.resume(QUEUES),
+        lambda: owner.assignment.seek(QUEUES[0], 1),
+        lambda: owner.assignment.position(QUEUES[0]),
+    ):
+        with pytest.raises(ConfigError, match=r"t@broker-a\[0\] is not this member's now"):
+            ask()
+    with pytest.raises(ConfigError, match="negative"):
+        owner.assignment.seek(QUEUES[0], -1)
+
+
+async def test_the_lag_is_what_the_broker_has_and_nobody_settled(peer, owner):
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(10))
+    peer.usual[RequestCode.PULL_MESSAGE] = first_only
+    await owner.assignment.apply("t", QUEUES[:2])
+    await until(lambda: len(owner.delivery.messages) == 2)
+    message = owner.delivery.messages[0]
+    owner.assignment.state_of(message.queue).settle(message)
+    lags = await owner.assignment.lag()
+    assert lags == {queue: 9 if queue == message.queue else 10 for queue in QUEUES[:2]}
 
 
 async def test_a_queue_that_was_never_answered_has_nothing_to_commit(peer, owner):

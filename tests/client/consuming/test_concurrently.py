@@ -123,3 +123,52 @@ async def test_after_the_end_nothing_is_delivered(world):
     world.delivery.close()
     with pytest.raises(InboxClosed):
         await world.delivery.take(1)
+
+
+async def test_what_a_queue_took_back_comes_when_it_goes_on(world):
+    world.pull(3)
+    (first,) = await world.delivery.take(1)
+    world.delivery.withdraw(world.owned)
+    world.delivery.renewed(world.owned)
+    assert [each.offset for each in await world.delivery.take(5)] == [1, 2] and first.is_current
+
+
+async def test_a_queue_that_was_given_up_leaves_nothing_in_the_inbox(world):
+    world.pull(3)
+    (taken,) = await world.delivery.take(1)
+    world.delivery.withdraw(world.owned)
+    world.owned.drop()
+    assert not taken.is_current
+    taking = asyncio.ensure_future(world.delivery.take(1))
+    await world.clock.advance(0)
+    assert not taking.done()
+    taking.cancel()
+
+
+async def test_a_cancelled_message_is_given_back(world, retries):
+    world.pull(1)
+    (message,) = await world.delivery.take(1)
+    message.cancel()
+    await world.delivery.given_back()
+    assert retries.given_back == [0] and world.owned.commit_offset == 1
+
+
+@pytest.mark.parametrize("is_closed_before", [True, False])
+async def test_a_message_cancelled_by_leaving_is_left_to_the_next_consumer(world, retries, is_closed_before):
+    world.pull(1)
+    (message,) = await world.delivery.take(1)
+    if is_closed_before:
+        world.delivery.close()
+    message.cancel()
+    world.delivery.close()
+    await world.delivery.given_back()
+    assert not retries.given_back and world.owned.commit_offset == 0
+
+
+async def test_what_failed_before_the_end_is_waited_for(world, retries):
+    world.pull(2)
+    for message in await world.delivery.take(2):
+        message.retry()
+    world.delivery.close()
+    await world.delivery.given_back()
+    assert retries.given_back == [0, 1] and world.owned.commit_offset == 2

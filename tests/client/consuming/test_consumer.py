@@ -8,16 +8,18 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import ConfigError, SendFailed
+from sparrowmq.errors import ClientClosed, ConfigError, SendFailed
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
-from sparrowmq.protocol.requests.headers import OffsetReply
+from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
+from tests.client.consuming.test_pulling import found, rec
 from tests.interop.apache import free_ports
 
 
@@ -288,3 +290,209 @@ async def test_a_cluster_that_restarts_is_found_again_and_nothing_is_lost(tmp_pa
             await until(lambda: b"2" in got, limit_s=20)
             await consumer.__aexit__(None, None, None)
     assert set(got) == {b"1", b"2"} and got.count(b"2") == 1
+
+
+async def test_another_filter_counts_for_a_topic_that_is_being_consumed(mq):
+    got: list[str | None] = []
+    async with mq.subscribe(
+        "t", lambda message: got.append(message.tag), group="g", tag="a", start="earliest"
+    ) as consumer:
+        await consumer.subscribe("t", tag="b")
+        await mq.send("t", b"x", tag="a")
+        await mq.send("t", b"x", tag="b")
+        await until(lambda: got == ["b"], limit_s=5)
+        await consumer.unsubscribe("t")
+        await consumer.subscribe("t", tag="a || c")
+        await mq.send("t", b"x", tag="b")
+        await mq.send("t", b"x", tag="c")
+        await until(lambda: got == ["b", "c"], limit_s=5)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_a_member_that_joins_gets_what_nobody_has_taken(cluster, concurrency):
+    """Two members share the queues of one, in whose inbox most messages are."""
+    got: Counter[bytes] = Counter()
+    slow = asyncio.Event()
+
+    def shares() -> list[int]:
+        return [sum(queue.topic == "t" for queue in each.queues) for each in (first, second)]
+
+    async def handle(message) -> None:
+        got[message.body] += 1
+        if not slow.is_set():
+            await asyncio.sleep(0.002)
+
+    async with connect(cluster.namesrv) as one, connect(cluster.namesrv) as two:
+        await numbers(one, "t", 2000)
+        options = {"group": "g", "start": "earliest", "concurrency": concurrency}
+        async with one.subscribe("t", handle, **options) as first:
+            await until(lambda: len(got) > 100)
+            async with two.subscribe("t", handle, **options) as second:
+                await until(lambda: shares() == [2, 2])
+                slow.set()
+                await until(lambda: len(got) == 2000, limit_s=30)
+    # Only what was being handled just then, or was handled after the newcomer had asked where the group stands.
+    assert got.total() - 2000 < 50
+
+
+async def test_what_failed_is_given_back_before_the_last_commit(peer):
+    held: list[Command] = []
+    peer.has("t", queues=1)
+    peer.usual |= {
+        RequestCode.PULL_MESSAGE: lambda _: None,
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
+        RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
+        RequestCode.CONSUMER_SEND_MSG_BACK: lambda command: held.append(command),
+    }
+    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
+    async with connect(peer.address, client_id="me") as mq:
+        consumer = await mq.subscribe("t", group="g", start="earliest").__aenter__()
+        (await anext(consumer)).retry()
+        leaving = asyncio.ensure_future(consumer.__aexit__(None, None, None))
+        await until(lambda: held)
+        (session,) = peer.sessions
+        session.reply(held[0], 0, None, None, b"")
+        await leaving
+    commits = [
+        each.header(UpdateConsumerOffset) for each in peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+    ]
+    assert {commit.commit_offset for commit in commits} == {1}
+
+
+async def test_a_message_that_runs_out_of_time_does_not_stop_its_queue(mq):
+    await mq.send("t", b"x", queue=MessageQueue("t", "broker-0", 0))
+    async with mq.subscribe("t", group="g", start="earliest") as consumer:
+        message = await anext(consumer)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0), message.process():
+                await asyncio.Event().wait()
+        await until(lambda: consumer.position(message.queue) == 1)
+
+
+async def test_a_task_that_is_cancelled_hands_its_message_back(mq):
+    await mq.send("t", b"x", queue=MessageQueue("t", "broker-0", 0))
+    async with mq.subscribe("t", group="g", start="earliest") as consumer:
+        taken: list = []
+
+        async def work() -> None:
+            async for message in consumer:
+                async with message.process():
+                    taken.append(message)
+                    await asyncio.Event().wait()
+
+        working = asyncio.ensure_future(work())
+        await until(lambda: taken)
+        working.cancel()
+        await until(lambda: consumer.position(taken[0].queue) == 1)
+
+
+async def test_who_leaves_by_cancellation_commits_nothing_of_what_it_handles(mq):
+    await mq.send("t", b"x")
+    taken = asyncio.Event()
+
+    async def work() -> None:
+        async with mq.subscribe("t", group="g", start="earliest") as consumer:
+            async for message in consumer:
+                async with message.process():
+                    taken.set()
+                    await asyncio.Event().wait()
+
+    working = asyncio.ensure_future(work())
+    await taken.wait()
+    working.cancel()
+    with suppress(asyncio.CancelledError):
+        await working
+    async with mq.subscribe("t", group="g") as consumer:
+        again = await asyncio.wait_for(anext(consumer), 5)
+        assert again.queue.topic == "t" and again.reconsume_times == 0
+
+
+async def test_a_consumer_that_was_not_entered_says_so(mq):
+    consumer = mq.subscribe("t", group="g")
+    for ask in (lambda: anext(consumer), consumer.take, consumer.closed):
+        with pytest.raises(ClientClosed, match="group g was not entered"):
+            await asyncio.wait_for(ask(), 1)
+
+
+async def test_a_topic_that_does_not_exist_is_told_of_once_with_its_neighbours(mq, caplog):
+    await mq.send("orders", b"x")
+    async with mq.subscribe("orders", group="g", start="earliest") as consumer:
+        await anext(consumer)  # Now the name server knows the topic.
+    async with mq.subscribe("ordres", group="g", start="earliest") as consumer:
+        for _ in range(3):
+            consumer.members_changed()
+            await asyncio.sleep(0.1)
+        assert caplog.text.count("waits for topic ordres, which does not exist; did you mean orders?") == 1
+        await mq.send("ordres", b"y")
+        assert (await asyncio.wait_for(anext(consumer), 5)).body == b"y"
+
+
+@pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
+async def test_a_filter_that_the_broker_cannot_do_is_the_consumers_error(mq, ask):
+    await mq.send("t", b"x")
+    consumer = mq.subscribe("t", lambda message: None, group="g", where="amount > 5")
+    with pytest.raises(ConfigError, match=r"broker-0 cannot filter t by the SQL92 expression 'amount > 5'"):
+        async with consumer:
+            with pytest.raises(ConfigError, match="cannot filter"):
+                await asyncio.wait_for(ask(consumer), 5)
+
+
+async def test_only_what_is_sent_from_now_on_is_new(mq):
+    await numbers(mq, "t", 8)
+    got: list[bytes] = []
+    async with mq.subscribe("t", lambda message: got.append(message.body), group="g", start="new"):
+        await mq.send("t", b"new")
+        await until(lambda: got)
+    await mq.send("t", b"while away")
+    async with mq.subscribe("t", lambda message: got.append(message.body), group="g", start="new"):
+        await until(lambda: len(got) == 2)
+    assert got == [b"new", b"while away"]
+
+
+async def test_the_program_hears_which_queues_it_has(cluster):
+    events: list[tuple[str, int]] = []
+
+    async def revoked(queues) -> None:
+        events.append(("revoked", len(queues)))
+        assert set(queues) <= set(first.queues)
+
+    def assigned(queues) -> None:
+        if queues[0].topic == "t":
+            events.append(("assigned", len(queues)))
+
+    async with connect(cluster.namesrv) as one, connect(cluster.namesrv) as two:
+        await one.send("t", b"x")
+        async with one.subscribe(
+            "t", group="g", start="earliest", on_assigned=assigned, on_revoked=revoked
+        ) as first:
+            assert events == [("assigned", 4)]
+            async with two.subscribe("t", group="g"):
+                await until(lambda: len(events) == 2)
+            await until(lambda: len(events) == 3)
+    assert events == [("assigned", 4), ("revoked", 2), ("assigned", 2), ("revoked", 5)]
+
+
+async def test_a_queue_can_be_sought_when_it_is_assigned(mq):
+    queue = MessageQueue("t", "broker-0", 0)
+    await mq.send_many([Message("t", b"%d" % number) for number in range(5)], queue=queue)
+
+    def assigned(queues) -> None:
+        if queue in queues:
+            consumer.seek(queue, 3)
+
+    consumer = mq.subscribe("t", group="g", start="earliest", on_assigned=assigned)
+    async with consumer:
+        assert [(await anext(consumer)).body for _ in range(2)] == [b"3", b"4"]
+        assert consumer.position(queue) == 3 and (await consumer.lag())[queue] == 2
+
+
+async def test_a_paused_consumer_gives_nothing_and_loses_nothing(mq):
+    await numbers(mq, "t", 8)
+    async with mq.subscribe("t", group="g", start="earliest") as consumer:
+        (await anext(consumer)).ack()
+        consumer.pause()
+        await mq.send("t", b"8")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(consumer), 0.2)
+        consumer.resume()
+        assert len({(await anext(consumer)).body for _ in range(8)}) == 8

@@ -6,7 +6,8 @@ from sparrowmq.client.consuming.first_offset import first_offset, newest, offset
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.headers import OffsetReply, SearchOffset
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets
+from sparrowmq.protocol.requests.headers import OffsetReply, SearchOffset, UpdateConsumerOffset
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.consuming.test_queue_locks import brokers as brokers
 
@@ -54,3 +55,28 @@ async def test_a_queue_is_measured(answers, brokers):
     assert await offset_at(QUEUE, THEN, brokers) == 50
     (search,) = answers.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     assert search.header(SearchOffset).timestamp == round(THEN.timestamp() * 1000)
+
+
+def offsets_of(table: dict[str, dict[int, int]]) -> Answer:
+    return Answer(body=ConsumerOffsets(table).encode())
+
+
+@pytest.mark.parametrize(
+    ("kept", "offset"), [({}, 100), ({"t@g": {1: 0}}, 100), ({"t@other": {0: 0}}, 100), ({"t@g": {0: 0}}, 0)]
+)
+async def test_new_is_behind_what_a_young_queue_holds(answers, brokers, kept, offset):
+    answers.script(RequestCode.QUERY_CONSUMER_OFFSET, Answer(header=OffsetReply(offset=0)))
+    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offsets_of(kept)
+    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == offset
+    commits = answers.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert [each.header(UpdateConsumerOffset).commit_offset for each in commits] == ([100] if offset else [])
+
+
+async def test_new_is_kept_for_members_who_come_later(answers, brokers):
+    answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Answer()
+    assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == 100
+    assert len(answers.requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == 1
+    answers.script(RequestCode.QUERY_CONSUMER_OFFSET, Answer(header=OffsetReply(offset=7)))
+    assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == 7
+    assert await first_offset(RETRIED, "new", BrokerOffsets("g", brokers), brokers) == 0

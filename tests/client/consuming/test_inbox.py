@@ -43,3 +43,20 @@ async def test_closing_ends_all_takers_even_if_items_are_left():
         await waiting
     with pytest.raises(InboxClosed):
         await inbox.take()
+
+
+async def test_items_can_be_withdrawn():
+    inbox: Inbox[int] = Inbox()
+    inbox.extend([1, 2, 3, 4])
+    assert inbox.withdraw(lambda item: item % 2 == 0) == [2, 4]
+    assert inbox.withdraw(lambda item: item > 9) == []
+    assert [await inbox.take() for _ in range(2)] == [1, 3] and not len(inbox)
+
+
+async def test_a_closed_inbox_can_be_opened():
+    inbox: Inbox[int] = Inbox()
+    inbox.close()
+    assert inbox.is_closed
+    inbox.open()
+    inbox.extend([1])
+    assert await inbox.take() == 1

@@ -4,6 +4,7 @@ from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets
 from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.consuming.test_queue_locks import brokers as brokers
@@ -45,6 +46,27 @@ async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
     assert "cannot commit offset 1" in caplog.text and "not now" in caplog.text
     await offsets.commit({ONE: 1, MessageQueue("t", "nowhere", 0): 5})
     assert len(peer.requests(UPDATE)) == 2
+
+
+async def test_a_commit_that_did_not_last_is_made_again(peer, offsets, caplog):
+    peer.script(QUERY, Answer(header=OffsetReply(offset=5)), Answer(header=OffsetReply(offset=4)))
+    await offsets.commit_again(ONE, 5)
+    assert not peer.requests(UPDATE)
+    await offsets.commit_again(ONE, 5)
+    assert peer.requests(UPDATE)[0].header(UpdateConsumerOffset).commit_offset == 5
+    peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
+    await offsets.commit_again(ONE, 5)
+    assert "cannot commit offset 5" in caplog.text
+
+
+async def test_an_offset_of_0_can_be_told_from_none(peer, offsets, tmp_path):
+    table = Answer(body=ConsumerOffsets({"t@g": {0: 0}, "t@h": {1: 0}}).encode())
+    peer.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: table
+    assert await offsets.has(ONE) and not await offsets.has(TWO)
+    local = LocalOffsets(tmp_path / "offsets.json")
+    await local.commit({ONE: 0})
+    await local.commit_again(ONE, 0)
+    assert await local.has(ONE) and not await local.has(TWO)
 
 
 @pytest.mark.covers("S-CONS-05")

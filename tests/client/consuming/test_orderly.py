@@ -173,3 +173,35 @@ async def test_a_queue_of_somebody_else_is_left_alone(world):
     world.delivery.close()
     with pytest.raises(InboxClosed):
         await world.delivery.take(1)
+
+
+async def test_a_paused_queue_keeps_what_nobody_has_taken(world):
+    world.pull(2)
+    world.owned[0].is_paused = True
+    world.delivery.withdraw(world.owned[0])
+    assert await world.is_idle()
+    assert not world.owned[0].handed_out
+    world.owned[0].is_paused = False
+    world.delivery.renewed(world.owned[0])
+    (first,) = await world.take()
+    first.ack()
+    assert [first.offset, (await world.take())[0].offset] == [0, 1]
+
+
+async def test_a_cancelled_message_is_tried_again_and_never_set_aside(background):
+    world = World(background, limit=0)
+    world.pull(1)
+    (message,) = await world.take()
+    message.cancel()
+    await world.clock.advance(1)
+    assert (await world.take()) == [message] and not world.aside.copies
+
+
+async def test_what_is_set_aside_before_the_end_is_waited_for(background):
+    world = World(background, limit=0)
+    world.pull(1)
+    (message,) = await world.take()
+    message.retry()
+    world.delivery.close()
+    await world.delivery.given_back()
+    assert world.aside.copies == [(0, 0)] and world.owned[0].commit_offset == 1

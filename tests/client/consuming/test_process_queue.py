@@ -87,3 +87,16 @@ def test_an_operator_sees_its_state():
     report = owned.report(now=4.0)
     assert (report.commit_offset, report.cached_msg_min_offset, report.cached_msg_max_offset) == (1, 1, 2)
     assert (report.cached_msg_count, report.locked, report.dropped) == (2, True, False)
+
+
+async def test_a_queue_that_is_given_up_tells_when_what_was_taken_is_settled():
+    owned, messages = filled(3, FlowLimits(span=1))
+    owned.is_leaving = True
+    owned.pending.append(messages[2])
+    waiting = asyncio.ensure_future(owned.settled())
+    owned.settle(messages[1])
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    owned.settle(messages[0])
+    await asyncio.wait_for(waiting, 1)
+    assert owned.commit_offset == 2

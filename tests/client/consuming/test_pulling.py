@@ -8,9 +8,11 @@ from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller, messages_in, request
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import subscription
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.cluster.test_brokers import World
@@ -233,3 +235,56 @@ async def test_offsets_that_are_kept_here_are_not_committed(peer):
     assert not pulls(peer)[1].sys_flag & PullFlag.COMMIT_OFFSET
     running.cancel()
     pulled.world.pool.close()
+
+
+class Filtered(Pulled):
+    """A queue that is pulled by an SQL92 expression."""
+
+    def __init__(self, peer) -> None:
+        super().__init__(peer)
+        self.puller._subscription = subscription("t", None, "a > 5", 5)
+
+
+@pytest.fixture
+async def filtered(peer):
+    peer.has("t")
+    peer.usual[PULL] = lambda _: None
+    made = Filtered(peer)
+    await made.world.routes.of("t")
+    yield made
+    made.world.pool.close()
+
+
+async def test_an_expression_that_cannot_be_read_ends_the_pulling(peer, filtered):
+    peer.script(PULL, Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="what is that"))
+    with pytest.raises(
+        ConfigError, match=r"cannot filter t by the SQL92 expression 'a > 5' .what is that.; correct it"
+    ):
+        await asyncio.wait_for(filtered.puller.run(), 5)
+
+
+async def test_a_broker_that_says_when_asked_that_it_cannot_filter_ends_the_pulling(peer, filtered):
+    peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="no"))
+    peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Answer(ResponseCode.SYSTEM_ERROR, remark="no SQL")
+    with pytest.raises(ConfigError, match="no SQL"):
+        await asyncio.wait_for(filtered.puller.run(), 5)
+    (check,) = peer.requests(RequestCode.CHECK_CLIENT_CONFIG)
+    asked = ClientConfigCheck.decode(check.body).subscription_data
+    assert asked is not None and asked.expression == "a > 5"
+
+
+async def test_an_error_that_is_not_the_filters_passes(peer, filtered):
+    peer.script(PULL, Answer(ResponseCode.SYSTEM_ERROR, remark="busy"))
+    peer.usual[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Answer()
+    running = asyncio.ensure_future(filtered.puller.run())
+    await until(lambda: peer.requests(RequestCode.CHECK_CLIENT_CONFIG))
+    await asyncio.sleep(0.01)
+    await filtered.world.clock.advance(pulling.PAUSE_S)
+    await until(lambda: len(pulls(peer)) == 2)
+    running.cancel()
+
+
+async def test_what_a_pull_commits_is_known_while_it_is_under_way(peer, pulled):
+    peer.script(PULL, found(rec(0), next_offset=1))
+    await until(lambda: len(pulls(peer)) == 2)
+    assert pulled.owned.pull_commits == 0

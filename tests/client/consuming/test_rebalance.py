@@ -6,7 +6,7 @@ from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.protocol.allocation import averagely
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerList
+from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.cluster.test_brokers import World
 from tests.client.conftest import until
@@ -146,3 +146,36 @@ async def test_broadcasting_gives_every_member_everything(peer):
     await owner.rebalancer.round()
     assert owner.owned == {"t": QUEUES} and not peer.requests(MEMBERS)
     owner.world.pool.close()
+
+
+async def test_a_round_that_was_asked_for_begins_with_a_commit(peer):
+    peer.has("t")
+    begun: list[int] = []
+
+    async def begin() -> None:
+        begun.append(len(peer.requests(MEMBERS)))
+
+    owner = Owner(peer)
+    owner.rebalancer._begin = begin
+    running = asyncio.ensure_future(owner.rebalancer.run())
+    await until(lambda: owner.owned)
+    assert not begun
+    owner.rebalancer.soon()
+    await until(lambda: len(peer.requests(MEMBERS)) == 2)
+    assert begun == [1]
+    running.cancel()
+    owner.world.pool.close()
+
+
+async def test_a_topic_that_is_missed_is_told_of_once_and_the_retry_topic_never(peer, owner, caplog):
+    peer.usual[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = lambda _: Answer(
+        body=TopicList(["orders", "unlike", "%DLQ%order"]).encode()
+    )
+    peer.has("t")
+    owner.topics = ["order", "%RETRY%g"]
+    owner.rebalancer.soon()
+    await until(lambda: "does not exist" in caplog.text)
+    for _ in range(3):
+        await pass_time(owner, 1)
+    told = [line for line in caplog.messages if "does not exist" in line]
+    assert told == ["group g waits for topic order, which does not exist; did you mean orders?"]

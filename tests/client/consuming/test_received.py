@@ -1,6 +1,7 @@
 import asyncio
 import logging
 import zlib
+from datetime import timedelta
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_body_that_is_no_json_says_so():
 
 def test_its_fate_is_told_once(message, told):
     assert message.is_unsettled
-    message.retry(delay_level=4)
+    message.retry(delay="30s")
     message.ack()
     message.retry()
     assert told.outcomes == [Outcome.RETRY] and message.delay_level == 4 and not message.is_unsettled
@@ -84,10 +85,29 @@ async def test_a_block_that_ends_well_acknowledges(message, told):
     assert told.outcomes == [Outcome.DONE]
 
 
-@pytest.mark.covers("S-CONS-19")
-async def test_a_block_that_raises_is_logged_and_retried(message, told, caplog):
-    with caplog.at_level(logging.ERROR):
+@pytest.mark.parametrize(("delay", "level"), [(None, 0), (4, 4), ("10s", 3), (timedelta(minutes=1), 5)])
+def test_the_delay_of_a_retry_is_written_as_that_of_a_send(message, delay, level):
+    message.retry(delay)
+    assert message.delay_level == level
+
+
+def test_a_delay_that_brokers_do_not_have_is_refused_and_tells_nothing(message, told):
+    with pytest.raises(InvalidMessage, match="the nearest are"):
+        message.retry("11s")
+    assert message.is_unsettled and not told.outcomes
+
+
+async def test_a_block_that_raises_is_retried_and_raises(message, told, caplog):
+    with pytest.raises(ValueError, match="broken"):
         async with message.process():
+            raise ValueError("broken")
+    assert told.outcomes == [Outcome.RETRY] and not caplog.text
+
+
+@pytest.mark.covers("S-CONS-19")
+async def test_what_a_block_raises_can_be_swallowed_and_is_logged(message, told, caplog):
+    with caplog.at_level(logging.ERROR):
+        async with message.process(swallow=True):
             raise ValueError("broken")
     assert told.outcomes == [Outcome.RETRY]
     assert "broken" in caplog.text
@@ -99,24 +119,19 @@ async def test_what_the_block_said_itself_counts(message, told):
     assert told.outcomes == [Outcome.RETRY]
 
 
-async def test_a_cancelled_block_says_nothing(message, told):
-    async def handle() -> None:
-        async with message.process():
+async def test_a_block_that_runs_out_of_time_hands_its_message_back(message, told):
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0), message.process():
             await asyncio.Event().wait()
-
-    task = asyncio.ensure_future(handle())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not told.outcomes and message.is_unsettled
+    assert told.outcomes == [Outcome.CANCELLED] and not message.is_unsettled
 
 
 async def test_a_cancellation_that_is_not_ours_is_a_failure(message, told):
-    async with message.process():
-        cancelled = asyncio.get_running_loop().create_future()
-        cancelled.cancel()
-        await cancelled
+    with pytest.raises(asyncio.CancelledError):
+        async with message.process():
+            cancelled = asyncio.get_running_loop().create_future()
+            cancelled.cancel()
+            await cancelled
     assert told.outcomes == [Outcome.RETRY]
 
 
@@ -126,12 +141,14 @@ def test_blocking_code_has_the_same(message, told):
     assert told.outcomes == [Outcome.DONE]
 
 
-def test_blocking_code_may_fail_but_be_interrupted_too(told):
-    with ReceivedMessage(stored(), QUEUE, told).process():
+def test_blocking_code_may_fail_and_be_interrupted_too(told):
+    with pytest.raises(ValueError, match="broken"), ReceivedMessage(stored(), QUEUE, told).process():
+        raise ValueError("broken")
+    with ReceivedMessage(stored(), QUEUE, told).process(swallow=True):
         raise ValueError("broken")
     with pytest.raises(KeyboardInterrupt), ReceivedMessage(stored(), QUEUE, told).process():
         raise KeyboardInterrupt
-    assert told.outcomes == [Outcome.RETRY]
+    assert told.outcomes == [Outcome.RETRY, Outcome.RETRY, Outcome.CANCELLED]
 
 
 async def test_its_fate_can_be_told_from_another_thread(message, told):

@@ -45,7 +45,8 @@ def test_a_time_to_begin_at_is_told_to_brokers():
         ({"batch": 1025}, "1 to 1024"),
         ({"concurrency": 0}, "at least 1"),
         ({"pull_batch": 0}, "at least 1"),
-        ({"start": "newest"}, "'latest', 'earliest' or a datetime"),
+        ({"handler_timeout_s": 0}, "None for no limit"),
+        ({"start": "newest"}, "'latest', 'new', 'earliest' or a datetime"),
     ],
 )
 def test_a_wrong_setting_says_what_is_right(options, words):

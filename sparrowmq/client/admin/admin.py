@@ -1,0 +1,290 @@
+"""An operator's side of a cluster: topics, groups, offsets, and messages that are looked for.
+
+    async with sparrowmq.Admin("127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", queues=16)
+        print((await admin.lag("billing")).lag)
+
+A client has one too, over its own connections: `await mq.admin.topics()`. What changes a topic or a group goes to every
+master of the cluster, and answers which ones made the change; if some did not, `ChangeFailed` says which. Nothing is
+kept here: each call asks servers anew. Source: DefaultMQAdminExtImpl, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from ssl import SSLContext
+from types import TracebackType
+from typing import Final, Self
+
+from sparrowmq.client.admin import finding, groups, topics
+from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
+from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.client.admin.topics import Topic, TopicPerm
+from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.clock import Clock
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import GroupConfig
+
+TIMEOUT_S: Final = 5.0
+
+
+class Admin:
+    """Asks and changes a cluster; use it as an async context manager, or take `Client.admin`.
+
+    All its calls raise NetworkError if a server does not answer in time, RemoteError if it refuses, and ConfigError if
+    an argument is wrong, a cluster's name too. Where `cluster` is not given, a change needs that there is only one;
+    everything else looks at all.
+
+    Args:
+        namesrv: name servers as `connect` takes them; or a client's network, which then lives as long as the client.
+        timeout_s: how long any one server may take to answer.
+        credentials, tls: as `connect` takes them; a client's network has its own.
+    Raises:
+        ConfigError: there is no such address.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | Network | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        credentials: Credentials | None = None,
+        tls: bool | SSLContext = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._own: Network | None = None
+        if isinstance(namesrv, Network):
+            network = namesrv
+        else:
+            network = self._own = Network(namesrv, credentials=credentials, tls=tls, clock=clock)
+        if timeout_s <= 0:
+            raise ConfigError(f"timeout_s={timeout_s:g} leaves no time to answer; give more than 0 seconds")
+        self._servers = Servers(network, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        if self._own is not None:
+            await self._own.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._own is not None:
+            await self._own.__aexit__(kind, error, trace)
+
+    # The cluster ----------------------------------------------------------------------------------------------------
+
+    async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
+        """All brokers, or those of one cluster, by cluster and name."""
+        return await self._servers.brokers(cluster)
+
+    async def clusters(self) -> list[str]:
+        """The names of all clusters."""
+        return sorted({each.cluster for each in await self._servers.brokers()})
+
+    # Topics ---------------------------------------------------------------------------------------------------------
+
+    async def topics(self, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
+        """The names of all topics, or of a cluster's.
+
+        Args:
+            hidden: retry and dead-letter topics too, and RocketMQ's own.
+        """
+        return await topics.names(self._servers, cluster, hidden)
+
+    async def topic(self, name: str) -> Topic:
+        """A topic as it is now: what each broker has of it, and where its queues begin and end. Raises: NoRoute."""
+        return await topics.show(self._servers, name)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        queues: int = 8,
+        perm: TopicPerm = "rw",
+        cluster: str | None = None,
+        exist_ok: bool = False,
+    ) -> list[str]:
+        """Create a topic at every master; returns their names.
+
+        Args:
+            queues: how many it gets on each broker.
+            perm: what clients may do with it: "rw", "r", "w" or "none".
+            exist_ok: set a topic to this that is there already.
+        Raises:
+            AlreadyThere: a master has it, and `exist_ok` is not given.
+            InvalidName: no topic can be called so.
+            ChangeFailed
+        """
+        return await topics.create(self._servers, name, queues, perm, cluster, exist_ok)
+
+    async def change_topic(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: TopicPerm | None = None,
+        cluster: str | None = None,
+    ) -> list[str]:
+        """Change a topic at every master that has it, and leave as it is what is not given; returns their names.
+
+        To have fewer queues without losing messages, lower `write_queues`, wait until all is consumed, and then lower
+        `read_queues`.
+
+        Args:
+            queues: for both of them.
+        Raises:
+            NoRoute: it does not exist; ChangeFailed.
+        """
+        return await topics.change(
+            self._servers,
+            name,
+            cluster,
+            read_queues=queues if read_queues is None else read_queues,
+            write_queues=queues if write_queues is None else write_queues,
+            perm=perm,
+        )
+
+    async def delete_topic(self, name: str, *, cluster: str | None = None) -> list[str]:
+        """Delete a topic and its messages at every master that has it, and its route; returns their names.
+
+        Raises:
+            NoRoute: it does not exist; ChangeFailed.
+        """
+        return await topics.delete(self._servers, name, cluster)
+
+    # Groups ---------------------------------------------------------------------------------------------------------
+
+    async def groups(self, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
+        """The names of all consumer groups, or of a cluster's; `hidden` adds RocketMQ's own."""
+        return await groups.names(self._servers, cluster, hidden)
+
+    async def group(self, name: str) -> Group:
+        """A group as it is now: its settings at each broker, and who is on line. Raises: NoGroup."""
+        return await groups.show(self._servers, name)
+
+    async def create_group(
+        self,
+        name: str,
+        *,
+        max_retries: int = 16,
+        retry_queues: int = 1,
+        may_consume: bool = True,
+        may_broadcast: bool = True,
+        cluster: str | None = None,
+        exist_ok: bool = False,
+    ) -> list[str]:
+        """Create a consumer group at every master; returns their names.
+
+        Args:
+            max_retries: failures before a message ends in the group's dead letters.
+            retry_queues: how many queues its retry topic has on each broker; 0 is no retries.
+            exist_ok: set a group to this that is there already.
+        Raises:
+            AlreadyThere: a master has it, and `exist_ok` is not given.
+            InvalidName: no group can be called so.
+            ChangeFailed
+        """
+        wanted = GroupConfig(
+            name,
+            consume_enable=may_consume,
+            consume_broadcast_enable=may_broadcast,
+            retry_queue_nums=retry_queues,
+            retry_max_times=max_retries,
+        )
+        return await groups.create(self._servers, wanted, cluster, exist_ok)
+
+    async def change_group(
+        self,
+        name: str,
+        *,
+        max_retries: int | None = None,
+        retry_queues: int | None = None,
+        may_consume: bool | None = None,
+        may_broadcast: bool | None = None,
+        cluster: str | None = None,
+    ) -> list[str]:
+        """Change a group at every master, and leave as it is what is not given; returns their names.
+
+        Raises:
+            NoGroup: it does not exist; ChangeFailed.
+        """
+        changes = {
+            "retry_max_times": max_retries,
+            "retry_queue_nums": retry_queues,
+            "consume_enable": may_consume,
+            "consume_broadcast_enable": may_broadcast,
+        }
+        return await groups.change(self._servers, name, cluster, changes)
+
+    async def delete_group(self, name: str, *, cluster: str | None = None) -> list[str]:
+        """Delete a group at every master, with its offsets, retries and dead letters; returns their names.
+
+        A consumer that is still there makes it anew.
+
+        Raises:
+            NoGroup: it does not exist; ChangeFailed.
+        """
+        return await groups.delete(self._servers, name, cluster)
+
+    async def lag(self, group: str, topic: str | None = None) -> GroupLag:
+        """How far a group is, in one topic or in all that it consumes. Raises: NoGroup; NoRoute, there is no topic."""
+        return await groups.lag(self._servers, group, topic)
+
+    async def reset(self, group: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+        """Move a group to other offsets, forward or back; returns where each queue goes on.
+
+        Members that are on line are told by their brokers and go on there within seconds; in place of those that are
+        away the offsets are committed.
+
+        Args:
+            to: "earliest", "latest", a time (the first message stored since; without a zone it is local), or an
+                offset for each queue, which is kept within the queue and needs that no member is on line.
+        Raises:
+            NoGroup, NoRoute: the group or the topic does not exist.
+        """
+        return await groups.reset(self._servers, group, topic, to)
+
+    # Messages -------------------------------------------------------------------------------------------------------
+
+    async def message(self, msg_id: str, topic: str | None = None) -> ReceivedMessage:
+        """The message of an id: `SendResult.msg_id`, which needs its topic, or `offset_msg_id`, which does not.
+
+        Raises:
+            NoMessage: no broker has it (any more).
+            NoRoute: there is no such topic.
+        """
+        return await finding.by_id(self._servers, msg_id, topic)
+
+    async def find(
+        self,
+        topic: str,
+        key: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 64,
+    ) -> list[ReceivedMessage]:
+        """Messages with a key, or all of a span of time, by the time when they were stored.
+
+        Args:
+            since, until: stored at or after the one and before the other; times without a zone are local. Without a
+                key `since` is needed.
+            limit: how many at most: the youngest ones with the key, the eldest ones of the span. With a key each
+                broker answers at most 64.
+        Raises:
+            NoRoute: there is no such topic.
+        """
+        if limit < 1:
+            raise ConfigError(f"limit={limit} asks for nothing; give 1 or more")
+        if key is not None:
+            return await finding.by_key(self._servers, topic, key, since, until, limit)
+        if since is None:
+            raise ConfigError("give a key, or a time with `since`; to read a whole topic use `pull_consumer`")
+        return await finding.by_time(self._servers, topic, since, until, limit)

@@ -1,0 +1,168 @@
+"""Asks name servers and masters on behalf of an operator.
+
+What an operator asks about may have changed a moment ago by his own hand, so nothing here comes from the routes that
+producers and consumers keep: each question goes to a server. Source: MQAdminImpl and CommandUtil, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NoRoute, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.session import Response
+
+R = TypeVar("R", bound=Header)
+T = TypeVar("T")
+
+Masters = Mapping[str, str | None]  # by broker name; None while a broker has only slaves
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """One broker of a cluster.
+
+    Attributes:
+        addresses: by broker id; 0 is the master.
+    """
+
+    name: str
+    cluster: str
+    addresses: Mapping[int, str]
+
+    @property
+    def master(self) -> str | None:
+        """Where it takes changes and messages; None while it has only slaves."""
+        return self.addresses.get(MASTER)
+
+
+class Servers:
+    """The servers of a network, as an operator sees them.
+
+    Args:
+        timeout_s: how long any one of them may take to answer one request.
+    """
+
+    def __init__(self, network: Network, timeout_s: float) -> None:
+        self.network = network
+        self.timeout_s = timeout_s
+
+    async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
+        """All brokers, or those of one cluster, by cluster and name. Raises: ConfigError, there is no such cluster."""
+        table = ClusterTable.decode((await self.ask_namesrv(GetBrokerCluster())).body)
+        places = [
+            BrokerPlace(each.broker_name, each.cluster, each.broker_addrs)
+            for each in table.broker_addr_table.values()
+        ]
+        clusters = sorted({place.cluster for place in places})
+        if cluster is not None and cluster not in clusters:
+            raise ConfigError(
+                f"there is no cluster {cluster!r} at name server {self.namesrv}; "
+                f"there {'are' if clusters else 'is'} {', '.join(clusters) or 'none'}"
+            )
+        chosen = [place for place in places if cluster is None or place.cluster == cluster]
+        return sorted(chosen, key=lambda place: (place.cluster, place.name))
+
+    async def masters(self, cluster: str | None) -> Masters:
+        """The masters of a cluster, or of the only one that there is.
+
+        Raises:
+            ConfigError: there is no such cluster; or none is named, and there are several or none.
+        """
+        places = await self.brokers(cluster)
+        clusters = sorted({place.cluster for place in places})
+        if not places:
+            raise ConfigError(
+                f"no broker is registered at name server {self.namesrv}; start one with `mqbroker -n`"
+            )
+        if len(clusters) > 1:
+            raise ConfigError(
+                f"there are the clusters {', '.join(clusters)}; say which one is meant with `cluster`"
+            )
+        return {place.name: place.master for place in places}
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Which brokers have a topic, as a name server says now. Raises: NoRoute, none has."""
+        request = GetRoute(topic=topic, accept_standard_json_only=True)
+        answer = await self.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
+        if answer.code:
+            raise NoRoute(topic, self.namesrv)
+        return TopicRoute.decode(answer.body)
+
+    async def masters_of(self, topic: str) -> Masters:
+        """The masters that have a topic. Raises: NoRoute."""
+        return masters_in(await self.route(topic))
+
+    @property
+    def namesrv(self) -> str:
+        """Name servers, as texts show them."""
+        return str(self.network.name_servers)
+
+    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
+        """One question to the first name server that answers."""
+        return await self.network.name_servers.call(request, timeout_s=self.timeout_s, accept=accept)
+
+    async def ask(self, address: str, request: Request[R], body: bytes = b"") -> Response[R]:
+        """One question to one broker. Raises: RemoteError, NetworkError."""
+        session = await self.network.brokers.session(address)
+        return await session.call(request, body, timeout_s=self.timeout_s)
+
+    async def each(
+        self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]
+    ) -> tuple[dict[str, T], dict[str, SparrowError]]:
+        """What `ask(name, address)` returned for each master, and what it raised; all are asked at once."""
+        answers: dict[str, T] = {}
+        failures: dict[str, SparrowError] = {}
+
+        async def one(name: str, address: str | None) -> None:
+            try:
+                if address is None:
+                    raise BrokerUnreachable(name, "it has no master now")
+                answers[name] = await ask(name, address)
+            except SparrowError as error:
+                failures[name] = error
+
+        async with asyncio.TaskGroup() as tasks:
+            for name, address in sorted(masters.items()):
+                tasks.create_task(one(name, address))
+        return dict(sorted(answers.items())), dict(sorted(failures.items()))
+
+    async def all(self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]) -> dict[str, T]:
+        """As `each`, where one that fails spoils the whole. Raises: what it failed with."""
+        answers, failures = await self.each(masters, ask)
+        for error in failures.values():
+            raise error
+        return answers
+
+    async def change(
+        self, what: str, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, object]]
+    ) -> list[str]:
+        """Have every master do something; returns their names.
+
+        Args:
+            what: the change in an error's words, such as "deleting topic orders".
+        Raises:
+            ChangeFailed: some did not; it says which, and which did.
+        """
+        answers, failures = await self.each(masters, ask)
+        if failures:
+            raise ChangeFailed(what, list(answers), failures)
+        return list(answers)
+
+
+def masters_in(route: TopicRoute) -> Masters:
+    """The masters that a route names."""
+    holders = {row.broker_name for row in route.queue_datas}
+    return {
+        broker.broker_name: broker.broker_addrs.get(MASTER)
+        for broker in route.broker_datas
+        if broker.broker_name in holders
+    }

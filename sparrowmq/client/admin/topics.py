@@ -1,0 +1,238 @@
+"""Topics, as operators create, change, delete and look at them.
+
+Source: UpdateTopicSubCommand, DeleteTopicSubCommand and TopicStatusSubCommand, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from sparrowmq.client.admin.servers import Masters, Servers, masters_in
+from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute
+from sparrowmq.protocol.messages.message import MessageQueue, Perm
+from sparrowmq.protocol.names import DEFAULT_TOPIC, REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicStats,
+    UpdateAndCreateTopic,
+)
+from sparrowmq.protocol.requests.bodies import (
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicOffset,
+    TopicStats,
+)
+from sparrowmq.protocol.requests.namesrv_headers import (
+    DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetSystemTopicListFromNs,
+    GetTopicsByCluster,
+)
+
+TopicPerm = Literal["rw", "r", "w", "none"]
+
+PERMS: Final[dict[TopicPerm, int]] = {"rw": Perm.READ_WRITE, "r": Perm.READ, "w": Perm.WRITE, "none": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicShare:
+    """What one broker has of a topic."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: TopicPerm
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """What a queue holds: the messages with offsets in [min_offset, max_offset).
+
+    Attributes:
+        last_stored: when its newest message was stored, in local time with its zone; None if it has none.
+    """
+
+    queue: MessageQueue
+    min_offset: int
+    max_offset: int
+    last_stored: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now."""
+
+    name: str
+    shares: tuple[TopicShare, ...]
+    queues: tuple[QueueRange, ...]
+
+    @property
+    def count(self) -> int:
+        """How many messages its queues hold."""
+        return sum(each.max_offset - each.min_offset for each in self.queues)
+
+
+async def create(
+    servers: Servers, name: str, queues: int, perm: TopicPerm, cluster: str | None, exist_ok: bool
+) -> list[str]:
+    """See `Admin.create_topic`."""
+    check_new_topic(name)
+    masters = await servers.masters(cluster)
+    if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
+        raise AlreadyThere(
+            f"topic {name} is there already, at {', '.join(there)}; change it with `change_topic`, or say `exist_ok`"
+        )
+    wanted = TopicConfig(name, queues, queues, number_of(perm))
+    return await servers.change(
+        f"setting topic {name}", masters, lambda _, address: _put(servers, address, wanted)
+    )
+
+
+async def change(
+    servers: Servers,
+    name: str,
+    cluster: str | None,
+    *,
+    read_queues: int | None,
+    write_queues: int | None,
+    perm: TopicPerm | None,
+) -> list[str]:
+    """See `Admin.change_topic`."""
+    masters = await _masters(servers, check_new_topic(name), cluster)
+    number = None if perm is None else number_of(perm)
+
+    async def at(_: str, address: str) -> None:
+        answer = await servers.ask(address, GetAllTopicConfig())
+        config = TopicConfigTable.decode(answer.body).topic_config_table.get(name)
+        if config is None:
+            raise NoRoute(name, address)
+        config.read_queue_nums = config.read_queue_nums if read_queues is None else read_queues
+        config.write_queue_nums = config.write_queue_nums if write_queues is None else write_queues
+        config.perm = config.perm if number is None else number
+        await _put(servers, address, config)
+
+    return await servers.change(f"changing topic {name}", masters, at)
+
+
+async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
+    """See `Admin.delete_topic`."""
+    masters = await _masters(servers, check_new_topic(name), cluster)
+    return await remove(servers, name, masters, cluster)
+
+
+async def remove(servers: Servers, name: str, masters: Masters, cluster: str | None) -> list[str]:
+    """Delete a topic at some masters, and its route; an absent one is no error. Raises: ChangeFailed."""
+    done = await servers.change(
+        f"deleting topic {name}", masters, lambda _, address: servers.ask(address, DeleteTopic(topic=name))
+    )
+    # Brokers only ever add to a route, and each name server has its own.
+    request = DeleteTopicInNamesrv(topic=name, cluster_name=cluster)
+    failures = await servers.network.name_servers.tell_all(request, timeout_s=servers.timeout_s)
+    if failures:
+        raise ChangeFailed(f"deleting topic {name}", done, failures)
+    return done
+
+
+async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
+    """See `Admin.topics`."""
+    if cluster is None:
+        answer = await servers.ask_namesrv(GetAllTopicListFromNameserver())
+    else:
+        await servers.brokers(cluster)
+        answer = await servers.ask_namesrv(GetTopicsByCluster(cluster=cluster))
+    found = set(TopicList.decode(answer.body).topic_list)
+    if not hidden:
+        own = await _of_rocketmq(servers)
+        found = {name for name in found - own if not is_system_topic(name) and group_of(name) is None}
+    return sorted(found)
+
+
+async def show(servers: Servers, name: str) -> Topic:
+    """See `Admin.topic`."""
+    route = await servers.route(name)
+    shares = [
+        TopicShare(row.broker_name, row.read_queue_nums, row.write_queue_nums, perm_of(row.perm))
+        for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
+    ]
+    offsets = await ranges(servers, name, masters_in(route))
+    queues = [
+        QueueRange(queue, each.min_offset, each.max_offset, local_time(each.last_update_timestamp))
+        for queue, each in sorted(offsets.items())
+    ]
+    return Topic(name, tuple(shares), tuple(queues))
+
+
+async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
+    """Where each queue of a topic begins and ends. Raises: what a master that cannot tell has failed with."""
+
+    async def at(_: str, address: str) -> TopicStats:
+        return TopicStats.decode((await servers.ask(address, GetTopicStats(topic=topic))).body)
+
+    stats = await servers.all(masters, at)
+    return {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
+
+
+def number_of(perm: TopicPerm) -> int:
+    """A permission as the protocol writes it. Raises: ConfigError."""
+    if perm not in PERMS:
+        raise ConfigError(f"perm={perm!r} is unknown; it is {', '.join(map(repr, PERMS))}")
+    return PERMS[perm]
+
+
+def perm_of(number: int) -> TopicPerm:
+    """A permission as people write it; bits that say neither read nor write are left out."""
+    return next(perm for perm, bits in PERMS.items() if bits == number & Perm.READ_WRITE)
+
+
+def local_time(timestamp_ms: int) -> datetime | None:
+    """A time of the protocol, whose 0 is none."""
+    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone() if timestamp_ms > 0 else None
+
+
+async def _put(servers: Servers, address: str, config: TopicConfig) -> None:
+    header = UpdateAndCreateTopic(
+        topic=config.topic_name,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        default_topic=DEFAULT_TOPIC,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+    )
+    await servers.ask(address, header)
+
+
+async def _holders(servers: Servers, name: str) -> set[str]:
+    """The brokers that have a topic, none if it is nowhere."""
+    try:
+        return set(await servers.masters_of(name))
+    except NoRoute:
+        return set()
+
+
+async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
+    """The masters that have a topic, of one cluster or of all. Raises: NoRoute."""
+    holders = await servers.masters_of(name)
+    if cluster is None:
+        return holders
+    places = await servers.brokers(cluster)
+    chosen = {place.name: place.master for place in places if place.name in holders}
+    if not chosen:
+        raise NoRoute(name, f"{servers.namesrv} in cluster {cluster}")
+    return chosen
+
+
+async def _of_rocketmq(servers: Servers) -> set[str]:
+    """Topics that clusters and brokers have for themselves: their own names, and what one of the brokers lists."""
+    table = TopicList.decode((await servers.ask_namesrv(GetSystemTopicListFromNs())).body)
+    found = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
+    if table.broker_addr:
+        answer = await servers.ask(table.broker_addr, GetSystemTopicListFromBroker())
+        found.update(TopicList.decode(answer.body).topic_list)
+    return found

@@ -1,0 +1,171 @@
+"""The workers of a consumer: each takes what is delivered, has it handled, tells its fate, and takes more.
+
+    take -> handler -> ack, or retry if it raised -> take -> ...
+
+Nothing is set up for a single message: what takes too long is found by one watcher, which looks in now and then at
+what each worker holds. Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final, Protocol
+
+from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.received import Handling, ReceivedMessage
+from sparrowmq.client.consuming.settings import ConsumerSettings
+from sparrowmq.clock import Clock
+
+log = logging.getLogger(__name__)
+
+LOOKS: Final = 10  # at each handler, in the time that it may take
+CANCELLING_S: Final = 1.0
+
+
+class Spawn(Protocol):
+    """Starts a task that lives as long as the consumer."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...
+
+
+class _Worker:
+    """One of them.
+
+    Attributes:
+        portion: what its handler has got; None between handlers.
+        seen, since: the portion at the watcher's last look, and when it saw that first.
+        is_expired: it ends with what it is doing.
+    """
+
+    __slots__ = ("call", "is_expired", "portion", "seen", "since", "task")
+
+    def __init__(self, call: Callable[[Any], object]) -> None:
+        self.call = call
+        self.portion: list[ReceivedMessage] | None = None
+        self.seen: list[ReceivedMessage] | None = None
+        self.since = 0.0
+        self.is_expired = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Workers:
+    """Calls a handler, `concurrency` times at once.
+
+    Args:
+        take: the next messages, at most so many; none at the end.
+        in_threads: a handler that is no coroutine function may block, so it gets a thread for each worker.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Any], object],
+        take: Callable[[int], Awaitable[list[ReceivedMessage]]],
+        settings: ConsumerSettings,
+        clock: Clock,
+        spawn: Spawn,
+        *,
+        in_threads: bool,
+        handling: Callable[..., Handling] = Handling,
+    ) -> None:
+        self._handler = handler
+        self._take = take
+        self._settings = settings
+        self._clock = clock
+        self._spawn = spawn
+        self._in_threads = in_threads and not is_coroutine_function(handler)
+        self._handling = handling
+        self._workers: list[_Worker] = []
+        self._numbers = count(1)
+
+    def start(self) -> None:
+        """Begin to take and handle."""
+        for _ in range(self._settings.concurrency):
+            self._add()
+        if self._settings.handler_timeout_s is not None:
+            self._spawn(self._watch(self._settings.handler_timeout_s), f"watch {self._settings.group}")
+
+    async def finish(self, grace_s: float) -> None:
+        """Return when running handlers have ended, which have so long to do so; the others are cancelled.
+
+        One in a thread that does not end is left behind, and told of; its messages come again.
+        """
+        tasks = [worker.task for worker in self._workers if worker.task is not None]
+        if not tasks:
+            return
+        pending: set[asyncio.Task[None]] = set()
+        if grace_s > 0:
+            pending = await self._wait(tasks, grace_s)
+        running = [worker.portion for worker in self._workers if worker.portion is not None]
+        for task in tasks:
+            task.cancel()
+        if running:
+            where = "are left running in their threads" if self._in_threads else "are cut short"
+            log.warning("handlers of group %s %s; these come again: %s", self._settings.group, where, running)
+        if pending or grace_s <= 0:
+            await self._wait(tasks, CANCELLING_S)
+
+    async def _wait(self, tasks: list[asyncio.Task[None]], limit_s: float) -> set[asyncio.Task[None]]:
+        with suppress(TimeoutError):
+            await self._clock.wait_for(asyncio.wait(tasks), limit_s)
+        return {task for task in tasks if not task.done()}
+
+    def _add(self) -> None:
+        name = f"handle {self._settings.group} {next(self._numbers)}"
+        thread = HandlerThread(self._handler, name) if self._in_threads else None
+        worker = _Worker(thread or self._handler)
+        self._workers.append(worker)
+        worker.task = self._spawn(self._work(worker, thread), name)
+
+    async def _work(self, worker: _Worker, thread: HandlerThread | None) -> None:
+        """Handle messages until there are no more. What a handler raises is dealt with by `Handling`."""
+        take, call, portion_size = self._take, worker.call, self._settings.batch or 1
+        is_single = self._settings.batch is None
+        loop, handling = asyncio.get_running_loop(), self._handling
+        try:
+            while not worker.is_expired and (portion := await take(portion_size)):
+                worker.portion = portion
+                if thread is not None:
+                    for message in portion:
+                        message.settle_in(loop)
+                async with handling(portion, swallow=True):
+                    result = call(portion[0] if is_single else portion)
+                    if inspect.isawaitable(result):
+                        await result
+                worker.portion = None
+        finally:
+            if thread is not None:
+                thread.end()
+
+    async def _watch(self, limit_s: float) -> None:
+        while True:
+            await self._clock.sleep(limit_s / LOOKS)
+            now = self._clock.monotonic()
+            for worker in list(self._workers):
+                if worker.portion is not worker.seen:
+                    worker.seen, worker.since = worker.portion, now
+                elif worker.portion is not None and now - worker.since >= limit_s:
+                    worker.since = now
+                    self._expire(worker, worker.portion, limit_s)
+
+    def _expire(self, worker: _Worker, portion: list[ReceivedMessage], limit_s: float) -> None:
+        """The handler takes too long. In order, nothing may overtake it while its thread goes on."""
+        group = self._settings.group
+        if self._settings.ordered and self._in_threads:
+            log.error(
+                "a handler of group %s has had %s for %g s, and its queue waits", group, portion, limit_s
+            )
+            return
+        log.error("a handler of group %s has had %s for %g s; giving it back", group, portion, limit_s)
+        if not self._settings.ordered:
+            for message in portion:
+                message.retry()
+        worker.is_expired = True
+        self._workers.remove(worker)
+        if worker.task is not None:
+            worker.task.cancel()
+        self._add()

@@ -1,0 +1,178 @@
+"""Handlers that are declared where they are defined, and all run together.
+
+    mq = sparrowmq.connect("127.0.0.1:9876")
+
+    @mq.handler("orders", group="billing")
+    async def bill(order: Order) -> None:
+        ...
+
+    mq.run()                          # until Ctrl-C or SIGTERM; or `await mq.serve()` inside a program of your own
+
+A handler's first argument says by its annotation what it wants of a message: the `ReceivedMessage` itself (also
+where nothing is annotated), `bytes`, `str`, or whatever msgspec makes of JSON (dataclasses, TypedDicts, Structs,
+dict, list[int], ...) or pydantic of its models. With `batch=` it is a list of these. A second argument gets the
+message, or the list of them. A body that does not fit fails like a handler that raises: it is logged, tried again,
+and ends in the group's dead letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.settings import Topics, Tuning
+from sparrowmq.errors import ConfigError, InvalidMessage
+
+F = TypeVar("F", bound=Callable[..., object])
+C = TypeVar("C")
+
+Delivered: TypeAlias = ReceivedMessage | list[ReceivedMessage]
+Call: TypeAlias = Callable[[Any], Any]
+Next: TypeAlias = Callable[[Delivered], Awaitable[None]]
+Middleware: TypeAlias = Callable[[Delivered, Next], Awaitable[None]]
+BlockingMiddleware: TypeAlias = Callable[[Delivered, Callable[[Delivered], object]], object]
+Take: TypeAlias = Callable[[ReceivedMessage], object]
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_MOST_ARGUMENTS: Final = 2
+
+
+class Options(Tuning, total=False):
+    """How a declared handler subscribes: the arguments of `Client.subscribe`."""
+
+    tag: str | None
+    where: str | None
+    batch: int | None
+
+
+class Declared(Generic[C]):
+    """The handlers that one client was given; C is what its `subscribe` returns.
+
+    Args:
+        blocks: for a client without async: handlers and middleware are plain functions, and none is awaited.
+    """
+
+    def __init__(self, *, blocks: bool = False) -> None:
+        self._blocks = blocks
+        self._middleware: list[Callable[..., Any]] = []
+        self._subscribing: list[Callable[[], C]] = []
+
+    def handler(
+        self, subscribe: Callable[..., C], topics: Topics, group: str, options: Options
+    ) -> Callable[[F], F]:
+        """What remembers the function below it, and that `subscribe(topics, call, group=, ...)` consumes with it."""
+
+        def declare(function: F) -> F:
+            if self._blocks and inspect.iscoroutinefunction(function):
+                raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
+            call = adapted(function, options.get("batch") is not None)
+
+            def wrapped(delivered: Delivered) -> Any:
+                return self._wrapped(call)(delivered)
+
+            self._subscribing.append(lambda: subscribe(topics, wrapped, group=group, **options))
+            return function
+
+        return declare
+
+    def wrap(self, middleware: Callable[..., Any]) -> None:
+        """Have `middleware(delivered, call_next)` around every handler, the first one outermost."""
+        self._middleware.append(middleware)
+
+    def consumers(self) -> list[C]:
+        """A consumer for each handler, to be entered. Raises: ConfigError, there is none."""
+        if not self._subscribing:
+            raise ConfigError("no handler was declared; write @mq.handler(topic, group=...) over a function")
+        return [subscribe() for subscribe in self._subscribing]
+
+    def _wrapped(self, call: Call) -> Call:
+        for middleware in reversed(self._middleware):
+            call = partial(_through, middleware, call if self._blocks else partial(_awaited, call))
+        return call
+
+
+def _through(middleware: Callable[..., Any], call_next: Call, delivered: Delivered) -> Any:
+    return middleware(delivered, call_next)
+
+
+async def _awaited(call: Call, delivered: Delivered) -> None:
+    result = call(delivered)
+    if inspect.isawaitable(result):
+        await result
+
+
+def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
+    """`handler`, to be called with what a consumer delivers; returns what it does, perhaps to be awaited.
+
+    Raises:
+        ConfigError: it takes no argument, or more than two, or a batch as something that is no list.
+    """
+    names = _arguments(handler)
+    take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
+
+    def call(delivered: Delivered) -> object:
+        values = [take(each) for each in delivered] if isinstance(delivered, list) else take(delivered)
+        return handler(values, delivered) if wants_message else handler(values)
+
+    return call
+
+
+async def until_signalled(work: Awaitable[None]) -> None:
+    """Do the work until Ctrl-C or SIGTERM, and let it end in order."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    for number in ENDING:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        with suppress(asyncio.CancelledError):
+            await task
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)
+
+
+def _arguments(handler: Callable[..., object]) -> list[str]:
+    given = [each for each in inspect.signature(handler).parameters.values() if each.default is each.empty]
+    if not 1 <= len(given) <= _MOST_ARGUMENTS or any(each.kind is each.KEYWORD_ONLY for each in given):
+        raise ConfigError(
+            f"{handler} must take the body, or the body and the message, not {len(given)} arguments"
+        )
+    return [each.name for each in given]
+
+
+def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
+    try:
+        wanted = get_type_hints(handler).get(name, ReceivedMessage)
+    except NameError as error:
+        raise ConfigError(f"{handler}: {error}; define that type above it, at the module's top") from error
+    if not is_batch or wanted is ReceivedMessage:
+        return wanted
+    if get_origin(wanted) not in (list, Sequence):
+        raise ConfigError(f"{handler} gets batches: annotate its {name} as a list, such as list[dict]")
+    return get_args(wanted)[0]
+
+
+def _taking(wanted: Any) -> Take:
+    """What makes a value of the wanted type of a message."""
+    if wanted in (ReceivedMessage, Any):
+        return lambda message: message
+    if wanted is bytes:
+        return lambda message: message.body
+    if wanted is str:
+        return ReceivedMessage.text
+    from_json = getattr(wanted, "model_validate_json", None) or msgspec.json.Decoder(wanted).decode
+    return partial(_decoded, from_json)
+
+
+def _decoded(from_json: Callable[[bytes], object], message: ReceivedMessage) -> object:
+    try:
+        return from_json(message.body)
+    except ValueError as error:  # those of msgspec and pydantic are
+        raise InvalidMessage(f"the body of {message!r} is not what its handler takes: {error}") from error

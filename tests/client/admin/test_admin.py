@@ -1,0 +1,44 @@
+import inspect
+
+import pytest
+
+import sparrowmq.sync
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.client import connect
+from sparrowmq.client.sync import SyncAdmin
+from sparrowmq.errors import ClientClosed, ConfigError, NoRoute
+from sparrowmq.testing.background import BackgroundCluster
+
+
+async def test_a_clients_is_the_same_over_its_own_connections(two):
+    async with connect(two.namesrv) as mq:
+        assert isinstance(mq.admin, Admin)
+        async with mq.admin as admin:
+            await admin.create_topic("orders", queues=1)
+        assert await mq.admin.topics() == ["orders"], "leaving it leaves the client as it is"
+        assert len(await mq.queues("orders")) == 2
+
+
+def test_an_address_and_some_time_are_needed(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(ConfigError, match="no name server is known"):
+        Admin()
+    with pytest.raises(ConfigError, match="timeout_s=0 leaves no time"):
+        Admin("127.0.0.1:9876", timeout_s=0)
+
+
+def test_without_async_it_is_the_same(tmp_path):
+    with BackgroundCluster(tmp_path) as cluster:
+        with sparrowmq.sync.admin(cluster.namesrv) as admin:
+            assert admin.create_topic("orders") == ["broker-0"]
+            with pytest.raises(NoRoute):
+                admin.topic("missing")
+        with pytest.raises(ClientClosed):
+            admin.topics()
+        with sparrowmq.sync.connect(cluster.namesrv) as mq:
+            assert mq.admin.topics() == ["orders"]
+
+
+def test_the_twin_has_all_calls():
+    calls = {name for name, value in inspect.getmembers(Admin, inspect.iscoroutinefunction)}
+    assert {name for name in calls if not name.startswith("_")} <= set(dir(SyncAdmin))

@@ -1,0 +1,143 @@
+import asyncio
+from datetime import datetime
+
+import pytest
+
+from sparrowmq.client.client import connect
+from sparrowmq.errors import AlreadyThere, ConfigError, InvalidName, NoGroup, NoRoute
+from sparrowmq.protocol.messages.message import MessageQueue
+from tests.client.conftest import until
+
+BOTH = ["broker-0", "broker-1"]
+QUEUES = [MessageQueue("orders", name, 0) for name in BOTH]
+
+
+@pytest.fixture
+async def mq(two):
+    async with connect(two.namesrv) as client:
+        yield client
+
+
+@pytest.fixture
+async def stored(admin, mq):
+    """A topic of one queue on each broker, with three messages in each, and group billing that is done with them."""
+    await admin.create_topic("orders", queues=1)
+    await admin.create_group("billing")
+    for queue in QUEUES:
+        for number in range(3):
+            await mq.send("orders", b"%d" % number, queue=queue)
+    await admin.reset("billing", "orders", "latest")
+
+
+async def test_a_group_is_created_at_every_master(admin, two):
+    assert await admin.create_group("billing", max_retries=3, may_broadcast=False) == BOTH
+    assert await admin.groups() == ["billing"]
+    assert "billing" in await admin.groups("DefaultCluster", hidden=True)
+    with pytest.raises(AlreadyThere, match="billing is there already"):
+        await admin.create_group("billing")
+    assert await admin.create_group("billing", exist_ok=True) == BOTH
+
+
+async def test_a_change_leaves_what_is_not_given(admin, two):
+    await admin.create_group("billing", max_retries=3, retry_queues=2)
+    await admin.change_group("billing", may_consume=False)
+    settings = (await admin.group("billing")).settings
+    assert {
+        name: (each.retry_max_times, each.retry_queue_nums, each.consume_enable)
+        for name, each in settings.items()
+    } == dict.fromkeys(BOTH, (3, 2, False))
+
+
+async def test_a_group_is_shown_with_its_members(admin, mq):
+    await admin.create_group("billing")
+    assert (await admin.group("billing")).members == {}
+    await admin.create_topic("orders", queues=1)
+    async with mq.subscribe("orders", lambda _: None, group="billing") as consumer:
+        await until(lambda: set(QUEUES) <= set(consumer.queues))
+        (member,) = (await admin.group("billing")).members.values()
+        assert member.client_id == mq.client_id
+
+
+async def test_a_deleted_group_is_nowhere_nor_are_its_retries_and_offsets(admin, stored, mq):
+    async with mq.subscribe("orders", lambda _: None, group="billing"):
+        assert "%RETRY%billing" in await admin.topics(hidden=True)
+    assert await admin.delete_group("billing") == BOTH
+    assert await admin.groups() == []
+    assert "%RETRY%billing" not in await admin.topics(hidden=True)
+    await admin.create_group("billing")
+    assert (await admin.lag("billing", "orders")).lag == 6
+
+
+@pytest.mark.parametrize("call", ["group", "change_group", "delete_group", "lag"])
+async def test_a_group_that_is_not_there_is_told(admin, call):
+    with pytest.raises(NoGroup, match="no consumer group 'missing'"):
+        await getattr(admin, call)("missing")
+
+
+async def test_wrong_names_are_told(admin, stored):
+    with pytest.raises(InvalidName):
+        await admin.create_group("no group")
+    with pytest.raises(NoGroup):
+        await admin.reset("missing", "orders", "latest")
+    with pytest.raises(NoGroup):
+        await admin.lag("missing", "orders")
+    with pytest.raises(NoRoute):
+        await admin.reset("billing", "missing", "latest")
+    with pytest.raises(NoRoute):
+        await admin.lag("billing", "missing")
+
+
+async def test_lag_tells_how_far_a_group_is_in_each_queue(admin, stored, mq):
+    assert (await admin.lag("billing")).lag == 0
+    await mq.send("orders", b"4", queue=QUEUES[1])
+    lag = await admin.lag("billing", "orders")
+    assert [(each.queue, each.broker_offset, each.committed, each.lag) for each in lag.queues] == [
+        (QUEUES[0], 3, 3, 0),
+        (QUEUES[1], 4, 3, 1),
+    ]
+    assert lag.group == "billing" and lag.lag == 1
+    (message,) = await admin.find("orders", since=datetime(2020, 1, 1), limit=1)
+    assert lag.queues[0].last_consumed is not None
+    assert lag.queues[0].last_consumed.timestamp() * 1000 >= message.store_timestamp_ms
+
+
+async def test_a_group_that_never_consumed_has_no_lag_yet(admin):
+    await admin.create_group("billing")
+    assert (await admin.lag("billing")).queues == ()
+
+
+@pytest.mark.parametrize(("to", "offset"), [("earliest", 0), ("latest", 3), (2, 2), (99, 3)])
+async def test_a_group_that_is_away_is_moved(admin, stored, to, offset):
+    if to == "latest":
+        await admin.reset("billing", "orders", 0)
+    assert await admin.reset("billing", "orders", to) == dict.fromkeys(QUEUES, offset)
+    assert [each.committed for each in (await admin.lag("billing", "orders")).queues] == [offset, offset]
+
+
+async def test_a_group_that_is_away_is_moved_to_a_time(admin, stored, mq):
+    past = await admin.find("orders", since=datetime(2020, 1, 1))
+    await asyncio.sleep(0.002)  # the next message has another millisecond
+    sent = await mq.send("orders", b"late", queue=QUEUES[0])
+    (late,) = [
+        each for each in await admin.find("orders", since=datetime(2020, 1, 1)) if each.body == b"late"
+    ]
+    assert late.store_timestamp_ms > max(each.store_timestamp_ms for each in past)
+    at = datetime.fromtimestamp(late.store_timestamp_ms / 1000)
+    assert (await admin.reset("billing", "orders", at))[QUEUES[0]] == sent.offset
+
+
+async def test_members_on_line_go_on_where_they_are_sent(admin, stored, mq):
+    seen = []
+    async with mq.subscribe("orders", lambda message: seen.append(message.body), group="billing") as consumer:
+        await until(lambda: set(QUEUES) <= set(consumer.queues))
+        assert seen == []
+        assert await admin.reset("billing", "orders", "earliest") == dict.fromkeys(QUEUES, 0)
+        await until(lambda: len(seen) == 6)
+        with pytest.raises(ConfigError, match=r"members on line.*stop them first"):
+            await admin.reset("billing", "orders", 1)
+
+
+@pytest.mark.parametrize("to", ["yesterday", -1, True, 1.5])
+async def test_a_target_that_is_none_is_told(admin, to):
+    with pytest.raises(ConfigError, match="is unknown; use 'earliest'"):
+        await admin.reset("billing", "orders", to)

@@ -1,0 +1,157 @@
+import asyncio
+import threading
+
+import msgspec
+import pytest
+
+from sparrowmq.background import Background
+from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
+from sparrowmq.client.consuming.settings import ConsumerSettings
+from sparrowmq.client.consuming.workers import Workers
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.testing.clock import ManualClock
+from tests.client.conftest import until
+from tests.client.consuming.test_received import stored
+
+QUEUE = MessageQueue("t", "a", 1)
+
+
+class Shop:
+    """Has messages for workers, and keeps what they tell of them."""
+
+    def __init__(self, count: int) -> None:
+        self.clock = ManualClock()
+        self.told: list[tuple[int, Outcome]] = []
+        self.waiting = [
+            ReceivedMessage(msgspec.structs.replace(stored(), queue_offset=offset), QUEUE, self.tell)
+            for offset in range(count)
+        ]
+        self.closed = asyncio.Event()
+
+    def tell(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        self.told.append((message.offset, outcome))
+
+    async def take(self, max_count: int) -> list[ReceivedMessage]:
+        if not self.waiting:
+            await self.closed.wait()
+            return []
+        return [self.waiting.pop(0) for _ in range(min(max_count, len(self.waiting)))]
+
+    def workers(self, handler, background: Background, *, in_threads: bool = False, **settings) -> Workers:
+        made = Workers(
+            handler,
+            self.take,
+            ConsumerSettings("g", **settings),
+            self.clock,
+            background.spawn,
+            in_threads=in_threads,
+        )
+        made.start()
+        return made
+
+
+@pytest.fixture
+async def background():
+    async with Background() as started:
+        yield started
+
+
+async def for_ever(message) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_what_a_handler_returns_or_raises_is_told(background):
+    def handle(message) -> None:
+        if message.offset == 1:
+            raise LookupError
+
+    shop = Shop(3)
+    shop.workers(handle, background, concurrency=1)
+    await shop.clock.advance(0)
+    assert shop.told == [(0, Outcome.DONE), (1, Outcome.RETRY), (2, Outcome.DONE)]
+
+
+async def test_a_batch_is_handled_as_a_list(background):
+    sizes: list[int] = []
+    shop = Shop(5)
+    shop.workers(lambda portion: sizes.append(len(portion)), background, concurrency=1, batch=3)
+    await shop.clock.advance(0)
+    assert sizes == [3, 2] and len(shop.told) == 5
+
+
+async def test_a_handler_that_takes_too_long_is_cancelled_and_another_goes_on(background, caplog):
+    done: list[int] = []
+
+    async def handle(message) -> None:
+        if message.offset == 0:
+            await for_ever(message)
+        done.append(message.offset)
+
+    shop = Shop(2)
+    shop.workers(handle, background, concurrency=1, handler_timeout_s=10.0)
+    await shop.clock.advance(9.9)
+    assert not shop.told
+    await shop.clock.advance(1.1)
+    assert shop.told == [(0, Outcome.RETRY), (1, Outcome.DONE)] and done == [1]
+    assert "for 10 s; giving it back" in caplog.text
+
+
+async def test_time_is_counted_for_each_message_alone(background):
+    async def handle(message) -> None:
+        await shop.clock.sleep(6)
+
+    shop = Shop(4)
+    shop.workers(handle, background, concurrency=1, handler_timeout_s=10.0)
+    await shop.clock.advance(24)
+    assert [outcome for _, outcome in shop.told] == [Outcome.DONE] * 4
+
+
+async def test_an_ordered_handler_is_cancelled_before_its_message_is_given_back(background):
+    shop = Shop(1)
+    shop.workers(for_ever, background, concurrency=1, ordered=True, handler_timeout_s=10.0)
+    await shop.clock.advance(11)
+    assert shop.told == [(0, Outcome.CANCELLED)]
+
+
+@pytest.mark.parametrize(("ordered", "told"), [(False, [(0, Outcome.RETRY), (1, Outcome.DONE)]), (True, [])])
+async def test_a_thread_that_takes_too_long_is_reported_and_in_order_waited_for(
+    background, caplog, ordered, told
+):
+    started, go_on = threading.Event(), threading.Event()
+
+    def handle(message) -> None:
+        started.set()
+        if message.offset == 0:
+            go_on.wait(20)
+
+    shop = Shop(2)
+    shop.workers(handle, background, in_threads=True, concurrency=1, ordered=ordered, handler_timeout_s=10.0)
+    await asyncio.to_thread(started.wait, 10)
+    await shop.clock.advance(11)
+    await until(lambda: shop.told == told)
+    assert "has had" in caplog.text
+    go_on.set()
+    await until(lambda: len(shop.told) == 2)
+
+
+async def test_without_a_limit_nobody_looks(background):
+    shop = Shop(1)
+    shop.workers(for_ever, background, concurrency=1, handler_timeout_s=None)
+    await shop.clock.advance(hours=1)
+    assert not shop.told and not shop.clock._timers
+
+
+async def test_the_end_waits_for_handlers_and_cancels_those_that_go_on(background, caplog):
+    async def handle(message) -> None:
+        await (shop.clock.sleep(1) if message.offset else for_ever(message))
+
+    shop = Shop(2)
+    workers = shop.workers(handle, background, concurrency=2)
+    await shop.clock.advance(0)
+    shop.closed.set()
+    finishing = asyncio.ensure_future(workers.finish(5.0))
+    await shop.clock.advance(4.9)
+    assert not finishing.done() and shop.told == [(1, Outcome.DONE)]
+    await shop.clock.advance(0.1)
+    await finishing
+    assert shop.told == [(1, Outcome.DONE), (0, Outcome.CANCELLED)] and "are cut short" in caplog.text

@@ -1,0 +1,45 @@
+"""`python -m tests.client.stress [--minutes N] [--seed S]`: the client's promises while all around it changes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.client.stress.plan import CLUSTER, MEMBERS, plan
+from tests.client.stress.rig import Rig, sentences
+
+# A member that was killed keeps the queues that it had in order for 60 s.
+QUIET_S = 75.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run stress", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long to send (default 5)")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier plan")
+    parser.add_argument("--keep", action="store_true", help="keep the stores and the ledger")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="sparrowmq-stress-"))
+    print(f"seed {arguments.seed}, {arguments.minutes:g} minutes, everything in {folder}", flush=True)
+    rig = Rig(folder, arguments.seed, QUIET_S, tell)
+    seconds = arguments.minutes * 60
+    steps = plan(arguments.seed, seconds, (*MEMBERS, *CLUSTER), can_wait=True)
+    found = asyncio.run(rig.run(steps, seconds))
+    for violation in found.violations[:20]:
+        print(f"{violation.kind}: {violation.what}")
+    print(*sentences(rig, found), f"seed {arguments.seed}", sep="\n")
+    if not found.violations and not arguments.keep:
+        shutil.rmtree(folder)
+    return 1 if found.violations else 0
+
+
+def tell(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""What happens when: the same seed makes the same plan. Pure.
+
+Steps are done one after the other, so at most one broker or name server is down at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from zlib import crc32
+
+from tests.client.stress.ledger import CANCELLED, DONE, FAILED, TIMED_OUT
+
+
+class Act(Enum):
+    """Something that befalls a group or the cluster."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    CRASH = "crash"
+    KILL_BROKER = "kill broker"
+    MOVE_BROKER = "move broker"
+    RESTART_BROKER = "restart broker"
+    NAME_SERVER = "name server"
+
+
+MEMBERS: Final = (Act.JOIN, Act.LEAVE, Act.CRASH)
+CLUSTER: Final = (Act.KILL_BROKER, Act.MOVE_BROKER, Act.RESTART_BROKER, Act.NAME_SERVER)
+
+BROKERS: Final = ("broker-a", "broker-b")
+NAME_SERVERS: Final = 2
+PLAIN: Final = "plain"
+KEYED: Final = tuple(
+    f"keyed-{name}" for name in BROKERS
+)  # on one broker each: a key must never change its queue
+GROUPS: Final = {"any-order": frozenset({PLAIN}), "in-order": frozenset(KEYED)}
+ORDERED: Final = frozenset({"in-order"})
+
+FEWEST, MOST = 1, 4  # members of a group
+FIRST_S: Final = 1.0
+PAUSE_S: Final = (0.5, 2.0)
+DOWN_S: Final = (0.2, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One act.
+
+    Attributes:
+        at_s: when, from the start; later if the step before it took longer.
+        on: a group, a broker, or the number of a name server.
+        down_s: for how long what was stopped stays down.
+        pick: which member of the group, as a fraction of them all.
+    """
+
+    at_s: float
+    act: Act
+    on: str
+    down_s: float
+    pick: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.1f} s {self.act.value} {self.on}"
+
+
+def plan(seed: int, seconds: float, acts: tuple[Act, ...], can_wait: bool) -> list[Step]:
+    """Steps for so many seconds, every act at least once if there is time.
+
+    Args:
+        acts: what may happen.
+        can_wait: whether members of the group in order may crash: a broker frees their locks after 60 s only.
+    """
+    chance = random.Random(seed)
+    steps: list[Step] = []
+    fresh: list[Act] = []
+    at_s = FIRST_S
+    while at_s < seconds:
+        if not fresh:
+            fresh = chance.sample(acts, len(acts))
+        act = fresh.pop()
+        on = _whom(act, chance, can_wait)
+        steps.append(Step(at_s, act, on, chance.uniform(*DOWN_S), chance.random()))
+        at_s += chance.uniform(*PAUSE_S)
+    return steps
+
+
+def _whom(act: Act, chance: random.Random, can_wait: bool) -> str:
+    if act is Act.NAME_SERVER:
+        return str(chance.randrange(NAME_SERVERS))
+    if act not in MEMBERS:
+        return chance.choice(BROKERS)
+    groups = [group for group in GROUPS if can_wait or act is not Act.CRASH or group not in ORDERED]
+    return chance.choice(groups)
+
+
+def fate(seed: int, message: str, attempt: int, is_ordered: bool) -> str:
+    """How a handler ends that gets the message: the outcome that it will write into the ledger.
+
+    In order a failure stops a queue for a second, so there are fewer. The third attempt always goes well.
+    """
+    roll = crc32(f"{seed} {message} {attempt}".encode()) / 2**32 * (8 if is_ordered else 1)
+    if attempt >= 2 or roll > 0.06:
+        return DONE
+    return FAILED if roll < 0.03 else TIMED_OUT if roll < 0.045 else CANCELLED

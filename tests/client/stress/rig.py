@@ -1,0 +1,265 @@
+"""Carries a plan out: starts the processes, does the steps, waits until all is handled, and asks the checker."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.client.stress import checker
+from tests.client.stress.checker import Findings, Violation
+from tests.client.stress.ledger import Incident, Ledger, Pen, Reader
+from tests.client.stress.member import Call
+from tests.client.stress.nodes import REPOSITORY, Nodes
+from tests.client.stress.plan import (
+    BROKERS,
+    FEWEST,
+    GROUPS,
+    KEYED,
+    MOST,
+    NAME_SERVERS,
+    ORDERED,
+    PLAIN,
+    Act,
+    Step,
+)
+from tests.client.stress.producer import WHO as PRODUCER
+
+QUEUES: Final = 4
+FIRST_MEMBERS: Final = 2
+ENTERS_LIMIT_S: Final = 30.0
+LEAVES_LIMIT_S: Final = 40.0
+LOOK_S: Final = 0.1
+TELL_S: Final = 5.0
+
+_OUTAGES: Final = {
+    Act.KILL_BROKER: checker.BROKER_KILLED,
+    Act.MOVE_BROKER: checker.BROKER_MOVED,
+    Act.RESTART_BROKER: checker.BROKER_RESTARTED,
+    Act.NAME_SERVER: checker.NAME_SERVER_DOWN,
+}
+
+
+class Rig:
+    """One run.
+
+    Args:
+        folder: for stores, ledgers and what the processes say.
+        quiet_s: how long the end is waited for while nothing more is handled.
+        tell: gets lines of progress.
+    """
+
+    def __init__(
+        self, folder: Path, seed: int, quiet_s: float, tell: Callable[[str], object] = print
+    ) -> None:
+        self.ledger = Ledger()
+        self.sending_s = 0.0
+        self._folder = folder
+        self._seed = seed
+        self._quiet_s = quiet_s
+        self._tell = tell
+        self._reader = Reader(folder)
+        self._pen = Pen(folder / "rig.jsonl")
+        self._nodes = Nodes(folder, BROKERS, NAME_SERVERS)
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._members: dict[str, list[str]] = {group: [] for group in GROUPS}
+        self._started = 0
+        self._unended: list[Violation] = []
+
+    async def run(self, steps: list[Step], seconds: float) -> Findings:
+        """Everything from the first process to the last; returns what the ledger shows."""
+        try:
+            await self._start()
+            watching = asyncio.create_task(self._watch())
+            await self._carry_out(steps, seconds)
+            await self._finish()
+            watching.cancel()
+        finally:
+            await self._kill_all()
+        self._look()
+        found = checker.check(self.ledger, GROUPS, ORDERED)
+        found.violations += self._unended
+        return found
+
+    # Beginning and end ----------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        await self._nodes.start()
+        for broker, keyed in zip(BROKERS, KEYED, strict=True):
+            self._nodes.create_topic(broker, PLAIN, QUEUES)
+            self._nodes.create_topic(broker, keyed, QUEUES)
+            for group in GROUPS:
+                self._nodes.create_group(broker, group)
+        await asyncio.gather(*(self._join(group) for group in GROUPS for _ in range(FIRST_MEMBERS)))
+        await self._spawn("producer", PRODUCER, self._nodes.namesrv, str(self._book(PRODUCER)))
+
+    async def _carry_out(self, steps: list[Step], seconds: float) -> None:
+        began = time.monotonic()
+        for step in steps:
+            await asyncio.sleep(max(0.0, began + step.at_s - time.monotonic()))
+            self._tell(f"{time.monotonic() - began:6.1f} s  {step.act.value} {step.on}")
+            await self._do(step)
+        await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
+        self.sending_s = time.monotonic() - began
+
+    async def _finish(self) -> None:
+        """No more sends; all that is acknowledged is handled, unless nothing moves any more; then all leave."""
+        await self._end(PRODUCER)
+        handled, since = -1, time.monotonic()
+        while self._is_missing() and time.monotonic() - since < self._quiet_s:
+            if self._handled != handled:
+                handled, since = self._handled, time.monotonic()
+            await asyncio.sleep(LOOK_S)
+            self._look()
+        for group in GROUPS:
+            await asyncio.gather(*(self._leave(member, group) for member in list(self._members[group])))
+
+    async def _kill_all(self) -> None:
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        await self._nodes.stop()
+
+    # Steps ----------------------------------------------------------------------------------------------------------
+
+    async def _do(self, step: Step) -> None:
+        if step.act in _OUTAGES:
+            await self._outage(step)
+            return
+        members = self._members[step.on]
+        member = members[math.floor(step.pick * len(members))]
+        if step.act is Act.JOIN:
+            await self._join(step.on)
+            if len(members) > MOST:
+                await self._leave(member, step.on)
+            return
+        if len(members) == FEWEST:
+            await self._join(step.on)
+        await (self._leave if step.act is Act.LEAVE else self._crash)(member, step.on)
+
+    async def _outage(self, step: Step) -> None:
+        is_broker = step.act is not Act.NAME_SERVER
+        node = self._nodes.brokers[step.on] if is_broker else self._nodes.name_servers[int(step.on)]
+        since = time.monotonic()
+        await node.end(signal.SIGTERM if step.act is Act.RESTART_BROKER else signal.SIGKILL)
+        await asyncio.sleep(step.down_s)
+        if step.act is Act.MOVE_BROKER:
+            node.move()
+        await node.start()
+        self._note(_OUTAGES[step.act], node.name, since)
+
+    # Members --------------------------------------------------------------------------------------------------------
+
+    async def _join(self, group: str) -> None:
+        self._started += 1
+        name, since = f"{group}-{self._started}", time.monotonic()
+        file = str(self._book(name))
+        call = Call(name, self._started, group, self._nodes.namesrv, self._seed, file)
+        await self._spawn("member", name, msgspec.json.encode(call).decode())
+        self._members[group].append(name)
+        self._note(checker.MEMBER_JOINED, name, since)
+
+    async def _leave(self, member: str, group: str) -> None:
+        self._members[group].remove(member)
+        since = time.monotonic()
+        await self._end(member)
+        self._note(checker.MEMBER_LEFT, member, since)
+
+    async def _crash(self, member: str, group: str) -> None:
+        self._members[group].remove(member)
+        since = time.monotonic()
+        self._processes[member].kill()
+        await self._processes[member].wait()
+        self._note(checker.MEMBER_CRASHED, member, since)
+
+    # Processes ------------------------------------------------------------------------------------------------------
+
+    async def _spawn(self, module: str, who: str, *arguments: str) -> None:
+        """Start one and return when it has written that it began. Raises: RuntimeError, with what it said."""
+        command = [sys.executable, "-m", f"tests.client.stress.{module}", *arguments]
+        with self._said(who).open("wb") as said:
+            process = await asyncio.create_subprocess_exec(*command, stdout=said, stderr=said, cwd=REPOSITORY)
+        self._processes[who] = process
+        deadline = time.monotonic() + ENTERS_LIMIT_S
+        while who not in self.ledger.entered:
+            if process.returncode is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{who} did not begin:\n{self._said(who).read_text()[-2000:]}")
+            await asyncio.sleep(LOOK_S)
+            self._look()
+
+    async def _end(self, who: str) -> None:
+        """Ask it to leave; that it does not, or fails, is a violation."""
+        process = self._processes[who]
+        if process.returncode is None:
+            process.terminate()
+        try:
+            status = await asyncio.wait_for(process.wait(), LEAVES_LIMIT_S)
+        except TimeoutError:
+            self._unended.append(Violation("hung", f"{who} did not leave within {LEAVES_LIMIT_S:g} s"))
+            process.kill()
+            return
+        if status:
+            last = self._said(who).read_text()[-1500:]
+            self._unended.append(Violation("failed", f"{who} ended with status {status}:\n{last}"))
+
+    # The ledger -----------------------------------------------------------------------------------------------------
+
+    def _book(self, who: str) -> Path:
+        return self._folder / f"{who}.jsonl"
+
+    def _said(self, who: str) -> Path:
+        return self._folder / f"{who}.log"
+
+    def _note(self, what: str, who: str, since: float) -> None:
+        self._pen.write(Incident(what, who, since, time.monotonic()))
+
+    def _look(self) -> None:
+        for line in self._reader.fresh():
+            self.ledger.add(line)
+
+    def _is_missing(self) -> bool:
+        return any(checker.missing(self.ledger, group, topics) for group, topics in GROUPS.items())
+
+    @property
+    def _handled(self) -> int:
+        return sum(map(len, self.ledger.done.values()))
+
+    async def _watch(self) -> None:
+        """For ever: a line of progress now and then."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            self._look()
+            members = ", ".join(f"{len(members)} in {group}" for group, members in self._members.items())
+            self._tell(
+                f"          {len(self.ledger.acknowledged)} stored, {self._handled} handled; {members}"
+            )
+
+
+def sentences(rig: Rig, found: Findings) -> list[str]:
+    """The result, for people."""
+    ledger = rig.ledger
+    incidents = Counter(incident.what for incident in ledger.incidents)
+    rows = [
+        ("messages sent", len(ledger.sent)),
+        ("  a second", round(len(ledger.sent) / max(rig.sending_s, 1))),
+        ("  acknowledged", len(ledger.acknowledged)),
+        ("  in doubt", len(ledger.doubted)),
+        ("deliveries", sum(map(len, ledger.deliveries.values()))),
+        *sorted(incidents.items()),
+        *((f"handled again: {cause}", count) for cause, count in sorted(found.causes.items())),
+        *((f"VIOLATION: {kind}", count) for kind, count in _kinds(found).items()),
+    ]
+    return [f"  {name:32}{count:8}" for name, count in rows]
+
+
+def _kinds(found: Findings) -> Counter[str]:
+    return Counter(violation.kind for violation in found.violations)

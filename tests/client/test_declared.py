@@ -1,0 +1,251 @@
+"""Handlers declared with `@mq.handler`: what they are called with, what is around them, and how they end."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from sparrowmq.client import sync
+from sparrowmq.client.client import connect
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.errors import ConfigError
+
+
+@dataclass
+class Order:
+    id: str
+    amount: int
+
+
+class Refund(msgspec.Struct):
+    id: str
+
+
+class Model:
+    """What handlers see of a pydantic model: the one method that makes it of JSON."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @classmethod
+    def model_validate_json(cls, content: bytes) -> "Model":
+        return cls(msgspec.json.decode(content)["name"])
+
+
+async def served(mq, count, got):
+    """Serve until `count` values came."""
+    serving = asyncio.create_task(mq.serve())
+    async with asyncio.timeout(20):
+        values = [await got.get() for _ in range(count)]
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("wanted", "body", "value"),
+    [
+        (Order, b'{"id": "o-1", "amount": 5}', Order("o-1", 5)),
+        (Refund, b'{"id": "r-1"}', Refund("r-1")),
+        (list[int], b"[1, 2]", [1, 2]),
+        (dict, b'{"a": 1}', {"a": 1}),
+        (bytes, b"raw", b"raw"),
+        (str, "gr\u00fcn".encode(), "gr\u00fcn"),
+    ],
+)
+async def test_a_handler_gets_the_body_as_what_it_is_annotated_with(mq, wanted, body, value):
+    got: asyncio.Queue[object] = asyncio.Queue()
+
+    async def take(each):
+        await got.put(each)
+
+    take.__annotations__["each"] = wanted
+    mq.handler("orders", group="billing", start="earliest")(take)
+    await mq.send("orders", body)
+    assert await served(mq, 1, got) == [value]
+
+
+async def test_a_pydantic_model_validates_itself(mq):
+    got: asyncio.Queue[object] = asyncio.Queue()
+
+    @mq.handler("orders", group="billing", start="earliest")
+    async def take(each: Model) -> None:
+        await got.put(each.name)
+
+    await mq.send("orders", b'{"name": "n"}')
+    assert await served(mq, 1, got) == ["n"]
+
+
+async def test_a_second_argument_gets_the_message_and_a_plain_function_will_do(mq):
+    got: asyncio.Queue[object] = asyncio.Queue()
+
+    @mq.handler("orders", group="billing", start="earliest")
+    def take(order: Order, message: ReceivedMessage) -> None:
+        got.put_nowait((order.id, message.tag))
+
+    await mq.send("orders", b'{"id": "o-1", "amount": 5}', tag="paid")
+    assert await served(mq, 1, got) == [("o-1", "paid")]
+
+
+async def test_without_an_annotation_it_is_the_message(mq):
+    got: asyncio.Queue[object] = asyncio.Queue()
+
+    @mq.handler("orders", group="billing", start="earliest")
+    async def take(message):
+        await got.put(message.body)
+
+    await mq.send("orders", b"raw")
+    assert await served(mq, 1, got) == [b"raw"]
+
+
+async def test_a_batch_handler_gets_lists(mq):
+    got: asyncio.Queue[object] = asyncio.Queue()
+
+    @mq.handler("orders", group="billing", batch=8, start="earliest")
+    async def take(orders: list[Order], messages: list[ReceivedMessage]) -> None:
+        for order, message in zip(orders, messages, strict=True):
+            await got.put((order.amount, message.json()["amount"]))
+
+    for amount in range(4):
+        await mq.send("orders", msgspec.json.encode(Order("o", amount)))
+    assert sorted(await served(mq, 4, got)) == [(amount, amount) for amount in range(4)]
+
+
+async def test_a_body_that_does_not_fit_fails_and_the_others_go_on(mq, caplog):
+    got: asyncio.Queue[object] = asyncio.Queue()
+
+    @mq.handler("orders", group="billing", start="earliest")
+    async def take(order: Order) -> None:
+        await got.put(order.id)
+
+    await mq.send("orders", b'{"id": 7}', fifo="k")
+    await mq.send("orders", b'{"id": "o-2", "amount": 1}', fifo="k")
+    assert await served(mq, 1, got) == ["o-2"]
+    assert "is not what its handler takes" in caplog.text
+
+
+async def test_middleware_is_around_every_handler_the_first_outermost(mq):
+    got: asyncio.Queue[object] = asyncio.Queue()
+    steps: list[object] = []
+
+    @mq.middleware
+    async def outer(delivered, call_next):
+        steps.append(("outer", delivered.body))
+        await call_next(delivered)
+        steps.append("done")
+        await got.put(None)
+
+    @mq.middleware
+    async def inner(delivered, call_next):
+        steps.append("inner")
+        await call_next(delivered)
+
+    @mq.handler("orders", group="billing", start="earliest")
+    async def take(body: str) -> None:
+        steps.append(body)
+
+    await mq.send("orders", b"x")
+    await served(mq, 1, got)
+    assert steps == [("outer", b"x"), "inner", "x", "done"]
+
+
+def no_argument() -> None: ...
+
+
+def three(one: str, two: str, three: str) -> None: ...
+
+
+def keyword(*, one: str) -> None: ...
+
+
+def no_list(one: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "says"),
+    [
+        (no_argument, {}, "not 0"),
+        (three, {}, "not 3"),
+        (keyword, {}, "must take the body"),
+        (no_list, {"batch": 5}, "annotate its one as a list"),
+    ],
+)
+def test_a_function_that_cannot_be_called_so_is_refused_when_it_is_declared(function, options, says):
+    mq = connect("127.0.0.1:9876")
+    with pytest.raises(ConfigError, match=says):
+        mq.handler("orders", group="billing", **options)(function)
+
+
+async def test_serving_nothing_is_refused(mq):
+    with pytest.raises(ConfigError, match="no handler was declared"):
+        await mq.serve()
+
+
+PROGRAM = """
+import sys, sparrowmq, sparrowmq.sync
+
+mq = sparrowmq.connect(sys.argv[1])
+
+@mq.handler("orders", group="billing", start="earliest")
+async def take(body: str) -> None:
+    print(body, flush=True)
+
+mq.run()
+print("in order", flush=True)
+"""
+BLOCKING = PROGRAM.replace("mq = sparrowmq.", "mq = sparrowmq.sync.").replace("async def", "def")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("text", [PROGRAM, BLOCKING], ids=["async", "blocking"])
+async def test_a_program_runs_until_it_is_asked_to_end(cluster, mq, number, text):
+    await mq.send("orders", b"hello")
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", text, cluster.namesrv, stdout=subprocess.PIPE
+    )
+    assert program.stdout is not None
+    async with asyncio.timeout(30):
+        assert await program.stdout.readline() == b"hello\n"
+        program.send_signal(number)
+        assert await program.stdout.read() == b"in order\n"
+        assert await program.wait() == 0
+
+
+def test_without_async_handlers_and_middleware_run_in_threads(rocketmq_server, rocketmq_topic):
+    steps: list[object] = []
+    ended = threading.Event()
+    mq = sync.connect(rocketmq_server.namesrv)
+
+    @mq.middleware
+    def around(delivered, call_next):
+        steps.append(delivered.body)
+        call_next(delivered)
+        ended.set()
+
+    @mq.handler(rocketmq_topic, group="billing", start="earliest")
+    def take(order: Order) -> None:
+        steps.append((order, threading.current_thread() is threading.main_thread()))
+        mq.send(f"{rocketmq_topic}-answers", b"may block")
+
+    with mq:
+        mq.send(rocketmq_topic, b'{"id": "o-1", "amount": 5}')
+        serving = threading.Thread(target=mq.serve, daemon=True)
+        serving.start()
+        assert ended.wait(20)
+    serving.join(20)
+    assert not serving.is_alive()
+    assert steps[:2] == [b'{"id": "o-1", "amount": 5}', (Order("o-1", 5), False)]
+
+
+def test_without_async_an_async_handler_is_refused_when_it_is_declared():
+    mq = sync.connect("127.0.0.1:9876")
+
+    async def take(body: str) -> None: ...
+
+    with pytest.raises(ConfigError, match="is asynchronous"):
+        mq.handler("orders", group="billing")(take)

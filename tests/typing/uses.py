@@ -1,0 +1,165 @@
+"""What a program may write: type checkers find nothing wrong here. Read by test_typing.py, run by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_type
+
+import sparrowmq
+import sparrowmq.sync
+from sparrowmq import (
+    Client,
+    Consumer,
+    Message,
+    MessageQueue,
+    NoRoute,
+    ProducerSettings,
+    ReceivedMessage,
+    SendFailed,
+    SendResult,
+    SendStatus,
+    SparrowError,
+)
+
+
+@dataclass
+class Order:
+    id: str
+
+
+async def one(message: ReceivedMessage) -> None: ...
+def plain_one(message: ReceivedMessage) -> None: ...
+async def several(messages: list[ReceivedMessage]) -> None: ...
+def plain_several(messages: list[ReceivedMessage]) -> None: ...
+async def moved(queues: list[MessageQueue]) -> None: ...
+
+
+async def connecting() -> None:
+    async with sparrowmq.connect() as mq:
+        assert_type(mq, Client)
+    sparrowmq.connect("127.0.0.1:9876")
+    sparrowmq.connect(["a:9876", "b"])
+    sparrowmq.connect("a", group="shop", instance="1", client_id="me", settings=ProducerSettings(retries=0))
+    sparrowmq.connect("a", credentials=sparrowmq.Credentials("key", "secret"))
+    sparrowmq.connect("a", tls=True)
+    sparrowmq.connect("a", tls=ssl.create_default_context())
+    sparrowmq.connect("a", namespace="test")
+
+
+async def sending(mq: Client, queue: MessageQueue) -> None:
+    assert_type(await mq.send("t", b"x"), SendResult)
+    await mq.send("t", bytearray(b"x"))
+    await mq.send("t", memoryview(b"x"))
+    await mq.send("t", b"x", tag="a", keys=["k"])
+    await mq.send("t", b"x", keys=("k", "l"))
+    await mq.send("t", b"x", keys="k")
+    await mq.send("t", b"x", properties={"region": "EU"})
+    await mq.send("t", b"x", delay="10s")
+    await mq.send("t", b"x", delay=3)
+    await mq.send("t", b"x", delay=timedelta(minutes=5))
+    await mq.send("t", b"x", fifo="customer")
+    await mq.send("t", b"x", queue=queue)
+    await mq.send("t", b"x", timeout_s=10)
+    await mq.send(Message("t", b"x"))
+    assert_type(mq.send_soon("t", b"x"), asyncio.Future[SendResult])
+    assert_type(mq.send_nowait("t", b"x", tag="a"), str)
+    assert_type(await mq.send_many([Message("t", b"x")]), list[SendResult])
+    await mq.send_many((Message("t", b"x") for _ in range(3)), fifo="k", timeout_s=1.5)
+    await mq.drain()
+    await mq.flush()
+    assert_type(mq.unanswered, int)
+    assert_type(await mq.queues("t"), list[MessageQueue])
+    await mq.producer("bulk", ProducerSettings(window=10)).send("t", b"x")
+
+
+async def results(result: SendResult) -> None:
+    assert_type(result.msg_id, str)
+    assert_type(result.offset, int)
+    assert_type(result.queue, MessageQueue)
+    assert_type(result.status, SendStatus)
+
+
+async def failing(mq: Client) -> None:
+    try:
+        await mq.send("t", b"x")
+    except (NoRoute, SendFailed) as error:
+        assert isinstance(error, SparrowError)
+
+
+async def consuming(mq: Client) -> None:
+    async with mq.subscribe("t", group="g") as messages:
+        assert_type(messages, Consumer)
+        async for message in messages:
+            assert_type(message, ReceivedMessage)
+            async with message.process():
+                assert_type(message.body, bytes)
+            async with message.process(swallow=True):
+                assert_type(message.tag, str | None)
+            message.ack()
+            message.retry()
+            message.retry(delay="10s")
+            message.retry(delay=timedelta(seconds=10))
+        assert_type(await anext(messages), ReceivedMessage)
+        assert_type(await messages.take(10), list[ReceivedMessage])
+        await messages.subscribe("u", tag="a")
+        await messages.unsubscribe("u")
+        messages.pause()
+        messages.resume(messages.queues)
+        messages.seek(messages.queues[0], 0)
+        assert_type(messages.position(messages.queues[0]), int)
+        await messages.lag()
+        await messages.commit()
+        await messages.closed()
+
+
+async def handling(mq: Client) -> None:
+    mq.subscribe("t", one, group="g", concurrency=4)
+    mq.subscribe("t", plain_one, group="g")
+    mq.subscribe("t", several, group="g", batch=10)
+    mq.subscribe("t", plain_several, group="g", batch=10)
+    mq.subscribe(["t", "u"], one, group="g", start="earliest")
+    mq.subscribe({"t": "a || b", "u": "*"}, one, group="g", start=datetime(2026, 1, 1))
+    mq.subscribe("t", one, group="g", start="new", ordered=True, max_reconsume_times=3)
+    mq.subscribe("t", one, group="g", broadcast=True, handler_timeout_s=60, grace_s=1)
+    mq.subscribe("t", lambda message: message.ack(), group="g")
+    mq.subscribe("t", lambda messages: messages[0].ack(), group="g", batch=2)
+    mq.subscribe("t", one, group="g", handler_timeout_s=None)
+    mq.subscribe("t", one, group="g", on_assigned=moved, on_revoked=moved)
+
+
+async def pulling(mq: Client) -> None:
+    async with mq.pull_consumer(group="g", start="earliest") as reader:
+        reader.assign(await reader.queues("t"))
+        assert_type(await reader.poll(100, timeout_s=1), list[ReceivedMessage])
+        await reader.seek_to_time(datetime(2026, 1, 1))
+        await reader.commit()
+
+
+def declaring(mq: Client) -> None:
+    @mq.handler("t", group="g")
+    async def order(order: Order) -> None: ...
+
+    @mq.handler(["t", "u"], group="g", batch=10, start="earliest")
+    def orders(orders: list[Order], messages: list[ReceivedMessage]) -> None: ...
+
+    assert_type(order.__name__, str)
+    mq.run()
+
+
+def blocking() -> None:
+    with sparrowmq.sync.connect("127.0.0.1:9876") as mq:
+        assert_type(mq.send("t", b"x", tag="a"), SendResult)
+        assert_type(mq.send_soon("t", b"x"), Future[SendResult])
+        assert_type(mq.send_many([Message("t", b"x")]), list[SendResult])
+        with mq.subscribe("t", group="g", start="earliest") as messages:
+            for message in messages:
+                assert_type(message, ReceivedMessage)
+                with message.process():
+                    message.json()
+        mq.subscribe("t", plain_one, group="g")
+        mq.subscribe("t", one, group="g")
+        mq.subscribe("t", plain_several, group="g", batch=10)
