@@ -1,6 +1,6 @@
 """`python -m sparrowmq` is the command `sparrowmq`."""
 
-from sparrowmq.cli.main import main
+from sparrowmq.cli.scripts import sparrowmq
 
 if __name__ == "__main__":
-    main(prog_name="sparrowmq")
+    sparrowmq()

@@ -7,10 +7,15 @@ from typing import Any, Final
 
 import click
 
+from sparrowmq.version import VERSION
+
 # Subcommand: where it is, and its line in the list. A list that imported them all would take a second.
 COMMANDS: Final = {
     "namesrv": ("sparrowmq.cli.serve:namesrv", "run a name server"),
     "broker": ("sparrowmq.cli.serve:broker", "run a broker"),
+    "topic": ("sparrowmq.cli.topic:topic", "create, change, delete and look at topics"),
+    "group": ("sparrowmq.cli.group:group", "create, change, delete and look at consumer groups"),
+    "version": ("sparrowmq.cli.version:version", "tell what runs here"),
     "store": ("sparrowmq.cli.store:store", "look into a message store, or check it"),
 }
 
@@ -41,7 +46,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="sparrowmq", prog_name="sparrowmq")
+@click.version_option(VERSION, prog_name="sparrowmq")
 def main(**_: Any) -> None:
     """Message queue compatible with Apache RocketMQ."""
 

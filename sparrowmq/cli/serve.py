@@ -21,7 +21,8 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import click
 
 from sparrowmq import config, descriptors, memory
-from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.identity import identity, keeping
+from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.clock import SystemClock
 from sparrowmq.config import Settings
 from sparrowmq.errors import ConfigError, SparrowError
@@ -44,16 +45,6 @@ class Server(Protocol):
 
     async def serve(self) -> None:
         """Never returns; raises what made it fail."""
-
-
-def mqnamesrv() -> None:
-    """The script `mqnamesrv`."""
-    namesrv()
-
-
-def mqbroker() -> None:
-    """The script `mqbroker`."""
-    broker()
 
 
 # The commands -------------------------------------------------------------------------------------------------------
@@ -88,6 +79,7 @@ def namesrv(**given: Any) -> None:
 
     given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
     settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
+    log.info("%s", identity())
     _run(
         lambda: Namesrv(settings, SystemClock()),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
@@ -100,7 +92,8 @@ def broker(**given: Any) -> None:
     from sparrowmq.broker.broker import Broker
     from sparrowmq.broker.config import BrokerSettings
 
-    settings = _settings(BrokerSettings, given, "RMQ_BROKER_", {"NAMESRV_ADDR": "namesrvAddr"})
+    settings = _settings(BrokerSettings, given, BROKER_VARIABLES, {"NAMESRV_ADDR": "namesrvAddr"})
+    log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
     _run(
         lambda: Broker(settings, SystemClock()),

@@ -122,7 +122,7 @@ def test_all_settings_are_printed_or_only_the_important_ones(start):
 
 @pytest.mark.parametrize("program", ["mqnamesrv", "mqbroker"])
 def test_the_scripts_have_apaches_names(program):
-    code = f"from sparrowmq.cli.serve import {program}; {program}()"
+    code = f"from sparrowmq.cli.scripts import {program}; {program}()"
     run = subprocess.run(
         [sys.executable, "-c", code, "-h"], capture_output=True, text=True, timeout=20, check=True
     )

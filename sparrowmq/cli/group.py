@@ -1,0 +1,155 @@
+"""`sparrowmq group`: what operators do with consumer groups."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from sparrowmq.cli.asking import CLUSTER, HELP, ask, asking, table
+from sparrowmq.client.admin.groups import ResetTo
+
+_COUNT = click.IntRange(0)
+
+
+@click.group(context_settings=HELP)
+def group() -> None:
+    """Create, change, delete and look at consumer groups, and move them to other offsets."""
+
+
+@group.command("list")
+@asking
+@CLUSTER
+@click.option("--all", "hidden", is_flag=True, help="RocketMQ's own groups too.")
+def list_groups(namesrv: str | None, timeout_s: float, cluster: str | None, hidden: bool) -> None:
+    """Print the names of all groups, one on a line."""
+    for name in ask(namesrv, timeout_s, lambda admin: admin.groups(cluster, hidden=hidden)):
+        click.echo(name)
+
+
+@group.command()
+@asking
+@click.argument("name")
+def show(namesrv: str | None, timeout_s: float, name: str) -> None:
+    """Show how the group NAME may consume at each broker, and which members are on line."""
+    found = ask(namesrv, timeout_s, lambda admin: admin.group(name))
+    table(
+        ("BROKER", "MAX RETRIES", "RETRY QUEUES", "MAY CONSUME", "MAY BROADCAST"),
+        [
+            (
+                *(broker, each.retry_max_times, each.retry_queue_nums),
+                *(_yes(each.consume_enable), _yes(each.consume_broadcast_enable)),
+            )
+            for broker, each in found.settings.items()
+        ],
+    )
+    click.echo()
+    table(
+        ("MEMBER", "ADDRESS", "LANGUAGE"),
+        [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()],
+    )
+
+
+@group.command()
+@asking
+@CLUSTER
+@click.argument("name")
+@click.option(
+    "--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters."
+)
+@click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
+@click.option("--may-consume/--may-not-consume", default=True, show_default=True)
+@click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
+def create(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
+    """Create the group NAME at every master of the cluster."""
+    brokers = ask(namesrv, timeout_s, lambda admin: admin.create_group(name, **given))
+    click.echo(f"created group {name} at {', '.join(brokers)}")
+
+
+@group.command()
+@asking
+@CLUSTER
+@click.argument("name")
+@click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
+@click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
+@click.option("--may-consume/--may-not-consume", default=None)
+@click.option("--may-broadcast/--may-not-broadcast", default=None)
+def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
+    """Change the group NAME at every master; what is not given stays as it is."""
+    if all(value is None for key, value in given.items() if key != "cluster"):
+        raise click.UsageError(
+            f"nothing is to be changed; `{click.get_current_context().command_path} -h` tells what can"
+        )
+    brokers = ask(namesrv, timeout_s, lambda admin: admin.change_group(name, **given))
+    click.echo(f"changed group {name} at {', '.join(brokers)}")
+
+
+@group.command()
+@asking
+@CLUSTER
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask whether its offsets and dead letters may go.")
+def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
+    """Delete the group NAME at every master, with its offsets, retries and dead letters."""
+    if not yes:
+        click.confirm(f"delete group {name} with its offsets, retries and dead letters?", abort=True)
+    brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_group(name, cluster=cluster))
+    click.echo(f"deleted group {name} at {', '.join(brokers)}")
+
+
+@group.command()
+@asking
+@click.argument("name")
+@click.argument("topic", required=False)
+def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> None:
+    """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes."""
+    found = ask(namesrv, timeout_s, lambda admin: admin.lag(name, topic))
+    table(
+        ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "LAST CONSUMED"),
+        [
+            (
+                *(each.queue.topic, each.queue.broker_name, each.queue.queue_id),
+                *(each.broker_offset, each.committed, each.lag, each.last_consumed),
+            )
+            for each in found.queues
+        ],
+    )
+    click.echo(f"{found.lag} messages behind, {found.per_second:.1f} a second")
+
+
+@group.command()
+@asking
+@click.argument("name")
+@click.argument("topic")
+@click.argument("to", callback=lambda _context, _option, text: _target(text))
+def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: ResetTo) -> None:
+    """Move the group NAME in TOPIC to TO: "earliest", "latest", a time as 2026-11-20T08:00, or an offset.
+
+    Members that are on line go on there within seconds; an offset needs that none is. Times without a zone are local.
+    """
+    moved = ask(namesrv, timeout_s, lambda admin: admin.reset(name, topic, to))
+    table(
+        ("BROKER", "QUEUE", "OFFSET"),
+        [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
+    )
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _target(text: str) -> ResetTo:
+    """What TO says. Raises: BadParameter."""
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if text.isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is none; give earliest, latest, a time as 2026-11-20T08:00, or an offset"
+        ) from None

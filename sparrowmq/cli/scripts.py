@@ -1,0 +1,40 @@
+"""The scripts that the package installs; they say what to install where the extra `server` is not.
+
+Nothing is imported above that comes with the extra: pip makes the scripts whether or not it was asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+NEEDED: Final = ("click", "javaproperties", "numpy")  # all of the extra but uvloop, which Windows has none of
+
+
+def sparrowmq() -> None:
+    """The script `sparrowmq`, and `smq`."""
+    _run("sparrowmq", "sparrowmq.cli.main", "main")
+
+
+def mqnamesrv() -> None:
+    """The script `mqnamesrv`."""
+    _run("mqnamesrv", "sparrowmq.cli.serve", "namesrv")
+
+
+def mqbroker() -> None:
+    """The script `mqbroker`."""
+    _run("mqbroker", "sparrowmq.cli.serve", "broker")
+
+
+def _run(script: str, module: str, command: str) -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        print(
+            f"{script}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed; "
+            "install the package with what its servers need: pip install 'sparrowmq[server]'",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    getattr(import_module(module), command)(prog_name=script)

@@ -1,0 +1,28 @@
+"""`sparrowmq version`: what runs here."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from sparrowmq import config
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.cli.identity import identity, keeping
+from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.errors import ConfigError
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@FILE_OPTION
+@SET_OPTION
+def version(file: str | None, changes: tuple[str, ...]) -> None:
+    """Tell what runs here, and where and how safely a broker with these settings keeps messages."""
+    environment = config.from_environment(BROKER_VARIABLES, os.environ)
+    try:
+        settings = merge(BrokerSettings, sources(file, environment, changes, {}))
+    except ConfigError as error:
+        click.echo(f"version: {error}", err=True)
+        sys.exit(2)
+    click.echo(f"{identity()}\n{keeping(settings)}")

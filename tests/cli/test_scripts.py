@@ -1,0 +1,35 @@
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.cli.scripts import NEEDED
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("script", ["sparrowmq", "mqnamesrv", "mqbroker"])
+def test_a_server_without_its_extra_says_what_to_install(script):
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from sparrowmq.cli import scripts; scripts.{script}()"
+    bare = [sys.executable, "-I", "-S", "-c", program]  # -S: no package that was ever installed is found
+    done = subprocess.run(bare, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr == (
+        f"{script}: click and javaproperties and numpy are not installed; install the package with what its servers "
+        "need: pip install 'sparrowmq[server]'\n"
+    )
+
+
+def test_the_package_installs_scripts_that_are_there():
+    for target in PROJECT["scripts"].values():
+        module, _, name = target.partition(":")
+        assert callable(getattr(import_module(module), name))
+
+
+def test_what_is_looked_for_comes_with_the_extra():
+    extra = {row.partition(">")[0] for row in PROJECT["optional-dependencies"]["server"]}
+    assert set(NEEDED) == extra - {"uvloop"}
