@@ -1,8 +1,6 @@
 """The wheel's build hook: with SPARROWMQ_COMPILE=1 it holds the compiled modules too, and is one for this platform.
 
-    SPARROWMQ_COMPILE=1 .venv/bin/pip wheel --no-build-isolation --no-deps .
-
-Otherwise it is pure, and good anywhere.
+Otherwise it is pure, and good anywhere. `./run wheel` builds both (tools/wheel.py).
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ APART = {"tests/store/test_crash_states.py"}
 LONGEST_FIRST = [
     "tests/crash/test_rounds.py",
     "clients",
+    "tests/client/stress/test_stress.py",
     "tests/interop/test_store_exchange.py",
     "tests/interop/test_our_client.py",
     "tests/demo/test_show.py",

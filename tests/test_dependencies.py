@@ -57,6 +57,12 @@ def declared(*extras):
     return {normal(row) for row in rows} - {"sparrowmq"}
 
 
+def included(extra):
+    """The other extras of ours that one brings."""
+    rows = [row for row in EXTRAS[extra] if row.startswith("sparrowmq[")]
+    return {name for row in rows for name in row.partition("[")[2].strip("]").split(",")}
+
+
 def test_what_is_always_installed_is_imported_by_the_product():
     assert declared() - set(used("sparrowmq", "pyspark_rocketmq")) == set()
 
@@ -73,13 +79,32 @@ def test_what_developers_install_is_used():
 
 
 def test_what_is_imported_is_declared():
-    assert set(used("sparrowmq", "pyspark_rocketmq")) <= declared("spark", "compression", "demo", "dev")
-    # pytest is needed by its plugin, and mypy-extensions to compile; nothing else may need what developers have.
-    plugin = {"pytest", "pytest-asyncio", "mypy-extensions"}
-    assert set(used("sparrowmq", "pyspark_rocketmq")) - plugin <= declared("spark", "compression", "demo")
+    # mypy-extensions is needed to compile; nothing else may need what only developers have.
+    assert set(used("sparrowmq", "pyspark_rocketmq")) - {"mypy-extensions"} <= declared(
+        *set(EXTRAS) - {"dev"}
+    )
 
 
-@pytest.mark.parametrize(("lock", "extras"), [("runtime.txt", ()), ("dev.txt", tuple(EXTRAS))])
+@pytest.mark.parametrize(
+    ("extra", "parts"),
+    [
+        ("server", ["store", "namesrv", "broker", "cli"]),
+        ("spark", ["spark"]),
+        ("testing", ["testing"]),
+        ("demo", ["demo"]),
+    ],
+)
+def test_what_a_part_imports_comes_with_its_extra(extra, parts):
+    assert set(used(*(f"sparrowmq/{part}" for part in parts))) <= declared(extra, *included(extra))
+
+
+def test_what_the_client_imports_without_being_asked_is_in_the_base_install():
+    lower = [f"sparrowmq/{part}" for part in ("protocol", "remoting", "client")]
+    compressed_and_settings = declared("compression") | {"javaproperties", "mypy-extensions"}
+    assert set(used(*lower)) - (compressed_and_settings - declared()) == declared()
+
+
+@pytest.mark.parametrize(("lock", "extras"), [("runtime.txt", ("server",)), ("dev.txt", tuple(EXTRAS))])
 def test_the_locks_hold_what_is_declared(lock, extras):
     locked = set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements" / lock).read_text()))
     assert declared(*extras) <= {normal(name) for name in locked}

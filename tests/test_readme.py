@@ -73,7 +73,7 @@ def test_the_test_of_a_user(tmp_path):
 def test_commands_are_those_that_the_package_installs():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     block = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)[0]
-    assert {line.split()[0] for line in block.splitlines()} <= set(scripts)
+    assert {line.split()[0] for line in block.splitlines() if line} <= set(scripts)
 
 
 def test_links_lead_somewhere():

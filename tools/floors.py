@@ -34,17 +34,29 @@ FLOORS: Final = (
         "memory",
         "descriptors",
         "shown",
+        "version",
     },
     {"protocol"},
     {"store", "remoting"},
     {"namesrv", "broker", "client"},
-    {"sync", "testing"},
+    {"sync", "testing", "otel"},
     {"cli", "spark"},
     {"demo"},
 )
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 # From left to right, so that few lines cross.
-_ORDER: Final = ("store", "remoting", "broker", "namesrv", "client", "testing", "sync", "cli", "spark")
+_ORDER: Final = (
+    "store",
+    "remoting",
+    "broker",
+    "namesrv",
+    "client",
+    "testing",
+    "sync",
+    "otel",
+    "cli",
+    "spark",
+)
 
 WIDTH: Final = 860
 _STEP: Final = 92  # from floor to floor

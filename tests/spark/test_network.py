@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.errors import BrokerUnreachable
+from sparrowmq.errors import NameServerUnreachable
 from sparrowmq.spark.network import connect, network_of
 from sparrowmq.spark.options import SourceOptions, parse
 
@@ -26,5 +26,5 @@ def test_options_say_who_signs_and_how_often_to_try_again(peer):
     _, fields = peer.asked[-1]
     assert (fields["AccessKey"], fields["SecurityToken"], len(fields["Signature"])) == ("me", "t", 28)
     impatient = {"nameServer": "127.0.0.1:1", "topic": "T", "retries": "2", "retryIntervalMs": "1"}
-    with connect(parse(SourceOptions, impatient)) as network, pytest.raises(BrokerUnreachable):
+    with connect(parse(SourceOptions, impatient)) as network, pytest.raises(NameServerUnreachable):
         network.retrying(network.topics)
