@@ -17,7 +17,15 @@ OURS = {"sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples"}
 # Comes with pyspark, of one version with it.
 BUNDLED = {"py4j": "pyspark"}
 # Run as programs, or by pytest itself; or they hold back what another one brings.
-NOT_IMPORTED = {"mypy", "ruff", "pytest-timeout", "types-psutil", "types-setuptools", "pandas"}
+NOT_IMPORTED = {
+    "mypy",
+    "ruff",
+    "pytest-rerunfailures",
+    "pytest-timeout",
+    "types-psutil",
+    "types-setuptools",
+    "pandas",
+}
 
 
 def normal(name):
