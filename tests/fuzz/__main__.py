@@ -1,0 +1,112 @@
+"""`python -m tests.fuzz [--minutes N] [--seed S]`: nonsense for live servers and for every decoder."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests.table import ROWS, Role
+from tests.fuzz.decoders import try_all
+from tests.fuzz.live import Found, Live
+from tests.fuzz.pushed import push_to_client
+from tests.interop.servers import OurBroker, OurNamesrv
+
+# What a minute is spent on, as measured on two processors; more of both where there is time.
+FRAMES_A_MINUTE = 100_000
+DECODES_A_MINUTE = 1_000_000
+NAMESRV_SHARE = 4
+CLIENT_SHARE = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run fuzz", description=__doc__)
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=2.0,
+        help="about how long (default 2; 10 are 1 M frames, 10 M decodes)",
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier run")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}, about {arguments.minutes:g} minutes", flush=True)
+    decodes = int(arguments.minutes * DECODES_A_MINUTE)
+    frames = int(arguments.minutes * FRAMES_A_MINUTE)
+    violations = decode_all(arguments.seed, decodes)
+    violations += live_all(arguments.seed, frames)
+    violations += client_all(arguments.seed, frames // CLIENT_SHARE)
+    for violation in violations:
+        print(f"VIOLATION {violation}")
+    print(f"{len(violations)} violations, seed {arguments.seed}")
+    return 1 if violations else 0
+
+
+def decode_all(seed: int, runs: int) -> list[str]:
+    began = time.monotonic()
+    tried = try_all(seed, runs, lambda done: progress("decoders", done, runs))
+    for name, count in tried.runs.items():
+        print(f"  {name:14} {count:>10,} runs, {tried.refused.get(name, 0) / count:>4.0%} refused")
+    print(f"{sum(tried.runs.values()):,} decoder runs in {time.monotonic() - began:.0f} s")
+    return tried.violations
+
+
+def live_all(seed: int, frames: int) -> list[str]:
+    few = frames // NAMESRV_SHARE
+    with (
+        tempfile.TemporaryDirectory(prefix="sparrowmq-fuzz-") as store,
+        OurNamesrv() as namesrv,
+        OurBroker(namesrv.address, Path(store)) as broker,
+    ):
+        violations: list[str] = []
+        for name, server, role, wanted in (
+            ("broker", broker, Role.BROKER, frames - few),
+            ("name server", namesrv, Role.NAMESRV, few),
+        ):
+            live = Live(server.address, role, seed, server.said, server.pid)
+            began = time.monotonic()
+            found = live.run(wanted, lambda sent, name=name, wanted=wanted: progress(name, sent, wanted))  # type: ignore[misc]
+            report(name, found, role, time.monotonic() - began)
+            violations += [f"{name}: {violation}" for violation in found.violations]
+    return violations
+
+
+def client_all(seed: int, frames: int) -> list[str]:
+    began = time.monotonic()
+    found = asyncio.run(push_to_client(seed, frames))
+    report("client", found, Role.CLIENT, time.monotonic() - began)
+    return [f"client: {violation}" for violation in found.violations]
+
+
+def report(name: str, found: Found, role: Role, took_s: float) -> None:
+    """How often each code was asked, and what came back."""
+    for row in ROWS:
+        if row.served_by & role:
+            codes = Counter(
+                {reply: count for (code, reply), count in found.answers.items() if code == row.code}
+            )
+            told = ", ".join(f"{reply}: {count:,}" for reply, count in codes.most_common(6))
+            print(f"  {row.code:>6} {row.name:36} {found.sent[row.code]:>8,} sent; answers {told or 'none'}")
+    unserved = {row.code for row in ROWS} - {row.code for row in ROWS if row.served_by & role}
+    others = sum(count for code, count in found.sent.items() if code in unserved)
+    missed = [RequestCode(row.code).name for row in ROWS if row.served_by & role and not found.sent[row.code]]
+    memory = [size >> 20 for size in found.memory_bytes]
+    print(
+        f"{name}: {sum(found.sent.values()):,} frames ({others:,} of {len(unserved)} codes that it does not serve) and "
+        f"{found.garbage:,} pieces of garbage in {took_s:.0f} s; never asked: {', '.join(missed) or 'none'}"
+        + (f"; anonymous memory {memory[0]} MB at first, {memory[-1]} MB at last" if memory else "")
+    )
+
+
+def progress(what: str, done: int, wanted: int) -> None:
+    if sys.stdout.isatty():
+        print(f"\r{what}: {done:,} of {wanted:,}", end="\r", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
