@@ -42,6 +42,7 @@ MODULES: Final = (
     "sparrowmq.store.index",
     "sparrowmq.store.dispatch",
     "sparrowmq.store.reading",
+    "sparrowmq.store.intake",
     "sparrowmq.store.message_store",
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.dispatch",

@@ -9,7 +9,10 @@ nothing else.
 
 The first failed sync is the end: Linux reports success for the same bytes at the next call though they are
 lost (measured on ext4). `flushed` fails, so that nobody is told that his message is safe, and the log takes
-no more.
+no more. So whoever syncs himself while the thread lives (`flush`) first lets it finish, and hears what it found:
+
+    thread    fdatasync fails ─ tells the loop, which is busy
+    loop      flush: fdatasync "succeeds"   ── must not be believed: it looks at what the thread left (`_failed`)
 Source of the rule: PostgreSQL's "fsyncgate"; Java's GroupCommitService tries again up to 1,000 times.
 """
 
@@ -49,6 +52,8 @@ class Flusher:
         self._ordered = self.flushed.value
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failed: OSError | None = None  # what ended the thread; the loop may not have heard of it yet
 
     def start_at(self, end: int) -> None:
         """The log is on disk up to `end`; recovery saw to that."""
@@ -58,6 +63,7 @@ class Flusher:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sync in a thread from now on, and report to `loop`."""
+        self._loop = loop
         self._thread = threading.Thread(target=self._work, args=(loop,), name="sparrowmq-flush", daemon=True)
         self._thread.start()
 
@@ -76,12 +82,25 @@ class Flusher:
             self._thread = None
 
     def flush(self) -> None:
-        """Write and sync what was appended, here and now; for callers without a loop.
+        """Write and sync what was appended, here and now; the thread, if it lives, first finishes what it has.
 
         Raises:
             DiskFull: it could not be written; try again later.
             StoreFailed: this or an earlier sync failed.
         """
+        lives, loop = self._thread is not None, self._loop
+        self.stop()
+        try:
+            self._flush()
+        finally:
+            if lives and loop is not None and self._failed is None:
+                self.start(loop)
+        if self.flushed.error is not None:
+            raise self.flushed.error
+
+    def _flush(self) -> None:
+        if self._failed is not None:
+            self.fail(self._failed)
         if self.flushed.error is None:
             try:
                 end = self._log.write_out()
@@ -94,8 +113,6 @@ class Flusher:
                 self.flushed.advance(end)
             except OSError as error:
                 self.fail(error)
-        if self.flushed.error is not None:
-            raise self.flushed.error
 
     def fail(self, cause: OSError) -> StoreFailed:
         """Acknowledge nothing any more, and take no more messages."""
@@ -118,6 +135,7 @@ class Flusher:
                 for file in order.files:
                     file.sync()
             except OSError as error:
+                self._failed = error
                 _tell(loop, self.fail, error)
                 return
             _tell(loop, self.flushed.advance, order.target)

@@ -7,7 +7,7 @@
         found = store.read("Orders", 0, offset=0, max_count=32)
 
 One event loop owns a store, and nothing here awaits but `run`: append, dispatch and read follow each other,
-and need no lock. Threads see only files (flush, checkpoint, the next log file).
+and need no lock. Threads see only files (flush, checkpoint, the next log file). How messages enter is in intake.py.
 
 The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all carry the
 same store timestamp, which never goes back, even if the clock does.
@@ -21,13 +21,12 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import (
     CorruptRecord,
     DiskFull,
-    InvalidMessage,
     OutOfResources,
     StoreError,
     StoreFailed,
@@ -36,8 +35,7 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record import Buffer, encode
+from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.store import reading, upkeep
@@ -47,7 +45,8 @@ from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
 from sparrowmq.store.dispatch import Dispatch
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.index import Index
-from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
+from sparrowmq.store.intake import FULL_PAUSE_S, Intake
+from sparrowmq.store.layout import NO_CRC
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Retention
@@ -57,9 +56,6 @@ from sparrowmq.turn import Turn
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
-
-_PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
-_FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
 
 
 class MessageStore:
@@ -85,14 +81,10 @@ class MessageStore:
         self._dispatch = Dispatch(self._queues, self._index, settings.delay_levels_ms)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index)
         self._flusher = Flusher(self._log)
-        self._now_ms = 0  # the store timestamp of this burst; it never goes back
-        self._store_host = settings.store_host
-        self._property_crc = settings.property_crc
-        self._full: DiskFull | None = None
-        self._full_until_s = 0.0
-        self._follows_master = False
+        self._intake = Intake(
+            settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
+        )
         self.wants_checkpoint = asyncio.Event()
-        self._turn: Turn | None = None
         written = Demand(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
         flushed = Demand(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
         timeout_s = settings.safety_timeout_ms / 1000
@@ -149,22 +141,7 @@ class MessageStore:
             DiskFull: there is no room now; nothing has changed.
             StoreFailed: a write or sync failed before; nothing is taken any more.
         """
-        queue = self._by_key.get((entry.topic, entry.queue_id))
-        if queue is None:
-            queue = self._queues.obtain(entry.topic, entry.queue_id)
-        if not self._dispatch.dirty:
-            self._begin_burst()
-        commit_log = self._log
-        placed = Placed(commit_log.end, queue.next_offset, self._now_ms, self._store_host)
-        while True:
-            record = encode(entry, placed, self._property_crc)
-            size = len(record)
-            if placed.offset + size <= commit_log.limit:
-                break
-            placed.offset = self._make_room(size)  # and encode it again: a record says where it lies
-        commit_log.append(record)
-        self._enter(queue, entry, placed, size)
-        return placed
+        return self._intake.append(entry)
 
     def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
         """Put messages at the end of one queue, side by side in one file of the log: all of them or none.
@@ -173,26 +150,7 @@ class MessageStore:
             InvalidMessage: also if one of them is prepared or rolled back, or belongs to another queue.
             others as `append`.
         """
-        if not entries:
-            return []
-        first = entries[0]
-        for entry in entries:
-            if entry.sys_flag & _PREPARED:
-                raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
-            if entry.topic != first.topic or entry.queue_id != first.queue_id:
-                raise InvalidMessage("a batch belongs to one queue; send one batch for each")
-        queue = self._queues.obtain(first.topic, first.queue_id)
-        if not self._dispatch.dirty:
-            self._begin_burst()
-        places, batch = self._encode_batch(queue, entries)
-        size = len(batch)
-        if self._log.end + size > self._log.limit:
-            self._make_room(size)
-            places, batch = self._encode_batch(queue, entries)
-        self._log.append(batch)
-        for entry, placed in zip(entries, places, strict=True):
-            self._enter(queue, entry, placed, placed.end - placed.offset)
-        return places
+        return self._intake.append_batch(entries)
 
     def append_raw(self, offset: int, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
@@ -201,23 +159,12 @@ class MessageStore:
             StoreError: they do not follow what is here.
             DiskFull, StoreFailed: as `append`.
         """
-        if offset != self._log.end:
-            raise StoreError(f"bytes of the log from {offset} on do not follow its end, {self._log.end}")
-        if self._full is not None:
-            self._make_room(0)
+        self._intake.demand_place(offset)
         if self._checkpointer.crc_from != NO_CRC:
             # The master may write records without property CRC; a start must know that before it sees one.
             self._log.crc_from = self._checkpointer.crc_from = NO_CRC
             self.checkpoint()
-        self._follows_master = True
-        self._begin_burst()
-        try:
-            self._log.append_raw(content)
-        except DiskFull as full:
-            self.stall(full)
-            raise
-        except OSError as error:
-            raise self.fail(error) from error
+        self._intake.append_raw(content)
 
     @property
     def written(self) -> Watermark:
@@ -254,11 +201,7 @@ class MessageStore:
 
     def dispatch(self) -> None:
         """Write what was appended, and show it to the queues."""
-        if self._write_burst():
-            drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
-            self._attempt(lambda: drain(self._log.written))
-            if self._dispatch.has_batch_to_index:
-                self._index_keys()
+        self._intake.dispatch()
 
     def flush(self) -> None:
         """Write the log to disk, here and now. Raises: StoreFailed."""
@@ -352,7 +295,7 @@ class MessageStore:
         """
         if self._index is None:
             return []
-        self._index_keys()
+        self._intake.index_keys()
         offsets = self._index.find(topic, key, max_count, begin_ms, end_ms)
         return [record for record in map(self.record_at, offsets) if record is not None]
 
@@ -405,12 +348,12 @@ class MessageStore:
 
     def attach(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         """Sync in a thread from now on, and end the bursts of requests by themselves."""
-        self._turn = turn
+        self._intake.turn = turn
         self._flusher.start(loop)
 
     def detach(self) -> None:
         """Undo `attach`; what was given to the thread is finished first."""
-        self._turn = None
+        self._intake.turn = None
         self._flusher.stop()
 
     def flush_soon(self) -> None:
@@ -419,21 +362,20 @@ class MessageStore:
 
     def tend(self, executor: Executor) -> None:
         """Index what was collected, make the next log file early, and try again what a full disk refused."""
-        if self._full is not None and self.clock.monotonic() >= self._full_until_s:
-            self._try_again()
-        if self._full is None:
+        if self._intake.try_again_if_due():
             if self._dispatch.can_index(executor):
-                self._index_keys()
+                self._intake.index_keys()
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:
         """Dispatch everything; up to which offset, and when the last record before it was stored. Raises: DiskFull."""
-        before, self._full = self._full, None
-        self.dispatch()
-        self._index_keys()
-        self._raise_if_full()
-        self._full = before  # a disk without room for messages may have room for this
-        return self.dispatched.value, self._now_ms
+        intake = self._intake
+        before, intake.full = intake.full, None
+        intake.dispatch()
+        intake.index_keys()
+        intake.raise_if_full()
+        intake.full = before  # a disk without room for messages may have room for this
+        return self.dispatched.value, intake.now_ms
 
     def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
         """What writes a checkpoint for the log before `end`, once that is on disk; in any thread. Raises: OSError."""
@@ -443,17 +385,13 @@ class MessageStore:
         """What deletes old messages."""
         return Retention(self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer)
 
-    def stall(self, full: DiskFull, pause_s: float = _FULL_PAUSE_S) -> None:
+    def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take nothing for a while; then the next message, or `tend`, tries again."""
-        log.warning("%s", full)
-        self.spare_descriptors(full)
-        self._full = full
-        self._full_until_s = max(self._full_until_s, self.clock.monotonic() + pause_s)
-        self._log.hold()
+        self._intake.stall(full, pause_s)
 
     def spare_descriptors(self, full: DiskFull) -> bool:
         """Close files of queues, if that is what is missing; whether there were any."""
-        return isinstance(full, OutOfResources) and self._queues.files.shrink()
+        return self._intake.spare_descriptors(full)
 
     def fail(self, cause: OSError) -> StoreFailed:
         """Acknowledge nothing any more, and take no more messages."""
@@ -483,9 +421,9 @@ class MessageStore:
                 found.end,
                 found.cut_bytes,
             )
-        self._now_ms = found.last_ms
+        self._intake.now_ms = found.last_ms
         self._checkpointer.start(found.scanned_from)
-        if not self._property_crc:
+        if not self.settings.property_crc:
             self._log.crc_from = NO_CRC
         elif self._log.crc_from == NO_CRC:
             self._log.crc_from = found.end
@@ -495,106 +433,3 @@ class MessageStore:
         if not self._vfs.exists(layout.abort):
             self._vfs.close(self._vfs.create(layout.abort, 0, allocate=False))
         self._vfs.sync_folder(layout.root)
-
-    def _begin_burst(self) -> None:
-        """The first message after a dispatch: look at the clock, and have the turn end the burst.
-
-        With SYNC the queues come at once: the thread that syncs gets the GIL then (a tenth more messages, measured).
-        """
-        self._now_ms = max(self._now_ms, self.clock.now_ms())
-        turn = self._turn
-        if turn is None:
-            return
-        if self.settings.flush is Flush.SYNC:
-            turn.write(self.dispatch)
-            turn.rest()
-        else:
-            turn.write(self._write_burst)
-            turn.show(self.dispatch)
-
-    def _write_burst(self) -> bool:
-        """Write what was appended, and have it synced if an answer waits for that; whether it could be written."""
-        if self.flushed.error is not None:
-            return False  # Whoever waits for it was told: it may not appear after all.
-        written = self._attempt(self._log.write_out)
-        if written:
-            if self.settings.flush is Flush.SYNC and self._turn is not None:
-                self._flusher.kick()
-            self.written.advance(self._log.written)
-        return written
-
-    def _attempt(self, work: Callable[[], object]) -> bool:
-        """Do what writes; a full disk stops appends for a while, a broken one for ever. Whether it was done."""
-        try:
-            work()
-            return True
-        except DiskFull as full:
-            self.stall(full)
-        except OSError as error:
-            self.fail(error)
-        return False
-
-    def _encode_batch(self, queue: ConsumeQueue, entries: Sequence[Entry]) -> tuple[list[Placed], bytes]:
-        """The records of a batch, as they would lie at the log's end, and where."""
-        offset, places, records = self._log.end, [], []
-        for queue_offset, entry in enumerate(entries, queue.next_offset):
-            placed = Placed(offset, queue_offset, self._now_ms, self._store_host)
-            record = encode(entry, placed, self._property_crc)
-            offset = placed.end = offset + len(record)
-            places.append(placed)
-            records.append(record)
-        return places, b"".join(records)
-
-    def _enter(self, queue: ConsumeQueue, entry: Entry, placed: Placed, size: int) -> None:
-        """Remember what queue and index will have to know of a record that was appended."""
-        placed.end = placed.offset + size
-        properties = entry.properties
-        if not entry.sys_flag & _PREPARED:
-            self._dispatch.add(queue, placed.offset, size, entry.tags_code)
-        keys, unique_key = properties.keys, properties.unique_key
-        if (unique_key is not None or keys) and self._index is not None:
-            self._dispatch.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
-
-    def _make_room(self, size: int) -> int:
-        """Where a record of `size` bytes can begin. Raises: MessageTooLarge, DiskFull, StoreFailed."""
-        if self._full is not None:
-            if self.clock.monotonic() < self._full_until_s:
-                raise self._full
-            self._try_again()
-        if self._full is None:
-            try:
-                self._log.make_room(size)
-            except DiskFull as full:
-                self.stall(full)
-            except OSError as error:
-                raise self.fail(error) from error
-        self._raise_if_full()
-        return self._log.end
-
-    def _raise_if_full(self) -> None:
-        # A method of its own: whoever set it to None and called something would be believed that it still is.
-        if self._full is not None:
-            raise self._full
-
-    def _try_again(self) -> None:
-        """After a full disk: write what could not be written; what is appended next begins a burst."""
-        self._full = None
-        self.dispatch()
-        self._begin_burst()
-
-    def _dispatch_raw(self, end: int) -> None:
-        """Dispatch the whole records among the bytes before `end` that came from a master."""
-        offset = self.dispatched.value
-        while end - offset >= BLANK_SIZE:
-            size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
-            if offset + size > end:
-                break
-            record, following = self._log.parse(offset)
-            if record is not None:
-                self._dispatch.replay(record, {}, offset, offset - 1)
-                self._now_ms = max(self._now_ms, records.store_timestamp_ms(record))
-            offset = following
-        self._dispatch.drain(offset)
-
-    def _index_keys(self) -> None:
-        self._attempt(self._dispatch.index_keys)

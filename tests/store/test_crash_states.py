@@ -29,7 +29,7 @@ SITES = {
     "file_queue.py:create_next:sync_folder": False,
     "file_queue.py:drop_first:sync_folder": True,
     "file_queue.py:drop_last:sync_folder": True,
-    "flush.py:flush:sync": True,
+    "flush.py:_flush:sync": True,
     "message_store.py:_recover:sync_folder": True,
     "message_store.py:open:sync_folder": False,  # no message is taken before the next sync
     "recovery.py:run:sync": True,

@@ -13,6 +13,7 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush
+from sparrowmq.turn import Turn
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import bodies, message, put, put_batch, safe
 
@@ -167,6 +168,42 @@ async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_
         assert store.flushed.value == flushed and disk.synced == []
         assert bodies(store)[0] == b"acknowledged"  # reads go on
     assert [record.levelname for record in caplog.records].count("CRITICAL") == 1
+
+
+@pytest.mark.parametrize("attempt", ["flush", "checkpoint", "close"])
+async def test_a_sync_that_failed_in_the_thread_is_not_tried_again_by_who_cannot_have_heard_of_it(
+    stores, disk, clock, attempt
+):
+    store = stores.open(vfs=disk, clock=clock)
+    put(store, b"acknowledged")
+    store.flush()
+    store.attach(asyncio.get_running_loop(), Turn())
+    hold_syncs(disk)
+    disk.sync_error = broken()
+    put(store, b"lost?")
+    store.dispatch()
+    await begins(disk)
+    disk.may_sync.set()
+    if attempt == "close":
+        store.detach()
+        store.close()
+    else:
+        with pytest.raises(StoreFailed, match="Input/output error"):
+            getattr(store, attempt)()
+    assert disk.synced == [] and isinstance(store.flushed.error, StoreFailed)
+    assert store._vfs.exists(stores.settings.layout.abort)
+    store.detach()
+
+
+async def test_the_thread_goes_on_after_a_flush_in_between(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    async with running(store):
+        for _ in range(3):
+            put(store)
+            store.flush()
+            assert store.flushed.value == store.end
+            _, _, end, _ = put(store)
+            await within_10_s(safe(store, end))
 
 
 @pytest.mark.parametrize("flush", Flush)

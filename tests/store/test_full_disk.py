@@ -119,7 +119,7 @@ async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
 
 async def test_the_message_that_finds_room_again_is_shown_too(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
-    store._turn = Turn()
+    store._intake.turn = Turn()
     disk.full_for = ("consumequeue",)
     put(store, b"first")
     await clock.advance(1)

@@ -15,7 +15,6 @@ from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import ENTRY, offset_name
 from sparrowmq.store.reading import Status
 from sparrowmq.store.vfs import Disk
-from sparrowmq.testing.clock import ManualClock
 from tests.store.stores import HOST, bodies, message, messages, put, put_batch, safe
 
 LATER = 1 << 62
@@ -237,50 +236,6 @@ def test_a_batch_belongs_to_one_queue(stores):
         with pytest.raises(InvalidMessage, match="send one batch for each"):
             put_batch(store, message(), other)
     assert store.end == 0
-
-
-# Time
-
-
-def test_all_messages_of_a_burst_carry_one_timestamp(stores):
-    store = stores.open(clock=(clock := Steps([1000, 2000, 3000])))
-    assert put(store)[3] == put(store)[3] == 1000
-    store.dispatch()
-    assert put(store)[3] == 2000
-    store.dispatch()
-    assert [each[3] for each in put_batch(store, message(), message())] == [3000, 3000]
-    assert clock.steps == []
-
-
-class Steps(ManualClock):
-    """A clock that shows one time after the other, and stays at the last one."""
-
-    def __init__(self, steps):
-        super().__init__()
-        self.steps = list(steps)
-        self._shown = 0
-
-    def now_ms(self):
-        if self.steps:
-            self._shown = self.steps.pop(0)
-        return self._shown
-
-
-def test_store_timestamps_do_not_go_back_when_the_clock_does(stores):
-    store = stores.open(clock=Steps([5000, 1000, 6000]))
-    stored = []
-    for _ in range(3):
-        stored.append(put(store)[3])
-        store.dispatch()
-    assert stored == [5000, 5000, 6000]
-
-
-@pytest.mark.parametrize("leave", ["close", "crash"])
-def test_store_timestamps_do_not_go_back_when_the_clock_did_while_the_store_was_closed(stores, leave):
-    store = stores.open(clock=ManualClock(now_ms=5000))
-    put(store)
-    store.close() if leave == "close" else stores.crash(store)
-    assert put(stores.open(clock=ManualClock(now_ms=1000)))[3] == 5000
 
 
 # Looking things up

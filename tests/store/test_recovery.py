@@ -77,7 +77,7 @@ def test_the_abort_file_stands_while_a_store_is_open(stores: Stores):
 def test_a_killed_process_loses_nothing(stores: Stores):
     store = stores.open()
     fill(store)
-    store._index_keys()
+    store._intake.index_keys()
     stores.crash(store)
     store = stores.open()
     assert bodies(store) == FIVE
@@ -341,7 +341,7 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
-    store._index_keys()
+    store._intake.index_keys()
     stores.crash(store)
     overwrite(log_file(store), offsets[3] + 60, bytes(40))
     store = stores.open()
@@ -514,7 +514,7 @@ def test_all_keys_of_the_record_that_filled_an_index_file_of_java_are_found_afte
     for number in range(5):  # 7 entries in a file: the fourth message is the one between two
         put(store, b"%d" % number, key=f"key-{number}", unique_key=f"unique-{number}")
     store.dispatch()
-    store._index_keys()
+    store._intake.index_keys()
     assert store._index is not None
     full, growing = store._index.files
     full_ms, checkpoint = full.end_ms, Path(store.settings.layout.checkpoint)

@@ -1,0 +1,278 @@
+"""How messages enter: to the log's end, into their queue and the index, in bursts; and not while the disk is full.
+
+    append ── a burst begins: the clock is read ── encode, keep for the burst ── what queue and index will have to know
+    the turn's end ── write out ── dispatch: queues show it                      (without a turn: `dispatch`)
+    no room on the disk ── stall: nothing is taken for a while ── the next message, or `tend`, tries again
+
+`MessageStore` is the door to this: it gives an intake what it opened, and nobody else calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sparrowmq.clock import Clock
+from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record import Buffer, encode
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.dispatch import Dispatch
+from sparrowmq.store.flush import Flusher
+from sparrowmq.store.layout import BLANK, BLANK_SIZE
+from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.turn import Turn
+
+log = logging.getLogger(__name__)
+
+_PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
+FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
+
+
+class Intake:
+    """Takes the messages of one store.
+
+    Attributes:
+        now_ms: the store timestamp of this burst; it never goes back.
+        full: why nothing is taken now.
+        turn: of the loop, at whose end bursts are written and shown.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        dispatch: Dispatch,
+        flusher: Flusher,
+        keeps_keys: bool,
+    ) -> None:
+        self.now_ms = 0
+        self.full: DiskFull | None = None
+        self.turn: Turn | None = None
+        self._clock = clock
+        self._log = commit_log
+        self._queues = queues
+        self._by_key = queues.by_key
+        self._dispatch = dispatch
+        self._flusher = flusher
+        self._keeps_keys = keeps_keys
+        self._is_sync = settings.flush is Flush.SYNC
+        self._store_host = settings.store_host
+        self._property_crc = settings.property_crc
+        self._full_until_s = 0.0
+        self._follows_master = False
+
+    def append(self, entry: Entry) -> Placed:
+        """Put a message at the end of the log and of its queue.
+
+        Raises:
+            InvalidMessage, MessageTooLarge: it can never be stored.
+            DiskFull: there is no room now; nothing has changed.
+            StoreFailed: a write or sync failed before; nothing is taken any more.
+        """
+        queue = self._by_key.get((entry.topic, entry.queue_id))
+        if queue is None:
+            queue = self._queues.obtain(entry.topic, entry.queue_id)
+        if not self._dispatch.dirty:
+            self._begin_burst()
+        commit_log = self._log
+        placed = Placed(commit_log.end, queue.next_offset, self.now_ms, self._store_host)
+        while True:
+            record = encode(entry, placed, self._property_crc)
+            size = len(record)
+            if placed.offset + size <= commit_log.limit:
+                break
+            placed.offset = self._make_room(size)  # and encode it again: a record says where it lies
+        commit_log.append(record)
+        self._enter(queue, entry, placed, size)
+        return placed
+
+    def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
+        """Put messages at the end of one queue, side by side in one file of the log: all of them or none.
+
+        Raises:
+            InvalidMessage: also if one of them is prepared or rolled back, or belongs to another queue.
+            others as `append`.
+        """
+        if not entries:
+            return []
+        first = entries[0]
+        for entry in entries:
+            if entry.sys_flag & _PREPARED:
+                raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
+            if entry.topic != first.topic or entry.queue_id != first.queue_id:
+                raise InvalidMessage("a batch belongs to one queue; send one batch for each")
+        queue = self._queues.obtain(first.topic, first.queue_id)
+        if not self._dispatch.dirty:
+            self._begin_burst()
+        places, batch = self._encode_batch(queue, entries)
+        size = len(batch)
+        if self._log.end + size > self._log.limit:
+            self._make_room(size)
+            places, batch = self._encode_batch(queue, entries)
+        self._log.append(batch)
+        for entry, placed in zip(entries, places, strict=True):
+            self._enter(queue, entry, placed, placed.end - placed.offset)
+        return places
+
+    def demand_place(self, offset: int) -> None:
+        """See that the master's bytes from `offset` on can be appended now. Raises: as `append_raw`."""
+        if offset != self._log.end:
+            raise StoreError(f"bytes of the log from {offset} on do not follow its end, {self._log.end}")
+        if self.full is not None:
+            self._make_room(0)
+
+    def append_raw(self, content: Buffer) -> None:
+        """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
+
+        Raises:
+            DiskFull, StoreFailed: as `append`.
+        """
+        self._follows_master = True
+        self._begin_burst()
+        try:
+            self._log.append_raw(content)
+        except DiskFull as full:
+            self.stall(full)
+            raise
+        except OSError as error:
+            raise self._flusher.fail(error) from error
+
+    def dispatch(self) -> None:
+        """Write what was appended, and show it to the queues."""
+        if self._write_burst():
+            drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
+            self._attempt(lambda: drain(self._log.written))
+            if self._dispatch.has_batch_to_index:
+                self.index_keys()
+
+    def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
+        """Take nothing for a while; then the next message, or `tend`, tries again."""
+        log.warning("%s", full)
+        self.spare_descriptors(full)
+        self.full = full
+        self._full_until_s = max(self._full_until_s, self._clock.monotonic() + pause_s)
+        self._log.hold()
+
+    def spare_descriptors(self, full: DiskFull) -> bool:
+        """Close files of queues, if that is what is missing; whether there were any."""
+        return isinstance(full, OutOfResources) and self._queues.files.shrink()
+
+    def try_again_if_due(self) -> bool:
+        """After a full disk, and its pause: take what was refused; whether messages are taken now."""
+        if self.full is not None and self._clock.monotonic() >= self._full_until_s:
+            self._try_again()
+        return self.full is None
+
+    def raise_if_full(self) -> None:
+        """Raises: DiskFull."""
+        # A method of its own: whoever set it to None and called something would be believed that it still is.
+        if self.full is not None:
+            raise self.full
+
+    def index_keys(self) -> None:
+        """Put the collected keys into the index; a full disk stops appends for a while."""
+        self._attempt(self._dispatch.index_keys)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _begin_burst(self) -> None:
+        """The first message after a dispatch: look at the clock, and have the turn end the burst.
+
+        With SYNC the queues come at once: the thread that syncs gets the GIL then (a tenth more messages, measured).
+        """
+        self.now_ms = max(self.now_ms, self._clock.now_ms())
+        turn = self.turn
+        if turn is None:
+            return
+        if self._is_sync:
+            turn.write(self.dispatch)
+            turn.rest()
+        else:
+            turn.write(self._write_burst)
+            turn.show(self.dispatch)
+
+    def _write_burst(self) -> bool:
+        """Write what was appended, and have it synced if an answer waits for that; whether it could be written."""
+        if self._flusher.flushed.error is not None:
+            return False  # Whoever waits for it was told: it may not appear after all.
+        written = self._attempt(self._log.write_out)
+        if written:
+            if self._is_sync and self.turn is not None:
+                self._flusher.kick()
+            self._flusher.written.advance(self._log.written)
+        return written
+
+    def _attempt(self, work: Callable[[], object]) -> bool:
+        """Do what writes; a full disk stops appends for a while, a broken one for ever. Whether it was done."""
+        try:
+            work()
+            return True
+        except DiskFull as full:
+            self.stall(full)
+        except OSError as error:
+            self._flusher.fail(error)
+        return False
+
+    def _encode_batch(self, queue: ConsumeQueue, entries: Sequence[Entry]) -> tuple[list[Placed], bytes]:
+        """The records of a batch, as they would lie at the log's end, and where."""
+        offset, places, records = self._log.end, [], []
+        for queue_offset, entry in enumerate(entries, queue.next_offset):
+            placed = Placed(offset, queue_offset, self.now_ms, self._store_host)
+            record = encode(entry, placed, self._property_crc)
+            offset = placed.end = offset + len(record)
+            places.append(placed)
+            records.append(record)
+        return places, b"".join(records)
+
+    def _enter(self, queue: ConsumeQueue, entry: Entry, placed: Placed, size: int) -> None:
+        """Remember what queue and index will have to know of a record that was appended."""
+        placed.end = placed.offset + size
+        properties = entry.properties
+        if not entry.sys_flag & _PREPARED:
+            self._dispatch.add(queue, placed.offset, size, entry.tags_code)
+        keys, unique_key = properties.keys, properties.unique_key
+        if (unique_key is not None or keys) and self._keeps_keys:
+            self._dispatch.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
+
+    def _make_room(self, size: int) -> int:
+        """Where a record of `size` bytes can begin. Raises: MessageTooLarge, DiskFull, StoreFailed."""
+        if self.full is not None:
+            if self._clock.monotonic() < self._full_until_s:
+                raise self.full
+            self._try_again()
+        if self.full is None:
+            try:
+                self._log.make_room(size)
+            except DiskFull as full:
+                self.stall(full)
+            except OSError as error:
+                raise self._flusher.fail(error) from error
+        self.raise_if_full()
+        return self._log.end
+
+    def _try_again(self) -> None:
+        """After a full disk: write what could not be written; what is appended next begins a burst."""
+        self.full = None
+        self.dispatch()
+        self._begin_burst()
+
+    def _dispatch_raw(self, end: int) -> None:
+        """Dispatch the whole records among the bytes before `end` that came from a master."""
+        offset = self._dispatch.position.value
+        while end - offset >= BLANK_SIZE:
+            size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
+            if offset + size > end:
+                break
+            record, following = self._log.parse(offset)
+            if record is not None:
+                self._dispatch.replay(record, {}, offset, offset - 1)
+                self.now_ms = max(self.now_ms, records.store_timestamp_ms(record))
+            offset = following
+        self._dispatch.drain(offset)

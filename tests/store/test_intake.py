@@ -1,0 +1,54 @@
+import pytest
+
+from sparrowmq.store.intake import Intake
+from sparrowmq.testing import ManualClock
+from tests.store.stores import bodies, message, put, put_batch
+
+
+def test_a_store_is_the_door_to_its_intake(stores):
+    store = stores.open()
+    put(store, b"taken")
+    assert isinstance(store._intake, Intake) and store._intake.full is None
+    store._intake.dispatch()
+    assert bodies(store) == [b"taken"]
+
+
+def test_all_messages_of_a_burst_carry_one_timestamp(stores):
+    store = stores.open(clock=(clock := Steps([1000, 2000, 3000])))
+    assert put(store)[3] == put(store)[3] == 1000
+    store.dispatch()
+    assert put(store)[3] == 2000
+    store.dispatch()
+    assert [each[3] for each in put_batch(store, message(), message())] == [3000, 3000]
+    assert clock.steps == []
+
+
+class Steps(ManualClock):
+    """A clock that shows one time after the other, and stays at the last one."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = list(steps)
+        self._shown = 0
+
+    def now_ms(self):
+        if self.steps:
+            self._shown = self.steps.pop(0)
+        return self._shown
+
+
+def test_store_timestamps_do_not_go_back_when_the_clock_does(stores):
+    store = stores.open(clock=Steps([5000, 1000, 6000]))
+    stored = []
+    for _ in range(3):
+        stored.append(put(store)[3])
+        store.dispatch()
+    assert stored == [5000, 5000, 6000]
+
+
+@pytest.mark.parametrize("leave", ["close", "crash"])
+def test_store_timestamps_do_not_go_back_when_the_clock_did_while_the_store_was_closed(stores, leave):
+    store = stores.open(clock=ManualClock(now_ms=5000))
+    put(store)
+    store.close() if leave == "close" else stores.crash(store)
+    assert put(stores.open(clock=ManualClock(now_ms=1000)))[3] == 5000
