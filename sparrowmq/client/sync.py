@@ -255,6 +255,18 @@ class SyncConsumer(Context[Consumer]):
     def queues(self) -> list[MessageQueue]:
         return self._inner.queues
 
+    @property
+    def concurrency(self) -> int:
+        """How many threads handle messages. Setting it counts from now on. Raises: ConfigError, as `Consumer`."""
+        return self._inner.concurrency
+
+    @concurrency.setter
+    def concurrency(self, concurrency: int) -> None:
+        self._thread.run(self._resize(concurrency))
+
+    async def _resize(self, concurrency: int) -> None:
+        self._inner.concurrency = concurrency
+
 
 class SyncPullConsumer(Context[PullConsumer]):
     """The blocking twin of `PullConsumer`."""

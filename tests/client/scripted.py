@@ -67,6 +67,10 @@ class Scripted:
     def script(self, code: int, *answers: Answer | None) -> None:
         self._scripts.setdefault(code, deque()).extend(answers)
 
+    def script_anew(self, code: int, *answers: Answer | None) -> None:
+        """As `script`, forgetting what was scripted for the code before."""
+        self._scripts[code] = deque(answers)
+
     def requests(self, code: int) -> list[Command]:
         return [command for command in self.received if command.code == code]
 

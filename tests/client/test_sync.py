@@ -75,6 +75,20 @@ def test_every_way_to_send_is_there(mq, topic):
         assert sum(reader.positions().values()) == 0 and len(reader.assigned) == 4
 
 
+def test_more_threads_handle_as_soon_as_it_is_wanted(mq, topic):
+    mq.send_many([Message(topic, b"%d" % number) for number in range(3)])
+    together = threading.Barrier(3, timeout=10)
+    with mq.subscribe(
+        topic, lambda message: together.wait(), group=topic, start="earliest", concurrency=1
+    ) as consumer:
+        until(lambda: together.n_waiting == 1)
+        consumer.concurrency = 3
+        until(lambda: not together.n_waiting and not together.broken)
+        assert consumer.concurrency == 3
+        with pytest.raises(ConfigError, match="at least 1"):
+            consumer.concurrency = 0
+
+
 def test_errors_are_those_of_the_twin(mq):
     with pytest.raises(InvalidMessage, match="empty"):
         mq.send("t", b"")

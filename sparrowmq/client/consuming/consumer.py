@@ -36,11 +36,11 @@ from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import Handling, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
-from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
+from sparrowmq.client.consuming.settings import ConsumerSettings, check_count, subscription
 from sparrowmq.client.consuming.watched import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.errors import ClientClosed, SparrowError
+from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import retry_topic
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning
@@ -87,6 +87,7 @@ class Consumer:
         self._handler = handler
         self._hooks = hooks
         self._in_threads = False
+        self._concurrency = settings.concurrency
         self._subscriptions = dict(subscriptions)
         if not settings.broadcast:
             retried = retry_topic(self.group)
@@ -200,6 +201,25 @@ class Consumer:
         await self._subscriptions_changed()
 
     @property
+    def concurrency(self) -> int:
+        """How many handlers run at once. Setting it counts from now on; those that run are not cut short.
+
+        Raises:
+            ConfigError: it is below 1, or there is no handler: who iterates handles as many at once as tasks do so.
+        """
+        return self._concurrency
+
+    @concurrency.setter
+    def concurrency(self, concurrency: int) -> None:
+        if self._handler is None:
+            raise ConfigError(
+                f"the consumer of group {self.group} has no handler; iterate in more tasks instead"
+            )
+        self._concurrency = check_count("concurrency", concurrency)
+        if self._workers is not None and not self._ended.is_set():
+            self._workers.resize(concurrency)
+
+    @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, those of the retry topic too."""
         return self._assignment.queues
@@ -292,7 +312,7 @@ class Consumer:
                 in_threads=self._in_threads,
                 handling=partial(WatchedHandling, hooks=self._hooks) if self._hooks else Handling,
             )
-            self._workers.start()
+            self._workers.start(self._concurrency)
 
     async def _leave(self, grace_s: float) -> None:
         """Finish, commit, free the locks, tell the brokers: in this order, so that nobody takes over too early."""
@@ -364,7 +384,7 @@ class Consumer:
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
                 "PROP_CONSUMEORDERLY": str(self._settings.ordered).lower(),
                 "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
-                "PROP_THREADPOOL_CORE_SIZE": str(self._settings.concurrency),
+                "PROP_THREADPOOL_CORE_SIZE": str(self._concurrency),
             },
             subscription_set=list(self._subscriptions.values()),
             mq_table=self._assignment.report(),
@@ -384,7 +404,16 @@ class Consumer:
             make = partial(make, namespace=self._network.namespace)
         if settings.ordered:
             limit, needs_lock = settings.reconsume_times, not settings.broadcast
-            return Orderly(settings.batch or 1, retries, limit, needs_lock, clock, spawn, make=make)
+            return Orderly(
+                settings.batch or 1,
+                retries,
+                limit,
+                needs_lock,
+                clock,
+                spawn,
+                suspend_s=settings.suspend_s,
+                make=make,
+            )
         return Concurrently(retries, clock, spawn, make=make)
 
     def _make_assignment(self) -> Assignment:

@@ -2,7 +2,7 @@
 
     pending --offer--> handed out --all done--> next portion
        ^                    |
-       +---- after 1 s -----+ one failed: the failed ones again, before anything behind them
+       +-- after a moment --+ one failed: the failed ones again, before anything behind them
 
 Only the member that holds the broker's lock on a queue consumes it. A failing message blocks its queue; by
 default it is tried for ever, with `max_reconsume_times` it goes to the retry topic instead and the queue moves
@@ -27,7 +27,8 @@ from sparrowmq.protocol.messages.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
-SUSPEND_S: Final = 1.0  # suspendCurrentQueueTimeMillis
+SHORTEST_S: Final = 0.01  # that a queue waits after a failure
+LONGEST_S: Final = 30.0
 
 
 class WayOut(Protocol):
@@ -44,6 +45,7 @@ class Orderly:
         batch: the size of a portion.
         retries: takes messages that failed too often; None in a broadcast group.
         max_reconsume_times: failures of one message before that; None for ever.
+        suspend_s: how long a queue waits after a failure, if its message does not say.
         needs_lock: whether a queue may only be consumed under the broker's lock.
     """
 
@@ -56,9 +58,11 @@ class Orderly:
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         *,
+        suspend_s: float = 1.0,
         make: Callable[..., ReceivedMessage] = ReceivedMessage,
     ) -> None:
         self._batch = batch
+        self._suspend_s = suspend_s
         self._retries = retries
         self._max_reconsume_times = max_reconsume_times
         self._needs_lock = needs_lock
@@ -145,13 +149,19 @@ class Orderly:
         if owned.handed_out:
             return
         if owned.failed:
+            pause_s = max(self._pause_s(each) for each in owned.failed)
             owned.failed.sort(key=lambda each: each.offset, reverse=True)
             owned.pending.extendleft(owned.failed)
             owned.failed.clear()
             owned.is_suspended = True
-            self._clock.call_later(SUSPEND_S, self._resume, owned)
+            self._clock.call_later(pause_s, self._resume, owned)
         else:
             self._offer(owned)
+
+    def _pause_s(self, failed: ReceivedMessage) -> float:
+        wish = self._suspend_s if failed.suspend_s is None else failed.suspend_s
+        failed.suspend_s = None
+        return min(max(wish, SHORTEST_S), LONGEST_S)
 
     def _resume(self, owned: ProcessQueue) -> None:
         owned.is_suspended = False

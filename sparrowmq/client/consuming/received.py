@@ -54,6 +54,7 @@ class ReceivedMessage:
         stored: everything that the broker keeps of it.
         reconsume_times: how many deliveries failed before this one.
         delay_level: set by `retry`; 0 leaves the delay to the broker, which makes it longer each time.
+        suspend_s: set by `retry`; None leaves it to the consumer's settings.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class ReceivedMessage:
         "queue",
         "reconsume_times",
         "stored",
+        "suspend_s",
     )
 
     def __init__(
@@ -79,6 +81,7 @@ class ReceivedMessage:
         self.queue = queue
         self.reconsume_times = stored.reconsume_times
         self.delay_level = 0
+        self.suspend_s: float | None = None
         self._settle = settle
         self._owner = owner
         self._namespace = namespace
@@ -171,19 +174,24 @@ class ReceivedMessage:
         if settle is not None:
             settle(self, Outcome.DONE)
 
-    def retry(self, delay: Delay | None = None) -> None:
+    def retry(self, delay: Delay | None = None, *, suspend_s: float | None = None) -> None:
         """Have it delivered again, to any member of the group.
 
         Args:
             delay: when: "10s", a timedelta, or a level of the broker's delays, as `send` takes it; by default the
-                broker chooses, longer with each failure. An ordered consumer tries again after a second.
+                broker chooses, longer with each failure. An ordered consumer does not give messages back.
+            suspend_s: how long an ordered consumer lets the message's queue wait before it tries again, 10 ms to 30 s;
+                by default what its settings say, a second.
         Raises:
-            InvalidMessage: brokers have no such delay; nothing is told.
+            InvalidMessage: brokers have no such delay, or it is no time; nothing is told.
         """
         level = delay_level(delay)
+        if suspend_s is not None and not suspend_s > 0:
+            raise InvalidMessage(f"suspend_s={suspend_s!r}: give seconds above 0")
         settle, self._settle = self._settle, None
         if settle is not None:
             self.delay_level = level
+            self.suspend_s = suspend_s
             settle(self, Outcome.RETRY)
 
     def cancel(self) -> None:

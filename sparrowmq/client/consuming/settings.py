@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
@@ -45,6 +46,7 @@ class Tuning(TypedDict, total=False):
     strategy: Strategy
     grace_s: float
     handler_timeout_s: float | None
+    suspend_s: float
     on_assigned: QueuesChanged | None
     on_revoked: QueuesChanged | None
     offset_folder: Path
@@ -55,7 +57,7 @@ class ConsumerSettings:
     """How a group consumes. All its members must subscribe to the same topics with the same filters.
 
     Attributes:
-        concurrency: how many handlers run at once.
+        concurrency: how many handlers run at once; `Consumer.concurrency` changes it while they do.
         batch: messages delivered at once, at most; None delivers single ones.
         start: where a group begins that has never consumed a topic. "latest" is Java's CONSUME_FROM_LAST_OFFSET: behind
             the newest message, but at the beginning of a queue that still holds its first one, as young or small topics
@@ -68,6 +70,8 @@ class ConsumerSettings:
         handler_timeout_s: how long a handler may take for what it was given; then the messages are given back, and
             the handler is cancelled, up to a tenth later. One that blocks a thread cannot be: it is only reported, and
             when ordered keeps its messages. None is no limit. (Java: consumeTimeout)
+        suspend_s: how long a queue waits after a failure when ordered, between 10 ms and 30 s; less and more count as
+            these. `ReceivedMessage.retry` may say otherwise. (Java: suspendCurrentQueueTimeMillis)
         on_assigned: is told which queues became this member's, before they are pulled: the place for `seek`.
         on_revoked: is told which queues are being given up, before their offsets are committed for the last time.
         offset_folder: where offsets of broadcast groups are kept.
@@ -85,6 +89,7 @@ class ConsumerSettings:
     strategy: Strategy = averagely
     grace_s: float = 5.0
     handler_timeout_s: float | None = 900.0
+    suspend_s: float = 1.0
     on_assigned: QueuesChanged | None = None
     on_revoked: QueuesChanged | None = None
     offset_folder: Path = OFFSET_FOLDER
@@ -95,8 +100,9 @@ class ConsumerSettings:
             raise ConfigError(
                 f"batch={self.batch} is out of range; choose 1 to {MAX_BATCH}, or None for single messages"
             )
-        if self.concurrency < 1 or self.pull_batch < 1:
-            raise ConfigError("concurrency and pull_batch must be at least 1")
+        check_count("concurrency", self.concurrency)
+        check_count("pull_batch", self.pull_batch)
+        check_seconds("suspend_s", self.suspend_s)
         if self.handler_timeout_s is not None and self.handler_timeout_s <= 0:
             raise ConfigError(
                 f"handler_timeout_s={self.handler_timeout_s} is no time; give None for no limit"
@@ -140,3 +146,17 @@ def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) ->
     """One topic's filter: tags as "a || b", an SQL92 expression, or neither for everything."""
     expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)
     return Subscription.build(check_topic(topic), expression, kind, now_ms)
+
+
+def check_count(name: str, count: object) -> int:
+    """The number itself, if it is one from 1 on. Raises: ConfigError."""
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
+        return count
+    raise ConfigError(f"{name}={count!r}: {name} must be a whole number, at least 1")
+
+
+def check_seconds(name: str, seconds: object) -> float:
+    """The time itself, if it is one above 0. Raises: ConfigError."""
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < inf:
+        return seconds
+    raise ConfigError(f"{name}={seconds!r}: give seconds above 0")

@@ -2,8 +2,10 @@
 
     take -> handler -> ack, or retry if it raised -> take -> ...
 
+Their number may change while they work: new ones begin at once, and those too many end with what they are doing.
 Nothing is set up for a single message: what takes too long is found by one watcher, which looks in now and then at
-what each worker holds. Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg, Java 4.9.8.
+what each worker holds. Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg and updateCorePoolSize,
+Java 4.9.8. Unlike Java: its client looks at the threads every minute, and its incCorePoolSize does nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class _Worker:
 
 
 class Workers:
-    """Calls a handler, `concurrency` times at once.
+    """Calls a handler, several times at once.
 
     Args:
         take: the next messages, at most so many; none at the end.
@@ -82,12 +84,23 @@ class Workers:
         self._workers: list[_Worker] = []
         self._numbers = count(1)
 
-    def start(self) -> None:
-        """Begin to take and handle."""
-        for _ in range(self._settings.concurrency):
-            self._add()
+    def start(self, concurrency: int) -> None:
+        """Begin to take and handle, so many at once."""
+        self.resize(concurrency)
         if self._settings.handler_timeout_s is not None:
             self._spawn(self._watch(self._settings.handler_timeout_s), f"watch {self._settings.group}")
+
+    def resize(self, concurrency: int) -> None:
+        """Have so many from now on; a handler that runs is not cut short."""
+        active = [worker for worker in self._workers if not worker.is_expired]
+        for _ in range(concurrency - len(active)):
+            self._add()
+        # The idle ones first: they go at once.
+        active.sort(key=lambda worker: worker.portion is not None)
+        for worker in active[: max(len(active) - concurrency, 0)]:
+            worker.is_expired = True
+            if worker.portion is None and worker.task is not None:
+                worker.task.cancel()
 
     async def finish(self, grace_s: float) -> None:
         """Return when running handlers have ended, which have so long to do so; the others are cancelled.
@@ -120,26 +133,29 @@ class Workers:
         worker = _Worker(thread or self._handler)
         self._workers.append(worker)
         worker.task = self._spawn(self._work(worker, thread), name)
+        worker.task.add_done_callback(lambda _: self._ended(worker, thread))
+
+    def _ended(self, worker: _Worker, thread: HandlerThread | None) -> None:
+        if thread is not None:
+            thread.end()
+        if worker.is_expired and worker in self._workers:
+            self._workers.remove(worker)
 
     async def _work(self, worker: _Worker, thread: HandlerThread | None) -> None:
         """Handle messages until there are no more. What a handler raises is dealt with by `Handling`."""
         take, call, portion_size = self._take, worker.call, self._settings.batch or 1
         is_single = self._settings.batch is None
         loop, handling = asyncio.get_running_loop(), self._handling
-        try:
-            while not worker.is_expired and (portion := await take(portion_size)):
-                worker.portion = portion
-                if thread is not None:
-                    for message in portion:
-                        message.settle_in(loop)
-                async with handling(portion, swallow=True):
-                    result = call(portion[0] if is_single else portion)
-                    if inspect.isawaitable(result):
-                        await result
-                worker.portion = None
-        finally:
+        while not worker.is_expired and (portion := await take(portion_size)):
+            worker.portion = portion
             if thread is not None:
-                thread.end()
+                for message in portion:
+                    message.settle_in(loop)
+            async with handling(portion, swallow=True):
+                result = call(portion[0] if is_single else portion)
+                if inspect.isawaitable(result):
+                    await result
+            worker.portion = None
 
     async def _watch(self, limit_s: float) -> None:
         while True:
@@ -164,8 +180,9 @@ class Workers:
         if not self._settings.ordered:
             for message in portion:
                 message.retry()
-        worker.is_expired = True
+        was_expired, worker.is_expired = worker.is_expired, True
         self._workers.remove(worker)
         if worker.task is not None:
             worker.task.cancel()
-        self._add()
+        if not was_expired:
+            self._add()

@@ -181,12 +181,19 @@ class Outbox:
             self._connect(item, item.queue)
 
     def _next_queue(self, item: Outgoing, route: Route) -> MessageQueue:
-        if (failed := item.failed_broker) is not None:
-            return self._round_robin.next(route.writable, lambda name: name != failed)
-        if self._slow_brokers is not None:
-            now, slow = self._clock.monotonic(), self._slow_brokers
-            return self._round_robin.next(route.writable, lambda name: slow.is_usable(name, now))
-        return self._round_robin.next(route.writable)
+        failed, slow = item.failed_brokers, self._slow_brokers
+        if slow is None and not failed:
+            return self._round_robin.next(route.writable)
+        if slow is not None:
+            now = self._clock.monotonic()
+            queue = self._round_robin.next(
+                route.writable, lambda name: name not in failed and slow.is_usable(name, now)
+            )
+        else:
+            queue = self._round_robin.next(route.writable, lambda name: name not in failed)
+        if failed and queue.broker_name in failed:  # All have; or those that have not are avoided.
+            queue = self._round_robin.next(route.writable, lambda name: name not in failed[-1:])
+        return queue
 
     def _line_up(self, item: Outgoing, route: Route) -> None:
         """Send an ordered message when those before it to the same queue are answered.
@@ -219,7 +226,8 @@ class Outbox:
             self._transmit(item, queue, session)
 
     def _transmit(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
-        remaining_s = item.deadline - self._clock.monotonic()
+        now = self._clock.monotonic()
+        remaining_s = item.deadline - now
         if remaining_s <= 0:
             self._fail(item, TimeoutError("its time was over before it could be sent"))
             return
@@ -227,6 +235,7 @@ class Outbox:
             self._transmit_oneway(item, queue, session)
             return
         item.attempts += 1
+        item.asked = now
         header = item.request(self._group, queue, self._clock.now_ms())
         answered = partial(self._answered, item)
         session.ask(header, item.body, answered, timeout_s=remaining_s, accept=LESS_SAFE)
@@ -242,7 +251,7 @@ class Outbox:
     def _answered(self, item: Outgoing, sent: Sent | None, error: Exception | None) -> None:
         if self._slow_brokers is not None and item.queue is not None:
             now = self._clock.monotonic()
-            self._slow_brokers.report(item.queue.broker_name, FAILED_S if error else now - item.started, now)
+            self._slow_brokers.report(item.queue.broker_name, FAILED_S if error else now - item.asked, now)
         if sent is None:
             assert error is not None, "there is an answer or an error"
             item.is_in_doubt |= not isinstance(error, RemoteError)
@@ -325,13 +334,16 @@ class Outbox:
         Unlike Java, which gives up after three refused connections, within milliseconds.
         """
         assert item.queue is not None, "its queue was chosen before"
-        remaining_s = item.deadline - self._clock.monotonic()
+        now = self._clock.monotonic()
+        remaining_s = item.deadline - now
+        if self._slow_brokers is not None:
+            self._slow_brokers.report(item.queue.broker_name, FAILED_S, now)
         if not isinstance(error, NetworkError) or remaining_s <= 0 or not self._is_wanted(item):
             self._fail(item, error)
         elif item.is_ordered:
             self._clock.call_later(min(PAUSE_S, remaining_s), self._connect, item, item.queue)
         else:
-            item.failed_broker = item.queue.broker_name
+            item.failed_at(item.queue.broker_name)
             item.unreachable += 1
             untried = item.unreachable < self._broker_count(item.topic)
             self._clock.call_later(0.0 if untried else min(PAUSE_S, remaining_s), self._attempt, item)
@@ -339,7 +351,7 @@ class Outbox:
     def _retry(self, item: Outgoing, error: BaseException) -> None:
         """Another attempt after an error, if it may have one."""
         if item.queue is not None:
-            item.failed_broker = item.queue.broker_name
+            item.failed_at(item.queue.broker_name)
         if not self._may_retry(item) or not may_go_right_again(error):
             self._fail(item, error)
         elif isinstance(error, RemoteError) and error.code in BUSY and self._broker_count(item.topic) == 1:

@@ -34,8 +34,10 @@ class Outgoing(Packed):
         key: messages with the same key go to one queue.
         is_fixed: `queue` was given by the caller.
         queue: where it goes, once that is decided.
+        started, asked: when it came into the window, and when its last attempt was sent.
         unreachable: how often no connection could be made.
-        failed_broker: where the last attempt failed.
+        failed_brokers: where attempts failed, the last one behind. Unlike Java, which goes around the last one only: of
+            three brokers two that fail would get all attempts between them.
         namespace: which results leave out of the topic.
         is_in_doubt: an attempt may have stored it, and only its answer got lost.
     """
@@ -48,10 +50,11 @@ class Outgoing(Packed):
     future: asyncio.Future[Any] | None = None
     result: Callable[[Outgoing, Sent], Any] = _nothing
     started: float = 0.0
+    asked: float = 0.0
     deadline: float = 0.0
     attempts: int = 0
     unreachable: int = 0
-    failed_broker: str | None = None
+    failed_brokers: tuple[str, ...] = ()
     has_lane: bool = False
     is_in_doubt: bool = False
     namespace: str = ""
@@ -78,6 +81,10 @@ class Outgoing(Packed):
         if not route.writable:
             raise no_queue(self.topic)
         return by_key(self.key or "", route.writable)
+
+    def failed_at(self, broker_name: str) -> None:
+        """The next attempt goes to another broker, if there is one."""
+        self.failed_brokers = (*(name for name in self.failed_brokers if name != broker_name), broker_name)
 
     def succeed(self, sent: Sent) -> None:
         """It is stored."""

@@ -496,3 +496,35 @@ async def test_a_paused_consumer_gives_nothing_and_loses_nothing(mq):
             await asyncio.wait_for(anext(consumer), 0.2)
         consumer.resume()
         assert len({(await anext(consumer)).body for _ in range(8)}) == 8
+
+
+@pytest.mark.covers("S-START-08")
+async def test_the_number_of_handlers_is_changed_while_they_run(mq):
+    running, most = 0, 0
+    go_on = asyncio.Event()
+
+    async def handle(message) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await go_on.wait()
+        running -= 1
+
+    await numbers(mq, "t", 20)
+    consumer = mq.subscribe("t", handle, group="g", start="earliest", concurrency=2)
+    consumer.concurrency = 3
+    async with consumer:
+        await until(lambda: running == 3)
+        consumer.concurrency = 8
+        await until(lambda: running == 8)
+        assert consumer.concurrency == 8
+        assert consumer.running().properties["PROP_THREADPOOL_CORE_SIZE"] == "8"
+        for wrong in (0, -1, None, "4", 2.5, True):
+            with pytest.raises(ConfigError, match="at least 1"):
+                consumer.concurrency = wrong
+        go_on.set()
+        await until(lambda: not running)
+    assert most == 8
+    consumer.concurrency = 2
+    with pytest.raises(ConfigError, match="no handler"):
+        mq.subscribe("t", group="g").concurrency = 2

@@ -205,3 +205,44 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     world.delivery.close()
     await world.delivery.given_back()
     assert world.aside.copies == [(0, 0)] and world.owned[0].commit_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("suspend_s", "wish", "waits_s"),
+    [
+        (1.0, None, 1.0),
+        (2.5, None, 2.5),
+        (1.0, 0.2, 0.2),
+        (2.5, 0.0001, 0.01),
+        (500, None, 30),
+        (1.0, 500, 30),
+    ],
+)
+@pytest.mark.covers("S-CONS-17")
+async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise(
+    background, suspend_s, wish, waits_s
+):
+    world = World(background)
+    world.delivery = Orderly(1, world.aside, None, False, world.clock, background.spawn, suspend_s=suspend_s)
+    world.pull(1)
+    (first,) = await world.take()
+    first.retry(suspend_s=wish)
+    await world.clock.advance(waits_s - 0.001)
+    assert await world.is_idle()
+    await world.clock.advance(0.002)
+    (again,) = await world.take()
+    again.cancel()
+    await world.clock.advance(min(max(suspend_s, 0.01), 30) + 0.001)
+    assert await world.take(), "a wish is for once"
+
+
+async def test_of_a_portion_the_longest_wish_counts(background):
+    world = World(background, batch=2)
+    world.pull(2)
+    first, second = await world.take()
+    first.retry(suspend_s=3)
+    second.retry(suspend_s=2)
+    await world.clock.advance(2.9)
+    assert await world.is_idle()
+    await world.clock.advance(0.2)
+    assert len(await world.take()) == 2

@@ -46,7 +46,7 @@ class Shop:
             background.spawn,
             in_threads=in_threads,
         )
-        made.start()
+        made.start(settings.get("concurrency", 16))
         return made
 
 
@@ -155,3 +155,53 @@ async def test_the_end_waits_for_handlers_and_cancels_those_that_go_on(backgroun
     await shop.clock.advance(0.1)
     await finishing
     assert shop.told == [(1, Outcome.DONE), (0, Outcome.CANCELLED)] and "are cut short" in caplog.text
+
+
+@pytest.mark.covers("S-START-08")
+@pytest.mark.parametrize("in_threads", [False, True])
+async def test_more_or_fewer_handlers_run_as_soon_as_it_is_wanted(background, in_threads):
+    gates = [threading.Event() for _ in range(20)]
+
+    async def handle(message) -> None:
+        await until(gates[message.offset].is_set)
+
+    shop = Shop(20)
+    handler = (lambda message: gates[message.offset].wait(20)) if in_threads else handle
+    workers = shop.workers(handler, background, in_threads=in_threads, concurrency=2)
+    await until(lambda: len(shop.waiting) == 18)
+    workers.resize(5)
+    await until(lambda: len(shop.waiting) == 15)
+    workers.resize(1)
+    assert not shop.told, "none is cut short"
+    for gate in gates[:5]:
+        gate.set()
+    await until(lambda: len(shop.told) == 5 and len(workers._workers) == 1 and len(shop.waiting) == 14)
+    for gate in gates:
+        gate.set()
+    await until(lambda: len(shop.told) == 20)
+    assert {outcome for _, outcome in shop.told} == {Outcome.DONE}
+
+
+async def test_handlers_that_are_idle_go_at_once_and_the_others_are_waited_for(background):
+    shop = Shop(1)
+    workers = shop.workers(lambda message: shop.clock.sleep(1), background, concurrency=3)
+    await until(lambda: not shop.waiting)
+    workers.resize(1)
+    workers.resize(2)
+    workers.resize(1)
+    await until(lambda: len(workers._workers) == 1)
+    finishing = asyncio.ensure_future(workers.finish(5.0))
+    shop.closed.set()
+    await shop.clock.advance(1)
+    await finishing
+    assert shop.told == [(0, Outcome.DONE)]
+
+
+async def test_one_that_takes_too_long_and_is_one_too_many_has_no_successor(background):
+    shop = Shop(2)
+    workers = shop.workers(for_ever, background, concurrency=2, handler_timeout_s=10.0)
+    await shop.clock.advance(0)
+    workers.resize(1)
+    await shop.clock.advance(11)
+    await until(lambda: len(shop.told) == 2)
+    assert sum(not worker.is_expired for worker in workers._workers) == 1

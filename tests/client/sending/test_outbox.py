@@ -20,8 +20,11 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.testing.clock import ManualClock
+from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, stored
 
@@ -31,8 +34,8 @@ NOBODY = "127.0.0.1:1"  # nobody listens on tcpmux
 
 
 @asynccontextmanager
-async def client(peer: Scripted, **settings):
-    async with connect(peer.address, settings=ProducerSettings(**settings)) as mq:
+async def client(peer: Scripted, clock=None, **settings):
+    async with connect(peer.address, settings=ProducerSettings(**settings), clock=clock) as mq:
         yield mq
 
 
@@ -258,6 +261,75 @@ async def test_a_slow_broker_is_left_alone_if_wanted(peer):
         for _ in range(8):
             await mq.send("t", b"x")
         assert len(other.sent) == 1
+
+
+async def test_a_broker_is_not_blamed_for_the_time_that_another_took(peer):
+    """A second attempt is as slow as it was itself, not as both were together."""
+    clock = ManualClock()
+    async with Scripted("broker-b") as other, client(peer, clock=clock, avoid_slow_brokers=True) as mq:
+        peer.has("t", queues=1, others={other.name: other.address})
+        await mq.send("t", b"first")
+        await mq.send("t", b"second")
+        for each in (peer, other):
+            each.script(SEND, None)
+        future = mq.send_soon("t", b"x")
+        await until(lambda: len(peer.sent) + len(other.sent) == 3)
+        slow, quick = (peer, other) if len(peer.sent) == 2 else (other, peer)
+        await clock.advance(2.5)
+        quick.script_anew(SEND)
+        for session in slow.sessions:
+            session.close()
+        await future
+        choice = mq._producer._outbox._slow_brokers
+        assert choice.is_usable(quick.name, clock.monotonic())
+        assert not choice.is_usable(slow.name, clock.monotonic())
+        await clock.advance(29)
+        for _ in range(4):
+            await mq.send("t", b"x")
+        assert len(slow.sent) == 2
+        await clock.advance(1)
+        for _ in range(4):
+            await mq.send("t", b"x")
+        assert len(slow.sent) == 4, "it has come back"
+
+
+async def test_a_broker_that_cannot_be_reached_is_left_alone_too(peer):
+    async with client(peer, avoid_slow_brokers=True, timeout_s=2) as mq:
+        peer.has("t", queues=2, others={"broker-b": NOBODY})
+        for _ in range(4):
+            await mq.send("t", b"x")
+        choice = mq._producer._outbox._slow_brokers
+        assert not choice.is_usable("broker-b", mq._network.clock.monotonic())
+        assert choice.is_usable("broker-a", mq._network.clock.monotonic())
+
+
+async def test_when_all_are_avoided_another_than_the_one_that_failed_just_now_is_asked(peer):
+    async with Scripted("broker-b") as other, client(peer, avoid_slow_brokers=True, timeout_s=2) as mq:
+        peer.has("t", queues=2, others={other.name: other.address})
+        for each in (peer, other):
+            each.script(SEND, *[Answer(ResponseCode.SYSTEM_ERROR)] * 2)
+        with pytest.raises(SendFailed):
+            await mq.send("t", b"x")
+        assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]
+
+
+@pytest.mark.covers("S-PROD-06")
+async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path):
+    """One broker does not know the topic any more, one is gone: what is sent without waiting is stored all the same."""
+    async with (
+        Cluster(tmp_path, brokers=3, auto_create_topic=False) as cluster,
+        connect(cluster.namesrv) as mq,
+    ):
+        await mq.admin.create_topic("t", queues=2)
+        await mq.send("t", b"the route is known")
+        refusing, gone, living = cluster.brokers
+        session = await mq._network.brokers.session(refusing.address)
+        await session.call(DeleteTopic(topic="t"))
+        await gone.__aexit__(None, None, None)
+        answers = [mq.send_soon("t", b"%d" % number) for number in range(60)]
+        stored_at = {(await answer).queue.broker_name for answer in answers}
+        assert stored_at == {living.settings.name}
+        assert len(refusing._server.sessions) == 1, "it was there, and was asked"
 
 
 async def test_one_way_messages_wait_for_no_answer(peer):
