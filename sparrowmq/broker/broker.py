@@ -25,6 +25,8 @@ from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
 from sparrowmq.broker.handlers.pull import PullHandler, PullRules
 from sparrowmq.broker.handlers.query import QueryHandler
+from sparrowmq.broker.handlers.relay import RelayHandler
+from sparrowmq.broker.handlers.reply import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.send import SendHandler, SendRules
 from sparrowmq.broker.handlers.topics import TopicHandler
@@ -135,6 +137,8 @@ class Broker:
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
         status = Status(settings, figures, clock)
+        sends = SendHandler(store, writer, topics, groups, self._send_rules(store), figures)
+        replies = ReplyRules(settings.store_replies, store.settings.store_host)
         return (
             storage(store, self._turn, figures),
             topics.file.part("topics", 1),
@@ -145,7 +149,7 @@ class Broker:
             locks.part(),
             status.part(),
             consumption.part(),
-            Part((SendHandler(store, writer, topics, groups, self._send_rules(store), figures),)),
+            Part((sends, ReplyHandler(sends, clients, replies, clock))),
             Part(
                 (
                     PullHandler(
@@ -158,7 +162,13 @@ class Broker:
             Part((OffsetHandler(store, topics, offsets, delayed),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((GroupHandler(store, topics, groups, offsets, clients, consumption),)),
-            Part((QueryHandler(store), InspectHandler(settings, status, clients))),
+            Part(
+                (
+                    QueryHandler(store),
+                    InspectHandler(settings, status),
+                    RelayHandler(store, clients, settings.name),
+                )
+            ),
         )
 
     def _send_rules(self, store: MessageStore) -> SendRules:

@@ -71,6 +71,8 @@ class Clients:
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Member]] = {}
+        # The producers that bear an id, in the order in which they came: several groups, a former connection.
+        self._by_id: dict[str, list[Member]] = {}
         self._watched: set[Peer] = set()
 
     def part(self) -> Part:
@@ -117,7 +119,11 @@ class Clients:
     def produce(self, peer: Peer, client_id: str, language: str, version: int, group: str) -> None:
         """Take one producer group's part of a heartbeat."""
         members = self._producers.setdefault(group, {})
+        former = members.get(peer)
         if self._seen(members, peer, client_id, language, version):
+            if former is not None:
+                self._forget_id(former)
+            self._by_id.setdefault(client_id, []).append(members[peer])
             log.info(
                 "producer %s of group %s connected from %s", shown(client_id), shown(group), peer.address
             )
@@ -191,12 +197,9 @@ class Clients:
         return ((group, list(members.values())) for group, members in self._producers.items())
 
     def producer_by_id(self, client_id: str) -> Member | None:
-        """The connection of a client that also produces: where a reply to its request goes."""
-        for members in self._producers.values():
-            for member in members.values():
-                if member.client_id == client_id:
-                    return member
-        return None
+        """The connection of a client that also produces, its latest one: where a reply to its request goes."""
+        found = self._by_id.get(client_id)
+        return found[-1] if found else None
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -245,9 +248,17 @@ class Clients:
     def _remove_producer(self, peer: Peer, name: str) -> None:
         members = self._producers.get(name, {})
         if (gone := members.pop(peer, None)) is not None:
+            self._forget_id(gone)
             log.info("producer %s of group %s left", shown(gone.client_id), shown(name))
         if not members:
             self._producers.pop(name, None)
+
+    def _forget_id(self, gone: Member) -> None:
+        left = [member for member in self._by_id[gone.client_id] if member is not gone]
+        if left:
+            self._by_id[gone.client_id] = left
+        else:
+            del self._by_id[gone.client_id]
 
     def _remove_consumer(self, peer: Peer, name: str, notify: bool) -> None:
         group = self._consumers.get(name)

@@ -182,6 +182,9 @@ class BrokerSettings(Settings):
         "traceTopicEnable", False, BOOLEAN, "whether there is a topic for message traces"
     )
     trace_topic: str = setting("msgTraceTopicName", TRACE_TOPIC, _TOPIC, "its name")
+    store_replies: bool = setting(
+        "storeReplyMessageEnable", True, BOOLEAN, "whether answers to requests are kept, too"
+    )
     permission: int = setting(
         "brokerPermission", 6, integer(0, 7), "what clients may do here: 2 write, 4 read, 6 both"
     )

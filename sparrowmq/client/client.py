@@ -29,16 +29,18 @@ from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import ConsumerSettings, Start, Topics, Tuning, subscriptions
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
 from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.producer import Producer, plain_queue
+from sparrowmq.client.sending.producer import Body, Producer, message_of, plain_queue
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.client.sending.watched import WatchedProducer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import DEFAULT_PRODUCER_GROUP, INNER_PRODUCER_GROUP, check_group
 from sparrowmq.protocol.requests.headers import UnregisterClient
@@ -47,6 +49,7 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "SPARROWMQ_PRODUCER"
 FLUSH_S: Final = 10.0
+REQUEST_S: Final = 3.0
 
 _BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "drain")
 
@@ -116,6 +119,7 @@ class Client:
         )
         self._ids = UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
         self._outboxes: list[Outbox] = []
+        self._requests = Requests(self._network)
         self._declared: Declared[Consumer] = Declared()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
         self._producer = self.producer(group, settings)
@@ -129,6 +133,31 @@ class Client:
     send_nowait = by_its_producer(Producer.send_nowait)
     send_many = by_its_producer(Producer.send_many)
     drain = by_its_producer(Producer.drain)
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        fifo: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float = REQUEST_S,
+    ) -> ReceivedMessage:
+        """Send a message that asks, and return the answer that a consumer of the topic gives by `message.reply`.
+
+        The arguments are those of `send`. Any number of requests may be under way; cancelling one drops its answer.
+
+        Args:
+            timeout_s: until the answer is here; 3 s by default.
+        Raises:
+            RequestTimeout: nobody answered in time; whether anybody has dealt with it is unknown.
+            InvalidMessage, InvalidName, ConfigError, NoRoute, SendFailed, ClientClosed: as `send`.
+        """
+        message = message_of(topic, body, tag, keys, properties, None)
+        return await self._requests.ask(self._producer, message, fifo, queue, timeout_s)
 
     async def flush(self) -> None:
         """Return when everything that any producer of this client has sent so far was answered or has failed."""

@@ -346,6 +346,7 @@ class SyncClient(Context[Client]):
     send_soon = starting(Client.send_soon)
     send_nowait = plain(Client.send_nowait)
     send_many = blocking(Client.send_many)
+    request = blocking(Client.request)
     drain = blocking(Client.drain)
     flush = blocking(Client.flush)
     queues = blocking(Client.queues)
@@ -357,6 +358,10 @@ class SyncClient(Context[Client]):
     @property
     def client_id(self) -> str:
         return self._inner.client_id
+
+    def reply(self, message: ReceivedMessage, body: bytes | bytearray | memoryview) -> bool:
+        """Answer a message that asks, as `await message.reply(body)` does."""
+        return self._thread.run(message.reply(body))
 
     @property
     def admin(self) -> SyncAdmin:

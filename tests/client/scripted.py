@@ -50,13 +50,19 @@ class Scripted:
         return list(self._server.sessions)
 
     def has(
-        self, topic: str, queues: int = 4, others: Mapping[str, str] | None = None, perm: int = 6
+        self,
+        topic: str,
+        queues: int = 4,
+        others: Mapping[str, str] | None = None,
+        perm: int = 6,
+        cluster: str = "",
     ) -> None:
         """Let the topic have queues here, and on other brokers by name and address."""
         brokers = {self.name: self.address, **(others or {})}
         self.routes[topic] = TopicRoute(
             broker_datas=[
-                BrokerRoute(broker_name=name, broker_addrs={0: address}) for name, address in brokers.items()
+                BrokerRoute(cluster=cluster, broker_name=name, broker_addrs={0: address})
+                for name, address in brokers.items()
             ],
             queue_datas=[
                 QueueRoute(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

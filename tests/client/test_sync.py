@@ -89,6 +89,16 @@ def test_more_threads_handle_as_soon_as_it_is_wanted(mq, topic):
             consumer.concurrency = 0
 
 
+def test_a_request_is_answered_without_async(mq, topic):
+    mq.admin.create_topic(topic)
+
+    def answer(message):
+        mq.reply(message, b"re: " + message.body)
+
+    with mq.subscribe(topic, answer, group=topic, start="earliest"):
+        assert mq.request(topic, b"EURUSD", timeout_s=10).body == b"re: EURUSD"
+
+
 def test_errors_are_those_of_the_twin(mq):
     with pytest.raises(InvalidMessage, match="empty"):
         mq.send("t", b"")
@@ -175,7 +185,14 @@ def test_a_consumer_that_cannot_start_tells_why(mq, topic):
 )
 def test_whatever_the_asynchronous_class_can_do_its_twin_can(twin, original):
     only_async = {"batches", "handle_in_threads"}
-    asked_by_brokers = {"beat", "members_changed", "reset", "running"}
+    asked_by_brokers = {
+        "beat",
+        "members_changed",
+        "reset",
+        "running",
+        "positions_in",
+        "handle_directly",
+    }
     names = {
         name
         for name, value in inspect.getmembers(original)

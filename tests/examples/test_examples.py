@@ -12,7 +12,7 @@ from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TRIED = {"send", "consume", "ordered", "delayed", "operate", "spark_table", "test_orders"}
+TRIED = {"send", "consume", "ordered", "delayed", "operate", "spark_table", "test_orders", "request"}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,10 @@ def test_delayed(cluster):
     found = re.fullmatch(r"'wake up' came after ([\d.]+) s\n", run(cluster, "delayed"))
     assert found
     assert float(found[1]) >= 1.0
+
+
+def test_request(cluster):
+    assert run(cluster, "request") == "EURUSD 1.0842\nGBPUSD 1.2644\nUSDJPY 154.31\n"
 
 
 @pytest.mark.spark

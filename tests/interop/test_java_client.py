@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+import sparrowmq
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import BINARY_HEADERS
 
@@ -43,6 +46,27 @@ def test_messages_are_found_by_id_key_and_time(java, topic):
     assert found["bounds"] == ["0..1 from 0", "0..2 from 0"]
     by_unique_id = java.call("look", topic=topic, id=sent["id"], keys="key-3")
     assert (by_unique_id["viewed"], by_unique_id["found"]) == ("first", ["third"])
+
+
+def test_a_request_is_answered(target, java, topic, group):
+    with java.consume(group, topic) as consumer:
+        assert java.call("request", topic=topic, body="EURUSD")["body"] == "re: EURUSD"
+        (asked,) = consumer.wait_for(1)
+    assert asked["body"] == "EURUSD"
+    assert target.end_of("DefaultCluster_REPLY_TOPIC") > 0
+
+
+async def test_our_client_answers_java_and_java_answers_ours(target, java, topic, group):
+    async def answer(message: sparrowmq.ReceivedMessage) -> None:
+        assert await message.reply(b"ours: " + message.body)
+
+    async with sparrowmq.connect(target.namesrv) as mq:
+        async with mq.subscribe(topic, answer, group=group, start="earliest"):
+            body = await asyncio.to_thread(java.call, "request", topic=topic, body="from Java")
+        assert body["body"] == "ours: from Java"
+        with java.consume(f"{group}-java", topic) as consumer:
+            await asyncio.to_thread(consumer.wait_for, 1)
+            assert (await mq.request(topic, b"from ours", timeout_s=20)).body == b"re: from ours"
 
 
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])

@@ -412,6 +412,31 @@ def test_the_blocking_client_sends_and_consumes(target, topic):
         assert sent.msg_id in {message.msg_id for message in messages}
 
 
+# Asking -------------------------------------------------------------------------------------------------------------
+
+
+async def test_requests_have_their_answers_from_another_client(target, mq, topic):
+    async def answer(message: ReceivedMessage) -> None:
+        assert await message.reply(b"re: " + message.body)
+
+    async with (
+        sparrowmq.connect(target.namesrv) as other,
+        other.subscribe(topic, answer, group=f"g-{topic}", start="earliest"),
+    ):
+        bodies = [b"%d" % number for number in range(20)]
+        answers = await asyncio.gather(*(mq.request(topic, body, timeout_s=LIMIT_S) for body in bodies))
+    assert [each.body for each in answers] == [b"re: " + body for body in bodies]
+    assert {each.topic for each in answers} == {"DefaultCluster_REPLY_TOPIC"}
+
+
+async def test_an_asker_that_is_gone_has_no_answer(target, mq, topic):
+    async with sparrowmq.connect(target.namesrv) as asker:
+        with pytest.raises(sparrowmq.RequestTimeout):
+            await asker.request(topic, b"x", timeout_s=1)
+    (request,) = await read(mq, topic, 1)
+    assert not await request.reply(b"too late")
+
+
 # What operators see and do ------------------------------------------------------------------------------------------
 
 

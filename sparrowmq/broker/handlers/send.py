@@ -105,6 +105,12 @@ class SendHandler:
         reply = SendMessageReply(self._ids.text(placed.offset), queue_id, placed.queue_offset)
         return After(self._store.safety(wants_safety), placed.end, reply)
 
+    def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
+        """Refuse what `send` would, as far as that can be told without sending. Raises: RemoteError."""
+        if self._rules.max_body_bytes < len(body):
+            self._refuse_size(len(body))
+        self._admit(header, peer)
+
     def _send_batch(
         self,
         header: SendMessage | SendMessageV2,

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning, Heartbeat, ProducerBeat
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.requests.bodies import (
+    ConsumeOutcome,
+    ConsumerBeat,
+    ConsumerRunning,
+    Heartbeat,
+    ProducerBeat,
+)
 
 
 class Member(Protocol):
@@ -26,6 +32,12 @@ class Member(Protocol):
 
     def running(self) -> ConsumerRunning:
         """What it is doing, for an operator."""
+
+    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+        """Where it stands in its queues of a topic, for an operator."""
+
+    async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+        """Handle this one message now, for an operator. Raises: RemoteError, it cannot."""
 
 
 class Membership:

@@ -20,6 +20,7 @@ from typing import Self
 from sparrowmq.background import Background
 from sparrowmq.client.cluster.access import Credentials, tls_context
 from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
+from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.name_servers import NameServers
@@ -48,6 +49,7 @@ class Network:
     Attributes:
         ip: this machine's address as seen from the name server.
         background: tasks that end when the network is left.
+        answers: to this client's requests, and its own to those of others.
     Raises:
         ConfigError: there is no such address, or `tls` is none.
         InvalidName: the namespace cannot be part of a name.
@@ -72,16 +74,17 @@ class Network:
         self.clock = clock or SystemClock()
         self.background = Background()
         self.membership = Membership(self.client_id)
+        pushes = Pushes(self.membership)
         dispatcher = Dispatcher(
-            Role.CLIENT,
-            [Pushes(self.membership)],
-            lambda coroutine: self.background.spawn(coroutine, "push"),
+            Role.CLIENT, [pushes], lambda coroutine: self.background.spawn(coroutine, "push")
         )
         sign = credentials.signer() if credentials is not None else None
         self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls))
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
+        self.answers = Answers(self.routes, self.brokers, self.clock, self.background.spawn, self.ip)
+        pushes.answered = self.answers.arrived
 
     def full_name(self, name: str) -> str:
         """The name of a topic or group, or the full one already, as brokers know it."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from sparrowmq.client.cluster.membership import Member, Membership
+from sparrowmq.client.cluster.stacks import stacks
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import ResetOffsets
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.bodies import ConsumerStatus, ResetOffsets
 from sparrowmq.protocol.requests.headers import (
+    ConsumeMessageDirectly,
     GetConsumerRunning,
+    GetConsumerStatus,
     NotifyConsumerIdsChanged,
+    PushReply,
     ResetConsumerClientOffset,
 )
 from sparrowmq.remoting.dispatch import Answer, handles
@@ -20,10 +26,20 @@ log = logging.getLogger(__name__)
 
 
 class Pushes:
-    """Answers for all consumers of one client."""
+    """Answers for all consumers of one client.
+
+    Attributes:
+        answered: is told of answers to this client's requests: `answered(push, body, address)`.
+    """
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
+        self.answered: Callable[[PushReply, bytes, str], object] = _dropped
+
+    @handles(PushReply)
+    def answer(self, header: PushReply, body: bytes, peer: Peer) -> None:
+        """Somebody answered a request. It is taken even if nobody waits any more, as in Java."""
+        self.answered(header, body, peer.address)
 
     @handles(NotifyConsumerIdsChanged)
     def members_changed(self, header: NotifyConsumerIdsChanged, body: bytes, peer: Peer) -> None:
@@ -42,10 +58,31 @@ class Pushes:
     @handles(GetConsumerRunning)
     def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
         """An operator wants to see what a consumer is doing."""
-        return Answer(body=self._member(header.consumer_group).running().encode())
+        running = self._member(header.consumer_group).running()
+        if header.jstack_enable:
+            running.jstack = stacks()
+        return Answer(body=running.encode())
+
+    @handles(GetConsumerStatus)
+    def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
+        """An operator wants to see where this member of a group stands; who does not consume stands nowhere."""
+        member = self._membership.consumers.get(header.group)
+        positions = member.positions_in(header.topic) if member is not None else {}
+        return Answer(body=ConsumerStatus(positions).encode())
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
+        """An operator wants a consumer to handle one message now."""
+        member = self._member(header.consumer_group)
+        outcome = await member.handle_directly(record.decode(body), header.broker_name or "")
+        return Answer(body=outcome.encode())
 
     def _member(self, group: str) -> Member:
         member = self._membership.consumers.get(group)
         if member is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"this client does not consume in group {group}")
         return member
+
+
+def _dropped(push: PushReply, body: bytes, address: str) -> None:
+    """Nobody asks, so nobody waits."""

@@ -28,6 +28,7 @@ class Route:
         readable: queues that can be consumed.
         brokers: the addresses of each broker.
         is_template: the topic does not exist yet; a send creates it.
+        clusters: to which its brokers belong.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class Route:
     readable: tuple[MessageQueue, ...]
     brokers: Mapping[str, Addresses]
     is_template: bool = False
+    clusters: frozenset[str] = frozenset()
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
@@ -52,7 +54,8 @@ class Route:
                 readable += (
                     MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums)
                 )
-        return cls(topic, tuple(writable), tuple(readable), brokers)
+        clusters = frozenset(broker.cluster for broker in body.broker_datas)
+        return cls(topic, tuple(writable), tuple(readable), brokers, clusters=clusters)
 
     def for_new_topic(self, topic: str) -> Route:
         """Where to send the first messages of a topic that does not exist yet; this is the template's own route."""
@@ -61,7 +64,7 @@ class Route:
             for queue in self.writable
             if queue.queue_id < TEMPLATE_QUEUES
         )
-        return Route(topic, writable, (), self.brokers, is_template=True)
+        return Route(topic, writable, (), self.brokers, is_template=True, clusters=self.clusters)
 
 
 def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:

@@ -195,6 +195,12 @@ class Assignment:
         """Commit where every owned queue stands."""
         await self._offsets.commit(_offsets_of(owned.state for owned in self._owned.values()))
 
+    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+        """Where each queue of a topic stands, for an operator."""
+        return {
+            queue: owned.state.commit_offset for queue, owned in self._owned.items() if queue.topic == topic
+        }
+
     def report(self) -> dict[MessageQueue, ProcessQueueState]:
         """The state of each queue, for an operator."""
         now = self._network.clock.monotonic()
@@ -223,7 +229,7 @@ class Assignment:
         return await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
 
     def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
-        state = ProcessQueue(queue, offset, self._settings.flow)
+        state = ProcessQueue(queue, offset, self._settings.flow, self._network.answers)
         state.locked_until = self._network.clock.monotonic() + TRUSTED_S
         state.is_paused = self._are_new_paused if is_paused is None else is_paused
         self._owned[queue] = _Owned(state)

@@ -28,22 +28,24 @@ from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.hooks import ConsumeHooks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import Rebalancer
-from sparrowmq.client.consuming.received import Handling, ReceivedMessage
+from sparrowmq.client.consuming.received import HandedOut, Handling, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.settings import ConsumerSettings, check_count, subscription
 from sparrowmq.client.consuming.watched import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import retry_topic
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
@@ -388,6 +390,29 @@ class Consumer:
             },
             subscription_set=list(self._subscriptions.values()),
             mq_table=self._assignment.report(),
+        )
+
+    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+        """Where it stands in its queues of a topic, for an operator."""
+        return self._assignment.positions_in(topic)
+
+    async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+        """Call the handler for this one message now, for an operator; nothing is committed or given back.
+
+        Raises:
+            RemoteError: whoever iterates takes messages when it wants to, so it cannot be made to.
+        """
+        if self._handler is None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the consumer of group {self.group} has no handler to call: its program takes messages itself",
+            )
+        queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
+        message = ReceivedMessage(
+            stored, queue, None, HandedOut(self._network.answers), self._network.namespace
+        )
+        return await handle_directly(
+            self._handler, message, self._settings, self._network.clock, in_threads=self._in_threads
         )
 
     # Putting the parts together -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
@@ -55,10 +56,14 @@ class ProcessQueue:
         is_paused: the program wants nothing of it now.
         is_leaving: it is being given up, nothing more is handed out.
         locked_until: for orderly consumption: when the broker's lock must have been renewed.
+        answers: where answers to its messages go.
     """
 
-    def __init__(self, queue: MessageQueue, next_offset: int, limits: FlowLimits) -> None:
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, limits: FlowLimits, answers: Answers | None = None
+    ) -> None:
         self.queue = queue
+        self.answers = answers
         self.next_offset = next_offset
         self.begun = False
         self.broker_id = 0

@@ -29,13 +29,18 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.first_offset import first_offset, newest, offset_at, oldest
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.settings import Start, subscription
 from sparrowmq.errors import ConfigError, NetworkError, ProtocolError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import check_group
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning, ProcessQueueState
+from sparrowmq.protocol.requests.bodies import (
+    ConsumeOutcome,
+    ConsumerBeat,
+    ConsumerRunning,
+    ProcessQueueState,
+)
 from sparrowmq.protocol.requests.headers import PullMessageReply, UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.session import Response
@@ -97,6 +102,7 @@ class PullConsumer:
         self._start = start
         self._pull_batch = pull_batch
         self._offsets = BrokerOffsets(group, network.brokers)
+        self._owner = HandedOut(network.answers)
         self._readings: dict[MessageQueue, _Reading] = {}
 
     async def __aenter__(self) -> PullConsumer:
@@ -271,7 +277,9 @@ class PullConsumer:
         if answer.code == ResponseCode.SUCCESS:
             stored = pulling.messages_in(answer.body, queue, reading.subscription)
             namespace = self._network.namespace
-            reading.fetched.extend(ReceivedMessage(each, queue, namespace=namespace) for each in stored)
+            reading.fetched.extend(
+                ReceivedMessage(each, queue, None, self._owner, namespace) for each in stored
+            )
         if not reading.fetched:
             reading.position = reading.next_offset
 
@@ -328,4 +336,14 @@ class PullConsumer:
                 queue: ProcessQueueState(commit_offset=each.position or 0, cached_msg_count=len(each.fetched))
                 for queue, each in self._readings.items()
             },
+        )
+
+    def positions_in(self, topic: str) -> dict[MessageQueue, int]:
+        """What `poll` returns next of each queue of a topic, for an operator; 0 where it has not begun."""
+        return {queue: each.position or 0 for queue, each in self._readings.items() if queue.topic == topic}
+
+    async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+        """It has no handler. Raises: RemoteError."""
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"
         )

@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any, Protocol
 
 import msgspec
 
+from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.delays import Delay, delay_level
@@ -44,6 +46,18 @@ class Owner(Protocol):
 
     @property
     def is_owned(self) -> bool: ...
+
+    @property
+    def answers(self) -> Answers | None:
+        """Where answers go."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """The owner of messages that stay their taker's whatever becomes of their queues."""
+
+    answers: Answers
+    is_owned: bool = True
 
 
 class ReceivedMessage:
@@ -210,6 +224,20 @@ class ReceivedMessage:
             swallow: log what was raised instead, and go on behind the block.
         """
         return Handling((self,), swallow=swallow)
+
+    async def reply(self, body: bytes | bytearray | memoryview) -> bool:
+        """Answer it: whoever asked by `request` gets the body. A program without `async` has `mq.reply(message, body)`.
+
+        Returns:
+            whether the asker has the answer. It has not if it is gone; one that has given up takes it for nothing.
+        Raises:
+            InvalidMessage: the message asks for no answer, or the body is empty.
+            NetworkError: no broker could be asked; whether the asker has the answer is unknown.
+        """
+        answers = self._owner.answers if self._owner is not None else None
+        if answers is None:
+            raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
+        return await answers.give(self.stored, self.queue.broker_name, bytes(body))
 
     @property
     def is_current(self) -> bool:

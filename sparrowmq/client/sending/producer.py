@@ -84,7 +84,7 @@ class Producer:
             SendFailed: no attempt was acknowledged; the last error is its cause.
             ClientClosed: the client is closed, or was not entered.
         """
-        message = _message(topic, body, tag, keys, properties, delay)
+        message = message_of(topic, body, tag, keys, properties, delay)
         return await self._start(message, fifo, queue, timeout_s, is_awaited=True)
 
     def send_soon(
@@ -109,7 +109,7 @@ class Producer:
             InvalidMessage, InvalidName, ConfigError: at once; the errors of sending are the future's.
             SendFailed: at once, when far too many messages wait already.
         """
-        message = _message(topic, body, tag, keys, properties, delay)
+        message = message_of(topic, body, tag, keys, properties, delay)
         return self._start(message, fifo, queue, timeout_s)
 
     def send_nowait(
@@ -130,7 +130,7 @@ class Producer:
             InvalidMessage: it cannot be sent as it is.
             SendFailed: far too many messages wait already.
         """
-        message = _message(topic, body, tag, keys, properties, delay)
+        message = message_of(topic, body, tag, keys, properties, delay)
         return self._start_oneway(message, fifo, queue)
 
     async def send_many(
@@ -298,7 +298,7 @@ class Producer:
             )
 
 
-def _message(
+def message_of(
     topic: str | Message,
     body: Body | None,
     tag: str | None,
@@ -306,6 +306,7 @@ def _message(
     properties: Mapping[str, str] | None,
     delay: Delay | None,
 ) -> Message:
+    """What the arguments of a send mean. Raises: InvalidMessage."""
     if isinstance(topic, Message):
         if body is not None or tag or keys or properties or delay is not None:
             raise InvalidMessage(

@@ -136,6 +136,16 @@ class GetProducerConnectionList(Request[NoFields]):
     producer_group: str
 
 
+class InvokeGetConsumerStatus(Request[NoFields]):
+    """Where the members of a group, or the one of `client_addr`, stand in a topic, as a `ConsumerStatus`."""
+
+    code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
 # Copies for a slave -------------------------------------------------------------------------------------------------
 
 

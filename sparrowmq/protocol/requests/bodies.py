@@ -275,6 +275,16 @@ class ConsumerRunning(Body):
     jstack: str | None = None
 
 
+class ConsumerStatus(Body):
+    """Where a client stands in a topic; or, from a broker, where each client of a group does, by its id.
+
+    (Java: GetConsumerStatusBody)
+    """
+
+    message_queue_table: dict[MessageQueue, int] = {}
+    consumer_table: dict[str, dict[MessageQueue, int]] = {}
+
+
 class ConsumeOutcome(Body):
     """How a message went that was consumed on demand. (Java: ConsumeMessageDirectlyResult)"""
 

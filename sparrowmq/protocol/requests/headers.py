@@ -76,6 +76,18 @@ class SendBatchMessage(SendMessageV2):
     code: ClassVar[int] = RequestCode.SEND_BATCH_MESSAGE
 
 
+class SendReply(SendMessage):
+    """The answer to a request: it goes on to the client that its property REPLY_TO_CLIENT names."""
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE
+
+
+class SendReplyV2(SendMessageV2):
+    """As `SendReply`, with one-letter names on the wire."""
+
+    code: ClassVar[int] = RequestCode.SEND_REPLY_MESSAGE_V2
+
+
 # Pulling ------------------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +319,27 @@ class CheckTransactionState(Request[NoFields]):
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
+
+
+class PushReply(Request[NoFields]):
+    """Somebody has answered your request. The body is the answer's, as it was sent; hosts are `ip:port`."""
+
+    code: ClassVar[int] = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+    born_host: str | None = None
+    store_host: str | None = None
+    store_timestamp: int | None = None
 
 
 class NotifyConsumerIdsChanged(Request[NoFields]):

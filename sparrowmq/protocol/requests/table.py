@@ -85,7 +85,15 @@ def _unserved(why: str, *requests: RequestCode | type[Request[Any]]) -> Iterator
 
 
 _SERVED = (
-    *_served(Role.BROKER, Access.WRITE, client.SendMessage, client.SendMessageV2, client.SendBatchMessage),
+    *_served(
+        Role.BROKER,
+        Access.WRITE,
+        client.SendMessage,
+        client.SendMessageV2,
+        client.SendBatchMessage,
+        client.SendReply,
+        client.SendReplyV2,
+    ),
     *_served(
         Role.BROKER,
         Access.READ,
@@ -127,6 +135,7 @@ _SERVED = (
         admin.GetProducerConnectionList,
         admin.GetBrokerConfig,
         admin.GetBrokerRuntime,
+        admin.InvokeGetConsumerStatus,
     ),
     *_served(
         Role.BROKER,
@@ -136,9 +145,18 @@ _SERVED = (
         admin.GetAllConsumerOffset,
         admin.GetAllDelayOffset,
     ),
-    # A broker hands this one on to the client that it names.
-    *_served(Role.BROKER | Role.CLIENT, Access.ADMIN, client.GetConsumerRunning),
-    *_served(Role.CLIENT, Access.CLUSTER, client.NotifyConsumerIdsChanged, client.ResetConsumerClientOffset),
+    # A broker hands these on to the client that they name.
+    *_served(
+        Role.BROKER | Role.CLIENT, Access.ADMIN, client.GetConsumerRunning, client.ConsumeMessageDirectly
+    ),
+    *_served(
+        Role.CLIENT,
+        Access.CLUSTER,
+        client.NotifyConsumerIdsChanged,
+        client.ResetConsumerClientOffset,
+        client.GetConsumerStatus,
+        client.PushReply,
+    ),
     *_served(
         Role.NAMESRV,
         Access.CLIENT,
@@ -184,22 +202,10 @@ _UNSERVED = (
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
     ),
     *_unserved(
-        "not yet: needs request and reply between clients",
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-    ),
-    *_unserved(
         "not yet: needs delivery at any time",
         RequestCode.RECALL_MESSAGE,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
-    ),
-    *_unserved(
-        "not yet: needs a client that tells its offsets or consumes on demand",
-        client.GetConsumerStatus,
-        client.ConsumeMessageDirectly,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     ),
     *_unserved(
         "not yet: needs rates kept for each topic and group",

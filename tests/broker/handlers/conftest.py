@@ -18,6 +18,7 @@ from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
 from sparrowmq.broker.handlers.query import QueryHandler
+from sparrowmq.broker.handlers.relay import RelayHandler
 from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.offsets import Offsets
@@ -122,7 +123,8 @@ class Desk:
             GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.consumption),
             QueryHandler(self.store),
             RetryHandler(self.store, self.writer, self.topics, self.groups),
-            InspectHandler(self.settings, self.status, self.clients),
+            InspectHandler(self.settings, self.status),
+            RelayHandler(self.store, self.clients, self.settings.name),
         )
 
     def create(self, topic="Orders", queues=4, perm=6) -> None:

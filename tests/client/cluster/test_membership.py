@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.requests.bodies import ConsumerBeat, ConsumerRunning, Heartbeat
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning, Heartbeat
 
 
 class Silent:
@@ -20,6 +20,12 @@ class Silent:
 
     def running(self) -> ConsumerRunning:
         return ConsumerRunning()
+
+    def positions_in(self, topic):
+        return {}
+
+    async def handle_directly(self, stored, broker_name) -> ConsumeOutcome:
+        return ConsumeOutcome()
 
 
 def test_a_heartbeat_names_all_groups():

@@ -4,15 +4,19 @@ from sparrowmq.client.client import connect
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.bodies import ConsumerRunning, ResetOffsets
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerRunning, ConsumerStatus, ResetOffsets
 from sparrowmq.protocol.requests.headers import (
+    ConsumeMessageDirectly,
     GetConsumerRunning,
+    GetConsumerStatus,
     NotifyConsumerIdsChanged,
+    PushReply,
     ResetConsumerClientOffset,
 )
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec
+from tests.records import encoded
 
 MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
@@ -65,9 +69,65 @@ async def test_an_operator_sees_what_a_consumer_does(session):
     assert MessageQueue("t", "broker-a", 0) in running.mq_table
 
 
+async def test_an_operator_sees_the_stacks_of_threads_and_tasks_when_wanted(session):
+    answer = await session.call(GetConsumerRunning(consumer_group="g", client_id="me"))
+    assert ConsumerRunning.decode(answer.body).jstack is None
+    answer = await session.call(GetConsumerRunning(consumer_group="g", client_id="me", jstack_enable=True))
+    jstack = ConsumerRunning.decode(answer.body).jstack
+    assert jstack is not None and "thread MainThread" in jstack and "task rebalance g" in jstack
+
+
 async def test_a_group_that_is_not_ours_is_an_error(session):
     with pytest.raises(RemoteError, match="does not consume in group other"):
         await session.call(GetConsumerRunning(consumer_group="other", client_id="me"))
+    with pytest.raises(RemoteError, match="does not consume in group other"):
+        await session.call(ConsumeMessageDirectly(consumer_group="other"), a_record(b"x"))
+
+
+async def test_an_operator_sees_where_a_consumer_stands_in_a_topic(peer, session, consumer):
+    await consumer.commit()
+    standing = await session.call(GetConsumerStatus(topic="t", group="g"))
+    assert ConsumerStatus.decode(standing.body).message_queue_table == {MessageQueue("t", "broker-a", 0): 0}
+    for topic, group in (("other", "g"), ("t", "other")):
+        nowhere = await session.call(GetConsumerStatus(topic=topic, group=group))
+        assert ConsumerStatus.decode(nowhere.body).message_queue_table == {}
+
+
+async def test_an_operator_has_a_message_handled(peer):
+    peer.has("t", queues=1)
+    peer.has("%RETRY%g", queues=1)
+    peer.usual |= {RequestCode.PULL_MESSAGE: lambda _: None}
+    peer.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Answer(ResponseCode.QUERY_NOT_FOUND)
+    seen = []
+
+    def handle(message):
+        seen.append((message.body, message.topic, message.queue))
+
+    async with (
+        connect(peer.address, client_id="me") as mq,
+        mq.subscribe("t", handle, group="g", start="earliest") as consumer,
+    ):
+        request = ConsumeMessageDirectly(consumer_group="g", client_id="me", broker_name="broker-a")
+        answer = await peer.sessions[0].call(request, a_record(b"x"))
+        assert consumer.queues and all(consumer.position(queue) == 0 for queue in consumer.queues)
+    assert ConsumeOutcome.decode(answer.body).consume_result == "CR_SUCCESS"
+    assert seen == [(b"x", "t", MessageQueue("t", "broker-a", 3))]
+    assert not peer.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+
+
+async def test_who_has_no_handler_cannot_be_made_to_handle(session):
+    with pytest.raises(RemoteError, match="has no handler"):
+        await session.call(ConsumeMessageDirectly(consumer_group="g"), a_record(b"x"))
+
+
+async def test_an_answer_is_taken_even_if_nobody_asked(session):
+    push = PushReply("p", "c_REPLY_TOPIC", "TBW102", 4, 0, 0, 1, 0, "CORRELATION_ID\x01c\x02")
+    assert (await session.call(push, b"too late")).code == 0
+
+
+def a_record(body: bytes) -> bytes:
+    """A record of topic t, queue 3."""
+    return encoded("t", 3, body)
 
 
 def _offset(command) -> int:

@@ -56,3 +56,9 @@ def test_another_replica_stands_in_for_one_that_is_not_there():
     addresses = {2: "two", 1: "one"}
     assert [address_of(addresses, number) for number in (0, 1, 2)] == ["one", "one", "two"]
     assert address_of({}) is None
+
+
+def test_a_route_names_the_clusters_of_its_brokers():
+    body = TopicRoute(broker_datas=[BrokerRoute(cluster=name, broker_name=name) for name in "cdc"])
+    route = Route.build("t", body)
+    assert route.clusters == route.for_new_topic("new").clusters == {"c", "d"}

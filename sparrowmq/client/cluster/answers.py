@@ -1,0 +1,214 @@
+"""Answers to this client's requests, which brokers push to it; and its own answers to others, which it sends.
+
+    asker:     expect(correlation) ── request sent ── a broker pushes the answer (326) ── whoever waits has it
+    answerer:  give(request, body) ── SEND_REPLY_MESSAGE_V2 (325) to a broker that is connected to the asker
+
+A broker hands an answer on only to a client that has told it by a heartbeat of a producer. So the asker greets every
+broker that answerers may send to: those of the topic `<cluster>_REPLY_TOPIC`. Source: RequestFutureHolder and
+ClientRemotingProcessor.receiveReplyMessage, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from typing import Any, Final
+
+from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
+from sparrowmq.client.cluster.routes import Routes
+from sparrowmq.clock import Clock
+from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message_id import UniqueIds
+from sparrowmq.protocol.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, REPLY_SUFFIX
+from sparrowmq.protocol.requests.headers import PushReply, SendReplyV2
+
+log = logging.getLogger(__name__)
+
+REPLY: Final = "reply"  # the MSG_TYPE of an answer
+# What of a request its answer repeats.
+_REPEATED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.TTL)
+# A broker waits for the asker for 10 s, and says then that it did not take it.
+GIVEN_S: Final = 12.0
+GREETING_S: Final = 1.0  # how long a request waits until the brokers know where its answer goes
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+
+
+class Answers:
+    """What one client waits for, and what it answers."""
+
+    def __init__(self, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn, ip: str) -> None:
+        self._routes = routes
+        self._brokers = brokers
+        self._clock = clock
+        self._spawn = spawn
+        self._ids = UniqueIds(ip_address(ip).packed, os.getpid(), random.getrandbits(32))
+        self._greeted_for: set[str] = set()
+        self._expected: dict[str, asyncio.Future[StoredMessage]] = {}
+
+    # Asking ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def expect(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
+        """The future of an answer, which counts inside the block only; a later one is dropped."""
+        future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
+        self._expected[correlation_id] = future
+        try:
+            yield future
+        finally:
+            del self._expected[correlation_id]
+            future.cancel()
+
+    async def greet_brokers(self, topic: str) -> None:
+        """Be known to every broker through which answers to requests in `topic` may come; once for each topic.
+
+        Those that cannot be reached at once go on being tried without us: answers may come through the others.
+
+        Raises:
+            NoRoute, NetworkError: nobody knows the topic, or no name server answers.
+        """
+        if topic in self._greeted_for:
+            return
+        addresses: set[str] = set()
+        for cluster in (await self._routes.for_sending(topic)).clusters:
+            try:
+                route = await self._routes.of(cluster + REPLY_SUFFIX)
+            except NoRoute:
+                log.debug("cluster %s has no topic for answers", cluster)
+            else:
+                addresses |= {each[MASTER] for each in route.brokers.values() if MASTER in each}
+        greetings = [self._spawn(self._greet(each), f"greet {each}") for each in sorted(addresses)]
+        if greetings:
+            with suppress(TimeoutError):
+                await self._clock.wait_for(asyncio.wait(greetings), GREETING_S)
+        self._greeted_for.add(topic)
+
+    async def _greet(self, address: str) -> None:
+        try:
+            await self._brokers.session(address)
+        except NetworkError as error:
+            log.warning("answers cannot come through %s: %s", address, error)
+
+    def arrived(self, push: PushReply, body: bytes, origin: str) -> None:
+        """A broker pushed an answer. One that nobody waits for (any more) is dropped: its request was over."""
+        found = properties.parse(push.properties or "")
+        waiting = self._expected.get(found.get(Property.CORRELATION_ID, ""))
+        if waiting is None or waiting.done():
+            log.info("an answer from %s came too late, or twice", push.born_host)
+            return
+        found[Property.ARRIVE_TIME] = str(self._clock.now_ms())
+        waiting.set_result(_message(push, found, body, origin))
+
+    # Answering ------------------------------------------------------------------------------------------------------
+
+    async def give(self, request: StoredMessage, broker_name: str, body: bytes) -> bool:
+        """Send the answer to a request; returns whether the asker has it.
+
+        Brokers are tried one by one, that from which the request came first: it has seen the asker.
+
+        Raises:
+            InvalidMessage: the message asks for no answer.
+            NetworkError: no broker could be asked; whether the asker has the answer is unknown.
+        """
+        if not body:
+            raise InvalidMessage("the answer is empty; clients of other languages refuse that, send a byte")
+        topic = _reply_topic(request)
+        answered = _properties(request, self._ids.next(self._clock.now_ms()))
+        failure: SparrowError | None = None
+        was_refused = False
+        for name in await self._brokers_for(topic, broker_name):
+            try:
+                session = await self._brokers.of(name)
+                header = _header(topic, answered, name, self._clock.now_ms())
+                await session.call(header, body, timeout_s=GIVEN_S)
+            except RemoteError as error:
+                failure, was_refused = error, True
+            except NetworkError as error:
+                failure = error
+            else:
+                return True
+        if failure is not None and not was_refused:
+            raise failure
+        log.warning("the answer to %s was not taken: %s", request, failure)
+        return False
+
+    async def _brokers_for(self, topic: str, first: str) -> list[str]:
+        try:
+            others = (await self._routes.of(topic)).brokers
+        except (NoRoute, NetworkError) as error:
+            log.info("answering by %s only: %s", first, error)
+            return [first]
+        return [first, *(name for name in others if name != first)]
+
+
+def asks(message: StoredMessage) -> bool:
+    """Whether a message waits for an answer."""
+    return Property.REPLY_TO_CLIENT in message.properties and Property.CORRELATION_ID in message.properties
+
+
+def _reply_topic(request: StoredMessage) -> str:
+    if not asks(request):
+        raise InvalidMessage(
+            f"message {request.message_id} asks for no answer: it has no {Property.REPLY_TO_CLIENT}; only what "
+            "`request` sent can be answered"
+        )
+    cluster = request.properties.get(Property.CLUSTER)
+    if cluster is None:
+        raise InvalidMessage(
+            f"message {request.message_id} does not say where its asker is ({Property.CLUSTER})"
+        )
+    return cluster + REPLY_SUFFIX
+
+
+def _properties(request: StoredMessage, msg_id: str) -> str:
+    repeated = {name: request.properties[name] for name in _REPEATED if name in request.properties}
+    own = {Property.MSG_TYPE: REPLY, Property.WAIT: "true", Property.UNIQ_KEY: msg_id}
+    return properties.render(own | repeated)
+
+
+def _header(topic: str, answered: str, broker_name: str, now_ms: int) -> SendReplyV2:
+    return SendReplyV2(
+        producer_group=INNER_PRODUCER_GROUP,
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=TEMPLATE_QUEUES,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=now_ms,
+        flag=0,
+        properties=answered,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        broker_name=broker_name,
+    )
+
+
+def _message(push: PushReply, found: dict[str, str], body: bytes, origin: str) -> StoredMessage:
+    """The answer as a message; it was never read from a queue, so it has no place there."""
+    return StoredMessage(
+        topic=push.topic,
+        queue_id=push.queue_id,
+        queue_offset=0,
+        physical_offset=0,
+        store_size=0,
+        body_crc=0,
+        flag=push.flag,
+        sys_flag=push.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK),
+        born_timestamp_ms=push.born_timestamp,
+        born_host=push.born_host or origin,
+        store_timestamp_ms=push.store_timestamp or 0,
+        store_host=push.store_host or origin,
+        reconsume_times=push.reconsume_times or 0,
+        prepared_offset=0,
+        body=bytes(body),
+        properties=found,
+    )

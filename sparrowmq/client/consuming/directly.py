@@ -1,0 +1,83 @@
+"""One message handled on demand: an operator wants to see how it goes.
+
+It is not of any queue that the consumer owns, so nothing is settled, committed or given back; the answer tells what
+the handler did, and that is all. Source: ConsumeMessageConcurrentlyService.consumeMessageDirectly and its orderly
+twin, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage
+from sparrowmq.client.consuming.settings import ConsumerSettings
+from sparrowmq.clock import Clock
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome
+
+log = logging.getLogger(__name__)
+
+# What became of it, in Java's words.
+SUCCESS: Final = "CR_SUCCESS"
+LATER: Final = "CR_LATER"
+RAISED: Final = "CR_THROW_EXCEPTION"
+
+
+async def handle_directly(
+    handler: Callable[[Any], object],
+    message: ReceivedMessage,
+    settings: ConsumerSettings,
+    clock: Clock,
+    *,
+    in_threads: bool,
+) -> ConsumeOutcome:
+    """Call a consumer's handler for a message, as its workers would, and tell how that went."""
+    outcomes: list[Outcome] = []
+    message.deliver_to(lambda _, outcome: outcomes.append(outcome))
+    log.info("group %s handles %r, as an operator wants", settings.group, message)
+    started = clock.monotonic()
+    handling = _Watched((message,), swallow=True)
+    thread = None
+    if in_threads and not is_coroutine_function(handler):
+        thread = HandlerThread(handler, f"handle {settings.group} directly")
+    try:
+        async with handling:
+            work = _call(thread or handler, message if settings.batch is None else [message])
+            await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
+    finally:
+        if thread is not None:
+            thread.end()
+    result, remark = SUCCESS, None
+    if handling.error is not None:
+        result, remark = RAISED, f"{type(handling.error).__name__}, {handling.error}"
+    elif Outcome.RETRY in outcomes:
+        result = LATER
+    spent_ms = round((clock.monotonic() - started) * 1000)
+    return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=spent_ms)
+
+
+async def _call(handler: Callable[[Any], object], delivered: object) -> None:
+    result = handler(delivered)
+    if inspect.isawaitable(result):
+        await result
+
+
+class _Watched(Handling):
+    """Remembers what was raised."""
+
+    __slots__ = ("error",)
+
+    error: BaseException | None
+
+    async def __aenter__(self) -> None:
+        self.error = None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.error = error
+        return await super().__aexit__(kind, error, trace)

@@ -1,0 +1,81 @@
+"""A message that asks, and the answer to it.
+
+    answer = await mq.request("prices", b"EURUSD", timeout_s=2)
+
+The request is an ordinary message of its topic, so some group must consume it, and one of its members answers by
+`message.reply`. It carries who asks and an id that the answer repeats. If it comes twice, the first answer counts.
+Source: DefaultMQProducerImpl.request, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import replace
+from math import ceil
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.settings import check_timeout
+from sparrowmq.errors import InvalidMessage, RequestTimeout, SendFailed
+from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
+
+
+class Requests:
+    """The requests of one client."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def ask(
+        self,
+        producer: Producer,
+        message: Message,
+        fifo: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+    ) -> ReceivedMessage:
+        """Send a request and wait for its answer. See `Client.request`."""
+        check_timeout(timeout_s)
+        if message.delay_level:
+            raise InvalidMessage("a request cannot be delayed: somebody waits for its answer")
+        correlation_id = str(uuid.uuid4())
+        asking = {
+            Property.CORRELATION_ID: correlation_id,
+            Property.REPLY_TO_CLIENT: self._network.client_id,
+            Property.TTL: str(ceil(timeout_s * 1000)),
+        }
+        request = replace(message, properties=dict(message.properties) | asking)
+        with self._network.answers.expect(correlation_id) as answer:
+            try:
+                stored = await self._network.clock.wait_for(
+                    self._exchange(producer, request, fifo, queue, timeout_s, answer), timeout_s
+                )
+            except TimeoutError:
+                whom = f"whoever consumes {request.topic}"
+                raise RequestTimeout(whom, f"request {correlation_id}", timeout_s) from None
+        return self._received(stored)
+
+    async def _exchange(
+        self,
+        producer: Producer,
+        request: Message,
+        fifo: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        answer: asyncio.Future[StoredMessage],
+    ) -> StoredMessage:
+        await self._network.answers.greet_brokers(self._network.full_name(request.topic))
+        try:
+            await producer.send(request, fifo=fifo, queue=queue, timeout_s=timeout_s)
+        except SendFailed:
+            if not answer.done():  # Else only the broker's word got lost.
+                raise
+        return await answer
+
+    def _received(self, stored: StoredMessage) -> ReceivedMessage:
+        brokers = self._network.routes.brokers
+        through = (name for name, each in brokers.items() if stored.store_host in each.values())
+        queue = MessageQueue(stored.topic, next(through, ""), stored.queue_id)
+        return ReceivedMessage(stored, queue, namespace=self._network.namespace)

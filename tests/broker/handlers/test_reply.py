@@ -1,0 +1,109 @@
+"""Answers to requests: who gets them, what is kept of them, and what their sender is told."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from sparrowmq.clock import SystemClock
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.properties import parse, render
+from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat
+from sparrowmq.protocol.requests.headers import HeartBeat, SendReply, SendReplyV2
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import Session
+from tests.broker.live import BORN_MS, Live, live_broker
+
+TOPIC = "DefaultCluster_REPLY_TOPIC"
+ASKING = {"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": "asker", "TTL": "3000", "MSG_TYPE": "reply"}
+ALL: tuple[Any, ...] = ("answerers", TOPIC, "TBW102", 4, 0, 0, BORN_MS, 7, render(ASKING), 0, False)
+
+
+@asynccontextmanager
+async def asker(live: Live, code: int = 0, remark: str | None = None, client_id: str = "asker"):
+    """A client on line as a producer, which answers pushes with a code; yields what was pushed to it."""
+    pushed: list[Command] = []
+
+    def hear(session: Session, command: Command) -> None:
+        pushed.append(command)
+        session.reply(command, code, None, remark)
+
+    pool = Pool(SystemClock(), hear)
+    session = await pool.session(live.session.address)
+    beat = Heartbeat(client_id, producer_data_set=[ProducerBeat("askers")])
+    await session.call(HeartBeat(), beat.encode())
+    try:
+        yield pushed
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("kind", [SendReply, SendReplyV2])
+async def test_an_answer_is_pushed_to_who_asked_and_kept(tmp_path, kind):
+    async with live_broker(tmp_path) as live, asker(live) as pushed:
+        reply = (await live.session.call(kind(*ALL), b"42")).header
+        [message] = await live.messages(TOPIC)
+    (push,) = pushed
+    assert (push.code, bytes(push.body)) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"42")
+    fields = push.ext_fields()
+    assert (fields["topic"], fields["flag"], fields["bornTimestamp"]) == (TOPIC, "7", str(BORN_MS))
+    assert fields["bornHost"] == message.born_host and fields["storeHost"] == message.store_host
+    told = parse(fields["properties"])
+    assert told.pop("PUSH_REPLY_TIME") == fields["storeTimestamp"]
+    assert told == ASKING
+    assert (message.body, reply.msg_id, message.properties["CORRELATION_ID"]) == (
+        b"42",
+        message.offset_id,
+        "c-1",
+    )
+    assert "PUSH_REPLY_TIME" not in message.properties
+
+
+async def refused(live: Live, header: SendReplyV2) -> RemoteError:
+    with pytest.raises(RemoteError) as error:
+        await live.session.call(header, b"42")
+    return error.value
+
+
+def reply_to(**properties: str) -> SendReplyV2:
+    return msgspec.structs.replace(SendReplyV2(*ALL), properties=render(properties))
+
+
+async def test_the_sender_of_an_answer_is_told_that_nobody_gets_it(tmp_path):
+    async with live_broker(tmp_path) as live, asker(live, 1, "no time", client_id="busy"):
+        gone = await refused(live, SendReplyV2(*ALL))
+        nobody = await refused(live, reply_to(CORRELATION_ID="c"))
+        busy = await refused(live, reply_to(REPLY_TO_CLIENT="busy"))
+        stored = await live.messages(TOPIC)
+    assert {gone.code, nobody.code, busy.code} == {ResponseCode.SYSTEM_ERROR}
+    assert gone.remark == "push reply message fail, channel of <asker> not found."
+    assert nobody.remark == "reply message properties[REPLY_TO_CLIENT] is null"
+    assert busy.remark.startswith("push reply message to busy fail.") and "no time" in busy.remark
+    assert len(stored) == 3, "they are kept all the same"
+
+
+async def test_answers_need_not_be_kept(tmp_path):
+    async with live_broker(tmp_path, store_replies=False) as live, asker(live) as pushed:
+        reply = (await live.session.call(SendReplyV2(*ALL), b"42")).header
+        assert await live.messages(TOPIC) == []
+    assert len(pushed) == 1 and (reply.msg_id, reply.queue_id, reply.queue_offset) == ("0", 0, 0)
+
+
+async def test_what_a_send_may_not_an_answer_may_not_either(tmp_path):
+    async with live_broker(tmp_path, permission=4) as live, asker(live) as pushed:
+        error = await refused(live, SendReplyV2(*ALL))
+    assert error.code == ResponseCode.NO_PERMISSION and not pushed
+    async with live_broker(tmp_path, max_message_bytes=1) as live, asker(live) as pushed:
+        error = await refused(live, SendReplyV2(*ALL))
+    assert error.code == ResponseCode.MESSAGE_ILLEGAL and not pushed
+
+
+async def test_an_asker_that_reconnected_has_its_answer_on_the_new_connection(tmp_path):
+    async with live_broker(tmp_path) as live, asker(live) as before, asker(live) as now:
+        await live.session.call(SendReplyV2(*ALL), b"42")
+    assert not before and len(now) == 1
