@@ -28,14 +28,19 @@ S = TypeVar("S", bound="Settings")
 # Settings and their report ------------------------------------------------------------------------------------------
 
 
-def setting(key: str, otherwise: Any, kind: Kind, doc: str, *, also: Sequence[str] = ()) -> Any:
+def setting(
+    key: str, otherwise: Any, kind: Kind, doc: str, *, also: Sequence[str] = (), secret: bool = False
+) -> Any:
     """A field that is read from `key`, and is `otherwise` without it.
 
     Args:
         doc: what it is for, one line.
         also: other spellings of the key that Apache's files use; `key` wins when both are there.
+        secret: keeps it out of the settings' repr.
     """
-    return field(default=otherwise, metadata={"keys": (key, *also), "kind": kind, "doc": doc})
+    return field(
+        default=otherwise, repr=not secret, metadata={"keys": (key, *also), "kind": kind, "doc": doc}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +138,9 @@ def keyed(cls: type[Settings]) -> list[Field[Any]]:
 
 
 def refused(cls: type[Settings], key: str) -> str | None:
-    """What to do instead of a key of REFUSED; None for all other keys."""
+    """What to do instead of a key of REFUSED; None for all other keys, those too that a pattern meets but are read."""
+    if any(key in each.metadata["keys"] for each in keyed(cls)):
+        return None
     for pattern, instead in cls.REFUSED.items():
         if key == pattern or (pattern.endswith("*") and key.lower().startswith(pattern[:-1])):
             return instead

@@ -43,6 +43,7 @@ BOOLEAN = Kind(
     lambda text: _of(_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false"
 )
 TEXT = Kind(lambda text: text, "a text")
+SECRET = Kind(lambda text: text, "a text", lambda _: "(hidden)")
 PATH = Kind(lambda text: Path(_filled(text)).expanduser(), "a path")
 
 

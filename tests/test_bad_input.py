@@ -89,7 +89,6 @@ def frames() -> Iterator[Bad]:
     yield Bad("header longer than its frame", struct.pack(">ii", 20, 21) + bytes(40), CLOSED)
     yield Bad("header of 1 MiB", struct.pack(">ii", 2 << 20, 1 << 20), CLOSED)
     yield Bad("HTTP", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", CLOSED)
-    yield Bad("TLS hello", bytes.fromhex("160301020001000001fc0303") + bytes(64), CLOSED)
     yield Bad("gRPC preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", CLOSED)
     yield Bad("header not JSON", frame(b"hello"), CLOSED)
     yield Bad("header empty", frame(b""), CLOSED)

@@ -21,6 +21,7 @@ from sparrowmq.config import (
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
 from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.remoting.tls_settings import ServerTlsSettings
 
 
 class Flush(Enum):
@@ -203,9 +204,12 @@ def test_every_setting_has_a_sentence_about_it():
 def test_no_setting_is_honoured_in_name_only(settings):
     """A key that nothing reads belongs among those that are accepted without effect, with the reason."""
     own = Path(inspect.getfile(settings))
-    read = {name for file in own.parent.rglob("*.py") for name in attributes(file, own=file == own)}
-    # Of these no other value is accepted, so there is nothing to read.
-    fixed = {"role"}
+    files = [*own.parent.rglob("*.py"), *Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")]
+    read = {
+        name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")
+    }
+    # Of the role no other value is accepted, and the file of TLS is read (by its key) before there are settings.
+    fixed = {"role", "tls_file"}
     assert {each.name for each in keyed(settings)} - read <= fixed
 
 

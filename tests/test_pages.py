@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.config import keyed
+from sparrowmq.remoting.tls_settings import ServerTlsSettings
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"
 PAGES = ["walk.md", "disk.md"]
@@ -20,7 +23,7 @@ def test_every_file_that_a_page_names_exists(page):
     assert sorted(named - names) == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "security.md"])
 def test_every_link_of_a_page_leads_somewhere(page):
     text = (ROOT / "docs" / page).read_text()
     for target in re.findall(r"\]\((?!http)([^)#]+)", text):
@@ -43,3 +46,11 @@ def test_every_function_that_the_walk_names_exists():
     ]:
         assert name in text
         assert f"def {name}(" in source, name
+
+
+def test_the_page_on_security_names_every_setting_of_tls_and_none_that_is_none():
+    text = (ROOT / "docs" / "security.md").read_text()
+    known = {key for each in keyed(ServerTlsSettings) for key in each.metadata["keys"]}
+    named = set(re.findall(r"`(tls(?:\.[A-Za-z]+)+|useTLS)(?:=[^`]*)?`", text))
+    assert named - {"tls.properties"} <= known
+    assert known - named == {"tls.server.authClient"}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.remoting.listen_address import WITHOUT_TLS
-
 _BY_REASON = {
     "one event loop serves all connections; there are no threads to size": """
         sendMessageThreadPoolNums pullMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums
@@ -68,5 +66,4 @@ REFUSED: Final = {
     "authorizationEnabled": _WITHOUT_ACCESS_CONTROL,
     "enableControllerMode": _WITHOUT_FAILOVER,
     "enableDLegerCommitLog": _WITHOUT_FAILOVER,
-    **WITHOUT_TLS,
 }

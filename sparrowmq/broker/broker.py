@@ -46,6 +46,7 @@ from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.tls import ServerTls, client_context
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.turn import LOOKS, Turn
@@ -58,7 +59,7 @@ class Broker:
             await broker.serve()
 
     Raises:
-        ConfigError: too few files may be open (descriptors.py).
+        ConfigError: too few files may be open (descriptors.py), or the files of TLS cannot be used.
     Raises on entering:
         ConfigError: the address cannot be listened on, or may not be.
         StoreLocked, BadStore, CorruptRecord, DiskFull: the store cannot be opened.
@@ -70,8 +71,11 @@ class Broker:
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True)
         limits = limits_for(self._share)
+        self._tls = ServerTls(settings, self._clock)
         self._server = Server(
-            _not_yet, self._clock, settings.bind_address, settings.port, limits, turn=self._turn
+            *(_not_yet, self._clock, settings.bind_address, settings.port, limits),
+            turn=self._turn,
+            tls=self._tls,
         )
         self._stack = AsyncExitStack()
 
@@ -103,7 +107,8 @@ class Broker:
         await self._start_parts(stack, store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        pool = Pool(self._clock)
+        pool = Pool(self._clock, tls=client_context(self.settings) if self.settings.talks_tls else None)
+        stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
         topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
@@ -114,6 +119,7 @@ class Broker:
         for task in [task for part in parts for task in part.tasks]:
             tasks.spawn(task.start(), task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
+        tasks.spawn(self._tls.watch(), "TLS files")
         tasks.spawn(run_chores([chore for part in parts for chore in part.chores], self._clock), "chores")
         for save in [save for part in parts for save in part.saves]:
             stack.push_async_callback(save)

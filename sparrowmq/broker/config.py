@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sparrowmq.broker import accepted_keys
-from sparrowmq.config import Settings, setting
+from sparrowmq.config import setting
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, Kind, choice, duration, integer, size
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.remoting.tls_settings import ServerTlsSettings
 from sparrowmq.store.layout import ENTRY_SIZE, SECTOR
 from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 
@@ -51,11 +52,11 @@ _NO_SLAVES = "replication is not supported yet"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(Settings):
+class BrokerSettings(ServerTlsSettings):
     """How to run a broker."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED
-    REFUSED: ClassVar[Mapping[str, str]] = accepted_keys.REFUSED
+    REFUSED: ClassVar[Mapping[str, str]] = {**accepted_keys.REFUSED, **ServerTlsSettings.REFUSED}
 
     # Who it is
     cluster: str = setting("brokerClusterName", "DefaultCluster", _NAME, "the cluster that it belongs to")

@@ -10,18 +10,27 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
+from sparrowmq.remoting.tls_settings import SHARED_FILE
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 CLUSTER: Final = click.option("--cluster", metavar="NAME", help="Which cluster, if there are several.")
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Keep an option for `ask`, so that not every command hands it on."""
+    ctx.meta[f"sparrowmq.{param.name}"] = value
+
+
 _ASKING: Final = (
     click.option(
         "-n",
@@ -31,6 +40,17 @@ _ASKING: Final = (
     ),
     click.option(
         "--timeout", "timeout_s", type=float, default=TIMEOUT_S, show_default=True, help="In seconds."
+    ),
+    click.option(
+        "--tls", is_flag=True, expose_value=False, callback=_keep, help="Encrypt; see also --tls-config."
+    ),
+    click.option(
+        "--tls-config",
+        metavar="FILE",
+        envvar="SPARROWMQ_TLS_CONFIG",
+        expose_value=False,
+        callback=_keep,
+        help=f"Encrypt as tls.client.* in this file say. Without it as {SHARED_FILE} says, if it is there.",
     ),
 )
 
@@ -46,7 +66,7 @@ def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Corou
     """What a question to the cluster brings; ends the program with a sentence if it brings an error."""
 
     async def run() -> T:
-        async with Admin(namesrv, timeout_s=timeout_s) as admin:
+        async with Admin(namesrv, timeout_s=timeout_s, tls=_tls()) as admin:
             return await question(admin)
 
     try:
@@ -54,6 +74,15 @@ def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Corou
     except SparrowError as error:
         click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
+
+
+def _tls() -> bool | Path:
+    """How the options want connections encrypted."""
+    meta = click.get_current_context().meta
+    if file := meta.get("sparrowmq.tls_config"):
+        return Path(file)
+    wanted = bool(meta.get("sparrowmq.tls"))
+    return SHARED_FILE if wanted and SHARED_FILE.is_file() else wanted
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

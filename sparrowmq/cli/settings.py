@@ -11,6 +11,7 @@ import click
 from sparrowmq import config
 from sparrowmq.config import Settings
 from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.tls_settings import FILE_KEY, SHARED_FILE, ClientTlsSettings, shared_file
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +49,21 @@ def sources(
 def merge(cls: type[S], given: Sequence[Source]) -> S:
     """Settings from all sources; logs what has no effect. Raises: ConfigError, a value is wrong."""
     settings = cls()
-    for source, values in given:
+    for source, values in [*_of_tls(cls, given), *given]:
         settings, report = config.build(cls, values, source, settings)
         for sentence in report.sentences():
             log.warning("%s: %s", source, sentence)
     return settings
+
+
+def _of_tls(cls: type[Settings], given: Sequence[Source]) -> list[Source]:
+    """The file of TLS that programs share, weaker than all that is said to this one."""
+    if not issubclass(cls, ClientTlsSettings):
+        return []
+    named = [values[FILE_KEY] for _, values in given if FILE_KEY in values]
+    path = named[-1] if named else None
+    said = shared_file(path)
+    return [(path or str(SHARED_FILE), said)] if said else []
 
 
 def _pair(change: str) -> tuple[str, str]:

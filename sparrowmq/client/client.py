@@ -20,12 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
 from ipaddress import ip_address
-from ssl import SSLContext
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
@@ -85,7 +84,7 @@ class Client:
         settings: how messages are sent.
         credentials: by which brokers with ACL know the user.
         tls: encrypts the connections to name servers and brokers: True trusts the certificates that this machine
-            trusts, an `ssl.SSLContext` what it is told to.
+            trusts, an `ssl.SSLContext` what it is told to, the `Path` of a tls.properties file what that says.
         namespace: keeps topics and groups apart from those of other namespaces: brokers know them as
             `namespace%name`, this program as `name`. `Admin` and the queues of consumers have the full names.
         hooks: see every message before and after it is sent or consumed.
@@ -102,7 +101,7 @@ class Client:
         client_id: str | None = None,
         settings: ProducerSettings | None = None,
         credentials: Credentials | None = None,
-        tls: bool | SSLContext = False,
+        tls: Tls = False,
         namespace: str = "",
         hooks: Sequence[Hooks] = (),
         clock: Clock | None = None,
@@ -364,7 +363,7 @@ def connect(
     client_id: str | None = None,
     settings: ProducerSettings | None = None,
     credentials: Credentials | None = None,
-    tls: bool | SSLContext = False,
+    tls: Tls = False,
     namespace: str = "",
     hooks: Sequence[Hooks] = (),
     clock: Clock | None = None,

@@ -23,13 +23,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, ExitStack
-from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.client import GROUP, Client
-from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
@@ -474,7 +473,7 @@ def connect(
     client_id: str | None = None,
     settings: ProducerSettings | None = None,
     credentials: Credentials | None = None,
-    tls: bool | SSLContext = False,
+    tls: Tls = False,
     namespace: str = "",
     hooks: Sequence[Hooks] = (),
 ) -> SyncClient:
@@ -498,7 +497,7 @@ def admin(
     *,
     timeout_s: float = TIMEOUT_S,
     credentials: Credentials | None = None,
-    tls: bool | SSLContext = False,
+    tls: Tls = False,
 ) -> SyncAdmin:
     """An operator's side of a cluster, for `with`. Arguments and errors are those of `Admin`."""
     inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls)

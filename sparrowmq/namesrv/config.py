@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from sparrowmq.config import Settings, setting
+from sparrowmq.config import setting
 from sparrowmq.kinds import BOOLEAN, PATH, TEXT, integer
-from sparrowmq.remoting.listen_address import WITHOUT_TLS
+from sparrowmq.remoting.tls_settings import ServerTlsSettings
 
 _ONE_LOOP = "one event loop serves all connections; there is no pool of threads to size"
 _SOCKETS = "sockets have the operating system's own sizes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings(Settings):
+class NamesrvSettings(ServerTlsSettings):
     """How to run a name server."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = {
@@ -44,8 +44,6 @@ class NamesrvSettings(Settings):
         "supportActingMaster": "a slave never acts as master here",
         "deleteTopicWithBrokerRegistration": "topics leave by DELETE_TOPIC_IN_NAMESRV, or with their last broker",
     }
-
-    REFUSED: ClassVar[Mapping[str, str]] = WITHOUT_TLS
 
     port: int = setting(
         "listenPort", 9876, integer(0, 65535), "where clients and brokers connect; 0 takes a free port"

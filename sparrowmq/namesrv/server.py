@@ -18,6 +18,7 @@ from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.tls import ServerTls
 
 SCAN_PERIOD_S: Final = 10.0
 
@@ -31,7 +32,8 @@ class Namesrv:
     Attributes:
         routes: what it knows.
     Raises:
-        ConfigError: the address cannot be listened on, or would let everybody in; or too few files may be open.
+        ConfigError: the address cannot be listened on, or would let everybody in; or too few files may be open;
+            or the files of TLS cannot be used.
         BadStore: the KV's file cannot be read.
     """
 
@@ -60,12 +62,16 @@ class Namesrv:
         )
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
-        self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port, limits)
+        tls = ServerTls(settings, self._clock)
+        self._server = server = Server(
+            dispatch, self._clock, settings.bind_address, settings.port, limits, tls=tls
+        )
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(tasks)
             stack.push_async_callback(server.stop)
             await server.start()
             tasks.spawn(server.drop_silent_peers(), "silent peers")
+            tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
             self._open = stack.pop_all()
         return self

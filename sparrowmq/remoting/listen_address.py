@@ -7,18 +7,8 @@ operator says that this is meant. Unlike Java: its servers listen on every addre
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from typing import Final
 
 from sparrowmq.errors import ConfigError
-
-# Settings of Apache's servers (TlsSystemConfig, NettyClientConfig, ProxyConfig). Who sets them believes that what
-# travels is encrypted, so no server starts with them.
-_PLAIN: Final = (
-    "everything travels in plain text, so listen on 127.0.0.1 or in a trusted network, or put a tunnel "
-    "(stunnel, WireGuard, a service mesh) in front, and leave it out"
-)
-WITHOUT_TLS: Final[Mapping[str, str]] = {"tls*": _PLAIN, "useTLS": _PLAIN}
 
 EVERYWHERE = "0.0.0.0"
 LOOPBACK = "127.0.0.1"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from ssl import SSLContext
 
 from sparrowmq.clock import Clock
@@ -15,10 +17,12 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
+from sparrowmq.remoting.tls_errors import why_not
 from sparrowmq.turn import Turn
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0  # a third of what a send usually has, so that one that waits sees a restart's end
+GOODBYE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ class Pool:
         self._locks: dict[str, asyncio.Lock] = {}
         self._backoffs: dict[str, _Backoff] = {}
         self._closed = False
+        self._ending: list[Session] = []
         self._turn = Turn()
 
     def live(self, address: str) -> Session | None:
@@ -85,9 +90,24 @@ class Pool:
     def close(self) -> None:
         """End every session."""
         self._closed = True
-        for session in self._sessions.values():
+        self._ending = [session for session in self._sessions.values() if not session.closed]
+        for session in self._ending:
             session.close()
         self._sessions.clear()
+
+    async def ended(self) -> None:
+        """After `close`, return when the connections have ended: by TLS both sides say goodbye; a second at most."""
+        if self._tls is None:
+            return
+        waits: list[asyncio.Future[None]] = []
+        for session in self._ending:
+            if not session.closed:
+                waits.append(told := asyncio.get_running_loop().create_future())
+                session.on_end(partial(_tell, told))
+        with contextlib.suppress(TimeoutError):
+            await self._clock.wait_for(asyncio.gather(*waits), GOODBYE_S)
+        for session in self._ending:
+            session.abort()
 
     async def _connect(self, address: str) -> Session:
         if self._closed:
@@ -107,11 +127,8 @@ class Pool:
             OSError,
             UnicodeError,
         ) as error:  # TimeoutError is one too; UnicodeError tells names that are none.
-            reason = (
-                getattr(error, "strerror", None)
-                or str(error)
-                or f"no answer within {self._connect_timeout_s:g} s"
-            )
+            told = why_not(error) if self._tls else getattr(error, "strerror", None) or str(error)
+            reason = told or f"no answer within {self._connect_timeout_s:g} s"
             self._back_off(address, reason)
             raise BrokerUnreachable(address, reason) from error
         self._backoffs.pop(address, None)
@@ -139,6 +156,11 @@ class Pool:
         pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S) if last else FIRST_PAUSE_S
         not_before = self._clock.monotonic() + pause_s * (0.5 + self._jitter() / 2)
         self._backoffs[address] = _Backoff(reason, not_before, pause_s)
+
+
+def _tell(told: asyncio.Future[None], _: Session) -> None:
+    if not told.done():
+        told.set_result(None)
 
 
 def _ignore(session: Session, command: Command) -> None:

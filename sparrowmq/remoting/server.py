@@ -11,14 +11,16 @@ import asyncio
 import logging
 import socket
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from sparrowmq import descriptors
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
+from sparrowmq.remoting.opening import Opening
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
+from sparrowmq.remoting.tls import ServerTls
 from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,8 @@ class Server:
 
     Attributes:
         dispatch: what handles requests; may be replaced between `bind` and `start`, when handlers need the port.
+    Args:
+        tls: which connections are encrypted, as their first byte says; without it none is.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class Server:
         port: int,
         limits: ServerLimits | None = None,
         turn: Turn | None = None,
+        *,
+        tls: ServerTls | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -81,6 +87,7 @@ class Server:
         self._clock = clock
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
+        self._tls = tls
         self._budget = Budget(clock, self._limits.together)
         self._server: asyncio.Server | None = None
         self._socket: socket.socket | None = None
@@ -127,7 +134,9 @@ class Server:
         assert self._socket is not None
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                protocol_of(self._accept), sock=self._socket, backlog=self._limits.backlog
+                self._accept_either if self._tls else protocol_of(self._accept),
+                sock=self._socket,
+                backlog=self._limits.backlog,
             )
         except OSError as error:
             self._release()
@@ -185,6 +194,10 @@ class Server:
             on_begin=self._admit,
             budget=self._budget,
         )
+
+    def _accept_either(self) -> Any:
+        assert self._tls is not None
+        return Opening(self._accept(), self._tls, self._clock)
 
     def _admit(self, session: Session) -> None:
         self.sessions.add(session)

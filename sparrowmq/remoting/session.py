@@ -309,7 +309,14 @@ class Session:
     def eof_received(self) -> bool:
         return False
 
+    def encrypted(self, transport: asyncio.Transport) -> None:
+        """From now on talk through `transport`, which lies around the one that the connection began with."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.closed:
+            return
         self.closed = True
         self._out.clear()
         self._undone.clear()

@@ -6,8 +6,12 @@ for the life of the process, by name servers and credentials: the next task find
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
 from sparrowmq.protocol.signature import signer
+from sparrowmq.remoting.tls import client_context
+from sparrowmq.remoting.tls_settings import ClientTlsSettings
 from sparrowmq.spark.options import ClusterOptions
 
 
@@ -20,6 +24,13 @@ def network_of(options: ClusterOptions) -> BlockingNetwork:
         options.security_token,
         options.retries,
         options.retry_interval_ms,
+        options.tls,
+        options.tls_trust,
+        options.tls_certificate,
+        options.tls_key,
+        options.tls_key_password,
+        options.tls_checks_server,
+        options.tls_checks_name,
     )
     found = _networks.get(key)
     if found is None:
@@ -36,4 +47,24 @@ def connect(options: ClusterOptions) -> BlockingNetwork:
     if options.access_key and options.secret_key:
         sign = signer(options.access_key, options.secret_key, options.security_token)
     patience = Patience(options.retries, options.retry_interval_ms / 1000)
-    return BlockingNetwork(options.name_servers, sign=sign, patience=patience)
+    settings = _tls_settings(options)
+    tls = client_context(settings) if settings is not None else None
+    return BlockingNetwork(options.name_servers, sign=sign, tls=tls, patience=patience)
+
+
+def _tls_settings(options: ClusterOptions) -> ClientTlsSettings | None:
+    """How to encrypt; the files are read where a task runs, so they must be there on every executor."""
+    if not options.tls:
+        return None
+    return ClientTlsSettings(
+        client_trust=_path(options.tls_trust),
+        client_certificate=_path(options.tls_certificate),
+        client_key=_path(options.tls_key),
+        client_key_password=options.tls_key_password,
+        checks_server=options.tls_checks_server,
+        checks_server_name=options.tls_checks_name,
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

@@ -64,7 +64,13 @@ class ClusterOptions:
     secret_key: str | None = option("secretKey", text, aliases=("rocketmq.client.secretKey",))
     security_token: str | None = option("securityToken", text)
     proxy: str = option("proxy", only("remoting", "grpc"), "remoting")
-    tls: None = option("tls.enable", refused("TLS is not supported yet"))
+    tls: bool = option("tls.enable", flag, False, ("useTLS",))
+    tls_trust: str | None = option("tls.client.trustCertPath", text)
+    tls_certificate: str | None = option("tls.client.certPath", text)
+    tls_key: str | None = option("tls.client.keyPath", text)
+    tls_key_password: str | None = option("tls.client.keyPassword", text)
+    tls_checks_server: bool = option("tls.client.authServer", flag, True)
+    tls_checks_name: bool = option("tls.client.checkName", flag, True)
     namespace: None = option("namespace", refused("not supported yet; write topics as namespace%topic"))
     retries: int = option("fetchOffset.numRetries", whole(0), 10, ("retries",))
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole(0), 1000, ("retryIntervalMs",))
@@ -72,6 +78,8 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):
             raise ConfigError("options accessKey and secretKey go together; give both or neither")
+        if (self.tls_trust or self.tls_certificate) and not self.tls:
+            raise ConfigError("options tls.client.* have no effect without tls.enable=true; add it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ pull plugs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -34,18 +35,26 @@ class Cluster:
     Args:
         path: the folder of the brokers' stores, one each by the broker's name; what they hold outlives the cluster.
         brokers: how many, named broker-0, broker-1, ...
+        namesrv_settings: what `NamesrvSettings` has.
         settings: anything that `BrokerSettings` has, for every broker.
     """
 
     def __init__(
-        self, path: Path | str, brokers: int = 1, clock: Clock | None = None, **settings: Any
+        self,
+        path: Path | str,
+        brokers: int = 1,
+        clock: Clock | None = None,
+        *,
+        namesrv_settings: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
         self.brokers: list[Broker] = []
         self._path = Path(path)
         self._count = brokers
         self._clock = clock or SystemClock()
         self._settings = settings
-        self._namesrv = Namesrv(NamesrvSettings(port=0, kv_path=self._path / "kvConfig.json"), self._clock)
+        usual: dict[str, Any] = {"port": 0, "kv_path": self._path / "kvConfig.json"}
+        self._namesrv = Namesrv(NamesrvSettings(**(usual | dict(namesrv_settings or {}))), self._clock)
         self._stack = AsyncExitStack()
 
     @property

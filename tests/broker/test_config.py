@@ -96,12 +96,7 @@ def test_a_host_name_becomes_its_address_in_records():
         ({"aclEnable": "true"}, "aclEnable = 'true' is not supported yet: everybody may do everything"),
         ({"authenticationEnabled": "true"}, "authenticationEnabled = 'true' is not supported yet"),
         ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog = 'true' is not supported yet"),
-        (
-            {"tls.server.mode": "enforcing"},
-            "'enforcing' is not supported yet: everything travels in plain text",
-        ),
-        ({"tlsCertPath": "/etc/cert.pem"}, "tlsCertPath = '/etc/cert.pem' is not supported yet"),
-        ({"useTLS": "true"}, "useTLS = 'true' is not supported yet"),
+        ({"tlsCertPath": "/etc/cert.pem"}, "no setting of TLS is called so"),
         ({"brokerRole": "SLAVE"}, "must be ASYNC_MASTER: replication is not supported yet"),
         ({"brokerRole": "SYNC_MASTER"}, "must be ASYNC_MASTER: replication is not supported yet"),
         ({"brokerId": "1"}, "must be 0: replication is not supported yet"),

@@ -124,13 +124,12 @@ def topic_fields(name: str, queues: int = 2) -> dict[str, object]:
 class OurNamesrv(Child):
     """`sparrowmq namesrv` as an operator starts it."""
 
-    def __init__(self) -> None:
+    def __init__(self, conf: Mapping[str, object] | None = None) -> None:
         home = scratch("sparrowmq")
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
         port = self.address.partition(":")[2]
-        super().__init__(
-            home, _command(home.name, "namesrv", {"listenPort": port, "kvConfigPath": f"{home.name}/kv.json"})
-        )
+        settings = {"listenPort": port, "kvConfigPath": f"{home.name}/kv.json"} | dict(conf or {})
+        super().__init__(home, _command(home.name, "namesrv", settings))
 
     def _wait_ready(self) -> None:
         self.wait_for("boot success")

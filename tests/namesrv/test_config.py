@@ -3,6 +3,7 @@ import pytest
 from sparrowmq.config import build, keyed
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.remoting.tls_settings import TlsMode
 
 # namesrv.conf as Apache's tutorials have it.
 TUTORIAL = {
@@ -35,7 +36,10 @@ def test_no_key_is_both_honoured_and_without_effect():
     assert not honoured & NamesrvSettings.ACCEPTED.keys()
 
 
-def test_encryption_that_there_is_not_is_refused():
-    with pytest.raises(ConfigError, match=r"tls\.enable = 'true' is not supported yet: .* put a tunnel"):
-        build(NamesrvSettings, {"tls.enable": "true"}, "namesrv.conf")
-    build(NamesrvSettings, {"tls.server.mode": "disabled"}, "namesrv.conf")
+def test_settings_of_encryption_that_there_are_not_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"tls\.server\.certpath = 'c' is not .* no setting of TLS is called so"
+    ):
+        build(NamesrvSettings, {"tls.server.certpath": "c"}, "namesrv.conf")
+    settings, _ = build(NamesrvSettings, {"tls.server.mode": "enforcing"}, "namesrv.conf")
+    assert settings.tls_mode is TlsMode.ENFORCING and settings.talks_tls

@@ -7,10 +7,12 @@ import pytest
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BrokerUnreachable, ClientClosed
-from sparrowmq.remoting.pool import FIRST_PAUSE_S, LONGEST_PAUSE_S, Pool
+from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, LONGEST_PAUSE_S, Pool
 from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.tls import ServerTls, client_context
+from sparrowmq.remoting.tls_settings import ClientTlsSettings, ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
-from tests.remoting.conftest import Serve
+from tests.remoting.conftest import Serve, until
 from tests.remoting.test_server import PULL, answer
 
 
@@ -102,3 +104,27 @@ async def test_a_closed_pool_says_so(serve: Serve) -> None:
     pool.close()
     with pytest.raises(ClientClosed):
         await pool.session("127.0.0.1:1")
+
+
+async def test_by_tls_the_end_waits_for_the_servers_goodbye_a_second_at_most() -> None:
+    clock = ManualClock()
+    async with Server(answer, clock, "127.0.0.1", 0, tls=ServerTls(ServerTlsSettings(), clock)) as server:
+        await _end_to(server, clock)
+        await _end_to(server, clock, says_nothing=True)
+
+
+async def _end_to(server: Server, clock: ManualClock, says_nothing: bool = False) -> None:
+    pool = Pool(clock, tls=client_context(ClientTlsSettings(checks_server=False)))
+    session = await pool.session(f"127.0.0.1:{server.port}")
+    (far,) = server.sessions
+    if says_nothing:
+        assert far._transport is not None
+        far._transport.pause_reading()
+    pool.close()
+    ending = asyncio.create_task(pool.ended())
+    if says_nothing:
+        await clock.advance(GOODBYE_S)
+    await asyncio.wait_for(ending, 10)
+    await until(lambda: session.closed)
+    far.abort()
+    await until(lambda: not server.sessions)

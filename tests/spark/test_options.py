@@ -108,7 +108,8 @@ def test_what_to_read_is_said_one_way_only():
         ({"accessKey": "me"}, "accessKey and secretKey go together"),
         ({"proxy": "grpc"}, "not supported yet"),
         ({"proxy": "carrier pigeon"}, "write remoting or grpc"),
-        ({"tls.enable": "true"}, "TLS is not supported yet"),
+        ({"tls.enable": "perhaps"}, "tls.enable='perhaps'"),
+        ({"tls.client.trustCertPath": "ca.pem"}, "no effect without tls.enable=true"),
         ({"pushdown": "true"}, "not supported yet"),
     ],
 )

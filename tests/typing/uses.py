@@ -7,6 +7,7 @@ import ssl
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import assert_type
 
 import sparrowmq
@@ -47,6 +48,7 @@ async def connecting() -> None:
     sparrowmq.connect("a", credentials=sparrowmq.Credentials("key", "secret"))
     sparrowmq.connect("a", tls=True)
     sparrowmq.connect("a", tls=ssl.create_default_context())
+    sparrowmq.connect("a", tls=Path("tls.properties"))
     sparrowmq.connect("a", namespace="test")
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from ssl import SSLContext
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,7 +20,7 @@ from sparrowmq.client.admin import finding, groups, topics
 from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.topics import Topic, TopicPerm
-from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.clock import Clock
@@ -53,7 +52,7 @@ class Admin:
         *,
         timeout_s: float = TIMEOUT_S,
         credentials: Credentials | None = None,
-        tls: bool | SSLContext = False,
+        tls: Tls = False,
         clock: Clock | None = None,
     ) -> None:
         self._own: Network | None = None

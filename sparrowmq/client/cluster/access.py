@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.wire.connection import Sign
+
+Tls: TypeAlias = bool | ssl.SSLContext | Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +42,14 @@ class Credentials:
         return signer(self.access_key, self.secret_key, self.security_token)
 
 
-def tls_context(tls: bool | ssl.SSLContext) -> ssl.SSLContext | None:
+def tls_context(tls: Tls) -> ssl.SSLContext | None:
     """How connections are encrypted; None when they are not.
 
     Args:
-        tls: True trusts the certificates that this machine trusts, if they are for the address that is connected to.
+        tls: True trusts the certificates that this machine trusts, if they are for the address that is connected to;
+            a path is that of a tls.properties file, whose settings `tls.client.*` count.
     Raises:
-        ConfigError: it is something else.
+        ConfigError: it is something else, or a file cannot be used.
     """
     if tls is False:
         return None
@@ -52,6 +57,13 @@ def tls_context(tls: bool | ssl.SSLContext) -> ssl.SSLContext | None:
         return ssl.create_default_context()
     if isinstance(tls, ssl.SSLContext):
         return tls
+    if isinstance(tls, Path):
+        # Here and not above: only who has such a file needs all that reads files of settings.
+        from sparrowmq.remoting.tls import client_context
+        from sparrowmq.remoting.tls_settings import read_client_tls
+
+        return client_context(read_client_tls(tls))
     raise ConfigError(
-        f"tls={tls!r}: give True, or an ssl.SSLContext, which may trust certificates of your own"
+        f"tls={tls!r}: give True, or an ssl.SSLContext, which may trust certificates of your own, or the pathlib.Path "
+        "of a tls.properties file"
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ssl import SSLContext
 from typing import Self, TypeVar
 
 from sparrowmq.client.cluster.addresses import NameServerList
@@ -45,6 +46,7 @@ class BlockingNetwork:
     Args:
         name_servers: each as host:port; one at least.
         sign: adds the fields of a signed request.
+        tls: encrypts connections.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class BlockingNetwork:
         name_servers: Sequence[str],
         *,
         sign: Sign | None = None,
+        tls: SSLContext | None = None,
         patience: Patience | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._name_servers = NameServerList(name_servers)
         self._sign = sign
+        self._tls = tls
         self._patience = patience or Patience()
         self._sleep = sleep
         self._links: dict[str, Link] = {}
@@ -170,7 +174,7 @@ class BlockingNetwork:
     def _link(self, address: str) -> Link:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = Link(address, self._sign)
+            link = self._links[address] = Link(address, self._sign, self._tls)
         return link
 
     def _ask_for_route(self, topic: str) -> Route | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from ssl import SSLContext
 from typing import Any, Final, TypeVar, cast
 
 from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RemoteError, RequestTimeout
@@ -16,6 +17,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.tls_errors import why_not
 
 R = TypeVar("R", bound=Header)
 
@@ -27,15 +29,16 @@ _CHUNK_BYTES: Final = 1 << 20
 class Link:
     """Not for several threads at once."""
 
-    def __init__(self, address: str, sign: Sign | None = None) -> None:
+    def __init__(self, address: str, sign: Sign | None = None, tls: SSLContext | None = None) -> None:
         """Connects. Raises: BrokerUnreachable."""
         self.address = address
         self._connection: Connection[None] = Connection(sign=sign)
         self._replies: dict[int, Command] = {}
         try:
-            self._socket = socket.create_connection(split_address(address), _CONNECT_TIMEOUT_S)
+            host, port = split_address(address)
+            self._socket = _opened(host, port, tls)
         except (OSError, ConfigError) as error:
-            raise BrokerUnreachable(address, error) from None
+            raise BrokerUnreachable(address, why_not(error) if tls else error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, request: Request[Any], body: bytes = b"") -> int:
@@ -99,6 +102,17 @@ class Link:
     def _ended(self, reason: object) -> ConnectionClosed:
         self.close()
         return ConnectionClosed(self.address, reason)
+
+
+def _opened(host: str, port: int, tls: SSLContext | None) -> socket.socket:
+    plain = socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
+    if tls is None:
+        return plain
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
 
 
 def answer(request: Request[R], reply: Command) -> R:

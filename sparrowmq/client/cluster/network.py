@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from ssl import SSLContext
 from types import TracebackType
 from typing import Self
 
 from sparrowmq.background import Background
-from sparrowmq.client.cluster.access import Credentials, tls_context
+from sparrowmq.client.cluster.access import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.brokers import Brokers
@@ -62,7 +61,7 @@ class Network:
         instance: str = "DEFAULT",
         client_id: str | None = None,
         credentials: Credentials | None = None,
-        tls: bool | SSLContext = False,
+        tls: Tls = False,
         namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
@@ -101,7 +100,10 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.close()
-        await self.background.__aexit__(kind, error, trace)
+        try:
+            await self._pool.ended()
+        finally:
+            await self.background.__aexit__(kind, error, trace)
 
 
 def unique_client_id(ip: str) -> str:
