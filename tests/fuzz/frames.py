@@ -22,6 +22,7 @@ from sparrowmq.protocol.wire import json as wire_json
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz import nonsense
 
+REPLY: Final = 1
 ONE_WAY: Final = 2
 PULLS: Final = (11, 361)
 _JSON: Final = msgspec.json.encode
@@ -120,6 +121,19 @@ class Frames:
         held = row.code in PULLS and _as_int(fields.get("sysFlag")) & PullFlag.SUSPEND != 0
         return Sent(row.code, frame(serializer, encoded, body), self._opaque, one_way, held)
 
+    def answer(self, opaque: int) -> bytes:
+        """What a client says that a broker has asked, since it believes that we consume."""
+        rng = self._rng
+        header = {
+            "code": rng.choice((0, 0, 0, 1, 207)),
+            "opaque": opaque,
+            "flag": REPLY,
+            "language": "GO",
+            "version": 1,
+        }
+        body = made(rng, rng.choice(_KINDS)) if rng.random() < 0.7 else nonsense.some_bytes(rng)
+        return frame(0, _JSON(header), body)
+
     def garbage(self) -> bytes:
         """What ends a connection, or a frame that never ends."""
         whole = self.next().frame
@@ -146,6 +160,8 @@ class Frames:
             return self._rng.choice(nonsense.TOPICS)
         if name == row.group or "group" in name:
             return self._rng.choice(nonsense.GROUPS)
+        if name in ("client_id", "reply_to_client"):
+            return "fuzz@1"
         if "addr" in name:
             return "127.0.0.1:10911"
         if name in ("broker_name", "cluster_name"):

@@ -10,7 +10,7 @@ import random
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -107,9 +107,12 @@ class Live:
         try:
             peer.sendall(b"".join(sent.frame for sent in batch))
             while owed:
-                for reply in _replies(peer, reader):
-                    owed.discard(reply.opaque)
-                    self._look_at(waiting.get(reply.opaque), reply)
+                for command in _received(peer, reader):
+                    if command.is_reply:
+                        owed.discard(command.opaque)
+                        self._look_at(waiting.get(command.opaque), command)
+                    elif not command.is_oneway:
+                        peer.sendall(self._frames.answer(command.opaque))
         except (OSError, RemoteProtocolError) as error:
             unanswered = Counter(RequestCode(waiting[opaque].code).name for opaque in owed)
             first = waiting[min(owed)].frame[:300]
@@ -163,11 +166,8 @@ def anonymous_bytes(pid: int) -> int:
     return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) << 10  # type: ignore[index]
 
 
-def _replies(peer: socket.socket, reader: FrameReader) -> Iterator[Command]:
+def _received(peer: socket.socket, reader: FrameReader) -> list[Command]:
     chunk = peer.recv(1 << 18)
     if not chunk:
         raise ConnectionError("the connection was closed")
-    for frame in reader.feed(chunk):
-        command = codec.decode(*frame)
-        if command.is_reply:
-            yield command
+    return [codec.decode(*frame) for frame in reader.feed(chunk)]
