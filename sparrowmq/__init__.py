@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
     from sparrowmq.client.sending.settings import ProducerSettings as ProducerSettings
+    from sparrowmq.errors import AccessDenied as AccessDenied
     from sparrowmq.errors import AlreadyThere as AlreadyThere
     from sparrowmq.errors import BadStore as BadStore
     from sparrowmq.errors import BrokerUnreachable as BrokerUnreachable
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 compiled.choose()
 
 _HOMES = {
+    "AccessDenied": "errors",
     "Admin": "client.admin.admin",
     "AlreadyThere": "errors",
     "BadStore": "errors",

@@ -9,6 +9,7 @@
     │   ├── LocalProtocolError    our own caller asks for something that the protocol cannot carry
     │   └── RemoteProtocolError   the peer sent something malformed
     ├── RemoteError               the peer answered with an error code
+    │   └── AccessDenied          its access control does not allow that
     ├── NetworkError              the peer could not be asked, or did not answer
     │   ├── BrokerUnreachable
     │   ├── NameServerUnreachable
@@ -103,6 +104,40 @@ class RemoteError(SparrowError):
 
     def __str__(self) -> str:
         return f"the peer answered with code {self.code}: {shown(self.remark, LONGEST_REMARK) or 'no remark'}"
+
+
+# How every broker of RocketMQ 4.x begins what it says to whom it denies something; clients show it.
+ACCESS_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+
+
+class AccessDenied(RemoteError):
+    """Access control does not allow it: asking again, here or elsewhere, changes nothing.
+
+    Args:
+        reason: why, in words for whoever asks.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(1, ACCESS_EXCEPTION + reason.removeprefix(ACCESS_EXCEPTION))
+        self.args = (reason,)
+
+    @property
+    def retriable(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        reason = self.remark.removeprefix(ACCESS_EXCEPTION)
+        return (
+            f"the broker's access control does not allow it: {shown(reason, LONGEST_REMARK)}; check the access key and "
+            "the secret key, and what the account may do (plain_acl.yml of the broker)"
+        )
+
+
+def remote_error(code: int, remark: str | None) -> RemoteError:
+    """What an answer with this code is to whoever asked."""
+    if code == 1 and remark and remark.startswith(ACCESS_EXCEPTION):
+        return AccessDenied(remark)
+    return RemoteError(code, remark)
 
 
 class NetworkError(SparrowError):

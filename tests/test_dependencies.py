@@ -23,6 +23,7 @@ NOT_IMPORTED = {
     "pytest-rerunfailures",
     "pytest-timeout",
     "types-psutil",
+    "types-pyyaml",
     "types-setuptools",
     "pandas",
 }

@@ -37,7 +37,7 @@ FLOORS: Final = (
         "version",
     },
     {"protocol"},
-    {"store", "remoting"},
+    {"store", "remoting", "auth"},
     {"namesrv", "broker", "client"},
     {"sync", "testing", "otel"},
     {"cli", "spark"},
@@ -48,6 +48,7 @@ FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in
 _ORDER: Final = (
     "store",
     "remoting",
+    "auth",
     "broker",
     "namesrv",
     "client",

@@ -51,19 +51,18 @@ _BY_REASON = {
         clientCloseSocketIfTimeout serverChannelMaxIdleTimeSeconds""",
     "there is one kind of store, of files": """
         storeType enableRocksDBStore enableBuildConsumeQueueConcurrently messageStorePlugIn""",
-    "settings are read from the file given with -c, and from nowhere else": "rocketmqHome brokerConfigPath",
+    "settings are read from the file given with -c, and from nowhere else": "brokerConfigPath",
     "every broker is in the region DefaultRegion": "regionId traceOn",
 }
-_WITHOUT_ACCESS_CONTROL = (
-    "everybody may do everything, so listen on 127.0.0.1 or in a trusted network, and leave it out"
+_OF_5 = (
+    "users and policies of 5.x are not there; use aclEnable=true with conf/plain_acl.yml, and leave it out"
 )
 _WITHOUT_FAILOVER = "run masters without failover, and leave it out"
 
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
 REFUSED: Final = {
-    "aclEnable": _WITHOUT_ACCESS_CONTROL,
-    "authenticationEnabled": _WITHOUT_ACCESS_CONTROL,
-    "authorizationEnabled": _WITHOUT_ACCESS_CONTROL,
+    "authenticationEnabled": _OF_5,
+    "authorizationEnabled": _OF_5,
     "enableControllerMode": _WITHOUT_FAILOVER,
     "enableDLegerCommitLog": _WITHOUT_FAILOVER,
 }

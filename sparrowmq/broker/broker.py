@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from sparrowmq import descriptors
 from sparrowmq.background import Background
+from sparrowmq.broker.access import AccessControl, topics_of
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.access import AccessHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
@@ -85,7 +87,7 @@ class Broker:
         return self.settings.address(self._server.port)
 
     async def __aenter__(self) -> Broker:
-        refuse_public(self.settings.bind_address, self.settings.insecure)
+        refuse_public(self.settings.bind_address, self.settings.insecure or self.settings.acl)
         async with AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
@@ -107,6 +109,7 @@ class Broker:
         await self._start_parts(stack, store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
+        access = AccessControl(self.settings, topics_of(store))
         pool = Pool(self._clock, tls=client_context(self.settings) if self.settings.talks_tls else None)
         stack.push_async_callback(pool.ended)
         stack.callback(pool.close)
@@ -114,7 +117,9 @@ class Broker:
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
         registration = Registration(self.settings, topics, self._clock, pool, self.address)
         topics.on_change = registration.topics_changed
-        parts = (*self._parts(store, topics, registration), registration.part())
+        who = (self.settings.cluster, self.settings.name, self.address)
+        access_part = access.part(AccessHandler(access, who, self._clock))
+        parts = (*self._parts(store, topics, registration), access_part, registration.part())
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             tasks.spawn(task.start(), task.name)
@@ -124,7 +129,7 @@ class Broker:
         for save in [save for part in parts for save in part.saves]:
             stack.push_async_callback(save)
         handlers = [handler for part in parts for handler in part.handlers]
-        self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn)
+        self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn, access.guard)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
         stack.push_async_callback(registration.leave)

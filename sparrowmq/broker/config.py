@@ -81,6 +81,19 @@ class BrokerSettings(ServerTlsSettings):
     insecure: bool = setting(
         "insecure", False, BOOLEAN, "whether to listen where others reach us, without access control"
     )
+    acl: bool = setting(
+        "aclEnable", False, BOOLEAN, "whether it asks who a client is and what it may do (docs/security.md)"
+    )
+    home: Path | None = setting(
+        "rocketmqHome", None, PATH, "the folder whose conf/plain_acl.yml and conf/acl have the accounts"
+    )
+    acl_file: Path | None = setting("aclFile", None, PATH, "the one file with accounts, instead of those")
+    acl_check: str = setting(
+        "aclCheck",
+        "plain",
+        TEXT,
+        "what is asked: plain, an entry point, module:Class; several with ; between",
+    )
     namesrv: tuple[str, ...] = setting("namesrvAddr", (), ADDRESSES, "the name servers to register at")
     register_period_ms: int = setting(
         "registerNameServerPeriod",

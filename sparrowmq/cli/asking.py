@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
+from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 from sparrowmq.remoting.tls_settings import SHARED_FILE
 
@@ -42,6 +43,22 @@ _ASKING: Final = (
         "--timeout", "timeout_s", type=float, default=TIMEOUT_S, show_default=True, help="In seconds."
     ),
     click.option(
+        "--access-key",
+        metavar="KEY",
+        envvar="ROCKETMQ_ACCESS_KEY",
+        expose_value=False,
+        callback=_keep,
+        help="Sign as this account of brokers with access control; or ROCKETMQ_ACCESS_KEY.",
+    ),
+    click.option(
+        "--secret-key",
+        metavar="KEY",
+        envvar="ROCKETMQ_SECRET_KEY",
+        expose_value=False,
+        callback=_keep,
+        help="Its secret key; better in ROCKETMQ_SECRET_KEY, as others see command lines.",
+    ),
+    click.option(
         "--tls", is_flag=True, expose_value=False, callback=_keep, help="Encrypt; see also --tls-config."
     ),
     click.option(
@@ -66,7 +83,7 @@ def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Corou
     """What a question to the cluster brings; ends the program with a sentence if it brings an error."""
 
     async def run() -> T:
-        async with Admin(namesrv, timeout_s=timeout_s, tls=_tls()) as admin:
+        async with Admin(namesrv, timeout_s=timeout_s, tls=_tls(), credentials=_credentials()) as admin:
             return await question(admin)
 
     try:
@@ -74,6 +91,15 @@ def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Corou
     except SparrowError as error:
         click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
+
+
+def _credentials() -> Credentials | None:
+    """In whose name the options want requests signed. Raises: ConfigError, one of the two keys is missing."""
+    meta = click.get_current_context().meta
+    access_key, secret_key = [meta.get(f"sparrowmq.{name}") or "" for name in ("access_key", "secret_key")]
+    if not access_key and not secret_key:
+        return None
+    return Credentials(access_key, secret_key)
 
 
 def _tls() -> bool | Path:

@@ -10,7 +10,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-NEEDED: Final = ("click", "javaproperties", "numpy")  # all of the extra but uvloop, which Windows has none of
+NEEDED: Final = (
+    "click",
+    "javaproperties",
+    "numpy",
+    "yaml",
+)  # all of the extra but uvloop, which Windows has none of
 
 
 def sparrowmq() -> None:

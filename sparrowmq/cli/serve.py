@@ -35,9 +35,13 @@ V = TypeVar("V", bound="Server")
 # What `-m` prints.
 IMPORTANT: Final[tuple[str, ...]] = (
     *("brokerClusterName", "brokerName", "brokerId", "brokerRole"),
-    *("listenPort", "bindAddress", "brokerIP1", "namesrvAddr", "insecure"),
+    *("listenPort", "bindAddress", "brokerIP1", "namesrvAddr", "insecure", "aclEnable"),
     *("flushDiskType", "storePathRootDir", "fileReservedTime", "autoCreateTopicEnable", "kvConfigPath"),
 )
+
+
+# Environment variables that Apache's scripts set, and the keys that they stand for.
+_OF_APACHES_SCRIPTS: Final = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "rocketmqHome"}
 
 
 class Server(Protocol):
@@ -92,7 +96,12 @@ def broker(**given: Any) -> None:
     from sparrowmq.broker.broker import Broker
     from sparrowmq.broker.config import BrokerSettings
 
-    settings = _settings(BrokerSettings, given, BROKER_VARIABLES, {"NAMESRV_ADDR": "namesrvAddr"})
+    settings = _settings(
+        BrokerSettings,
+        given,
+        BROKER_VARIABLES,
+        _OF_APACHES_SCRIPTS,
+    )
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
     _run(

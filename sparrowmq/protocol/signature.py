@@ -10,9 +10,11 @@ Source: AclClientRPCHook, AclUtils and PlainAccessValidator, Java 4.9.8; checked
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import hmac
-from collections.abc import Mapping
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from sparrowmq.protocol.wire.connection import Sign
@@ -23,43 +25,83 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
+_BLOCK: Final = 64  # of SHA-1, in bytes
+
+Buffer = bytes | bytearray | memoryview
+
+
+class SigningKey:
+    """A secret key, made ready to sign many times: HMAC hashes it once and not for each request.
+
+    `hmac.copy` does the same in twice the time.
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret_key: str) -> None:
+        key = secret_key.encode()
+        if len(key) > _BLOCK:
+            key = hashlib.sha1(key).digest()
+        key = key.ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha1(bytes(each ^ 0x36 for each in key))
+        self._outer = hashlib.sha1(bytes(each ^ 0x5C for each in key))
+
+    def sign(self, signed: bytes) -> str:
+        """The signature of a request's content."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(signed)
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False).decode()
+
+    def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
+        """Whether it signed this request. Takes as long whether it did or not."""
+        claimed = fields.get(SIGNATURE, "")
+        expected = self.sign(content(fields, body))
+        return claimed.isascii() and hmac.compare_digest(expected, claimed)
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:
     """What signs the requests of a connection in the name of a user."""
 
+    key = SigningKey(secret_key)
+
     def sign_request(request: Request[Any], body: bytes) -> dict[str, str]:
-        return signed_fields(request.ext_fields(), body, access_key, secret_key, security_token)
+        return signed_fields(request.ext_fields(), body, access_key, key, security_token)
 
     return sign_request
 
 
 def signed_fields(
     fields: Mapping[str, str],
-    body: bytes | bytearray | memoryview,
+    body: Buffer,
     access_key: str,
-    secret_key: str,
+    key: SigningKey,
     security_token: str | None = None,
 ) -> dict[str, str]:
     """The extFields that a client adds to a request with these fields and body."""
     added = {ACCESS_KEY: access_key}
     if security_token:
         added[SECURITY_TOKEN] = security_token
-    added[SIGNATURE] = sign(content({**fields, **added}, body), secret_key)
+    added[SIGNATURE] = key.sign(content({**fields, **added}, body))
     return added
 
 
-def verify(fields: Mapping[str, str], body: bytes | bytearray | memoryview, secret_key: str) -> bool:
-    """Whether the request was signed with the secret key. Takes as long whether it was or not."""
-    expected = sign(content(fields, body), secret_key)
-    return hmac.compare_digest(expected.encode(), fields.get(SIGNATURE, "").encode("utf-8", "replace"))
-
-
-def content(fields: Mapping[str, str], body: bytes | bytearray | memoryview) -> bytes:
+def content(fields: Mapping[str, str], body: Buffer) -> bytes:
     """What is signed."""
-    values = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED])
-    return values.encode("utf-8", "replace") + body
+    names = tuple(fields)
+    in_order = _ORDERS.get(names) or _order(names)
+    return "".join(in_order(fields)).encode("utf-8", "replace") + body
 
 
-def sign(signed: bytes, secret_key: str) -> str:
-    return base64.b64encode(hmac.digest(secret_key.encode(), signed, "sha1")).decode()
+# Requests of a kind have the same fields, so sorting their names is done once. Whoever sends ever new names empties it.
+_ORDERS: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]]] = {}
+_MOST_ORDERS: Final = 256
+
+
+def _order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+    if len(_ORDERS) >= _MOST_ORDERS:
+        _ORDERS.clear()
+    signed = sorted(name for name in names if name not in _UNSIGNED)
+    # With one name itemgetter gives the bare value, whose characters `join` takes one by one: the same text.
+    _ORDERS[names] = found = itemgetter(*signed) if signed else lambda fields: ()
+    return found

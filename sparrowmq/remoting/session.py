@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from sparrowmq.clock import Clock
-from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
+from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout, remote_error
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.wire.codec import encode_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
@@ -490,7 +490,7 @@ class Session:
             return  # It came after its time limit.
         self.version = reply.version or 0
         if reply.code != 0 and reply.code not in waiting.accept:
-            waiting.end(None, RemoteError(reply.code, reply.remark))
+            waiting.end(None, remote_error(reply.code, reply.remark))
             return
         try:
             header = self._reply_header(waiting.request, reply)

@@ -25,7 +25,7 @@ from typing import Final
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.link import Link
-from sparrowmq.errors import NetworkError, NoRoute, RemoteError
+from sparrowmq.errors import NetworkError, NoRoute, remote_error
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
@@ -159,7 +159,7 @@ class Pulls:
                     f"{ask.link.address} answered a pull of {ask.range} with {code}: {reply.remark}"
                 )
             case code:
-                raise RemoteError(code, reply.remark)
+                raise remote_error(code, reply.remark)
         return None
 
     def _found(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:

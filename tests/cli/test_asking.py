@@ -4,6 +4,8 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.asking import table
 from sparrowmq.cli.main import main
+from sparrowmq.testing.background import BackgroundCluster
+from tests.auth.asked import ADMIN, SAMPLE
 
 
 def invoke(*args, env=None):
@@ -41,3 +43,28 @@ def test_columns_are_as_wide_as_their_longest_cell_and_numbers_end_together(caps
 def test_a_table_without_rows_is_its_heads(capsys):
     table(("NAME", "N"), [])
     assert capsys.readouterr().out == "NAME  N\n"
+
+
+def test_requests_are_signed_by_the_keys_of_the_line_or_of_the_environment(tmp_path):
+    keys = {"ROCKETMQ_ACCESS_KEY": ADMIN[0], "ROCKETMQ_SECRET_KEY": ADMIN[1]}
+    (tmp_path / "plain_acl.yml").write_text(SAMPLE)
+    with BackgroundCluster(tmp_path / "stores", acl=True, acl_file=tmp_path / "plain_acl.yml") as cluster:
+        asked = ("topic", "create", "orders", "-n", cluster.namesrv)
+        assert "No accessKey is configured" in invoke(*asked).stderr
+        wrong = invoke(*asked, "--access-key", ADMIN[0], "--secret-key", "87654321")
+        assert wrong.exit_code == 1 and "Check signature failed" in wrong.stderr
+        assert invoke(*asked, env=keys).exit_code == 0
+        named = invoke(
+            "topic",
+            "show",
+            "orders",
+            "-n",
+            cluster.namesrv,
+            "--access-key",
+            ADMIN[0],
+            "--secret-key",
+            ADMIN[1],
+        )
+        assert named.exit_code == 0, named.stderr
+    half = invoke(*asked, "--access-key", ADMIN[0])
+    assert half.exit_code == 2 and "secret_key of the credentials is empty" in half.stderr

@@ -210,7 +210,7 @@ def test_signatures_are_verified() -> None:
         fields = found.ext_fields()
         if "Signature" in fields:
             secret = "sk" if fields["AccessKey"] else ""
-            assert signature.verify(fields, found.body, secret), where
-            assert not signature.verify(fields, found.body + b"x", secret), where
+            assert signature.SigningKey(secret).has_signed(fields, found.body), where
+            assert not signature.SigningKey(secret).has_signed(fields, found.body + b"x"), where
             seen += 1
     assert seen > 50

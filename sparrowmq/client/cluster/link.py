@@ -11,7 +11,7 @@ import time
 from ssl import SSLContext
 from typing import Any, Final, TypeVar, cast
 
-from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RemoteError, RequestTimeout
+from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RequestTimeout, remote_error
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
@@ -118,5 +118,5 @@ def _opened(host: str, port: int, tls: SSLContext | None) -> socket.socket:
 def answer(request: Request[R], reply: Command) -> R:
     """The reply's header. Raises: RemoteError, if its code is not success."""
     if reply.code != ResponseCode.SUCCESS:
-        raise RemoteError(reply.code, reply.remark)
+        raise remote_error(reply.code, reply.remark)
     return cast(R, reply.header(type(request).Reply))

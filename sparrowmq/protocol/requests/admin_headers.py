@@ -191,3 +191,60 @@ class GetAllDelayOffset(Request[NoFields]):
     """How far the delayed messages of each level were delivered, as `DelayOffsets`."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_DELAY_OFFSET
+
+
+# Access control -----------------------------------------------------------------------------------------------------
+
+
+class UpdateAndCreateAclConfig(Request[NoFields]):
+    """Make an account, or change what is given of one; lists have commas. (Java: CreateAccessConfigRequestHeader)"""
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+class DeleteAclConfig(Request[NoFields]):
+    """Remove an account. (Java: DeleteAccessConfigRequestHeader)"""
+
+    code: ClassVar[int] = RequestCode.DELETE_ACL_CONFIG
+
+    access_key: str
+
+
+class GetBrokerClusterAclReply(Header):
+    """`version` is that of the main file, `all_acl_file_version` an object with all of them, both as JSON."""
+
+    version: str
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    all_acl_file_version: str | None = None
+
+
+class GetBrokerClusterAcl(Request[GetBrokerClusterAclReply]):
+    """Which versions the broker's files with accounts have."""
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_CLUSTER_ACL_INFO
+
+
+class UpdateGlobalWhiteAddrsConfig(Request[NoFields]):
+    """Replace the white list that holds for everybody, with commas, in the main file or the one that is named."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+class GetBrokerClusterAclConfig(Request[NoFields]):
+    """All accounts. The body is an `AccountList`."""
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG

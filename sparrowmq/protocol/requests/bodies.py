@@ -383,3 +383,26 @@ def _name(sent: str | int, names: tuple[str, ...]) -> str:
     if not 0 <= int(sent) < len(names):
         raise ValueError(f"{sent} stands for none of {', '.join(names)}")
     return names[int(sent)]
+
+
+# Access control -----------------------------------------------------------------------------------------------------
+
+
+class AccountEntry(Body):
+    """An account as it stands in a file. (Java: PlainAccessConfig)"""
+
+    access_key: str = ""
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
+
+
+class AccountList(Body):
+    """(Java: GetBrokerClusterAclConfigResponseBody)"""
+
+    global_white_addrs: list[str] = []
+    plain_access_configs: list[AccountEntry] = []

@@ -48,7 +48,7 @@ class Row:
 
     Attributes:
         access: to what the header names by the fields `topic` and `group`; "" if it names none. What a body names, such
-            as a heartbeat's groups, its handler asks about.
+            as a heartbeat's groups, `auth/policy.py` knows.
     """
 
     code: RequestCode
@@ -136,6 +136,11 @@ _SERVED = (
         admin.GetBrokerConfig,
         admin.GetBrokerRuntime,
         admin.InvokeGetConsumerStatus,
+        admin.UpdateAndCreateAclConfig,
+        admin.DeleteAclConfig,
+        admin.GetBrokerClusterAcl,
+        admin.UpdateGlobalWhiteAddrsConfig,
+        admin.GetBrokerClusterAclConfig,
     ),
     *_served(
         Role.BROKER,
@@ -234,11 +239,7 @@ _UNSERVED = (
         RequestCode.DELETE_EXPIRED_COMMITLOG,
     ),
     *_unserved(
-        "not yet: needs users and policies kept by the broker",
-        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-        RequestCode.DELETE_ACL_CONFIG,
-        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
-        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        "not yet: needs the users and policies of 5.x (ACL 2.0)",
         RequestCode.AUTH_CREATE_USER,
         RequestCode.AUTH_UPDATE_USER,
         RequestCode.AUTH_DELETE_USER,
@@ -296,10 +297,6 @@ _UNSERVED = (
         RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
         RequestCode.ADD_BROKER,
         RequestCode.REMOVE_BROKER,
-    ),
-    *_unserved(
-        "refused by design: it hands out the secret keys of all accounts",
-        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
     ),
     *_unserved(
         "never: etcd elects the leader, so there is no controller",

@@ -6,7 +6,7 @@ Source: RemotingCommand, Java 4.9.8.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -87,6 +87,10 @@ class Command(msgspec.Struct, gc=False):
         """Every extField as text, known to us or not: request signing needs them all."""
         if self.fields is not None:
             return self.fields
+        try:
+            return _texts_of_header(self.raw).ext if self.raw else _texts_of(self.ext or b"{}")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass  # some are no text, or there are none
         return fields_of_json(
             msgspec.json.decode(self.raw, type=Command, strict=False).ext if self.raw else self.ext
         )
@@ -95,3 +99,13 @@ class Command(msgspec.Struct, gc=False):
         kind = "reply" if self.is_reply else "one-way" if self.is_oneway else "request"
         remark = (self.remark or "")[:60]
         return f"{kind} code={self.code} opaque={self.opaque} body={len(self.body)} bytes remark={remark!r}"
+
+
+class _Texts(msgspec.Struct):
+    """All that `ext_fields` wants of a header that was decoded in one pass."""
+
+    ext: dict[str, str] = msgspec.field(name="extFields", default_factory=dict)
+
+
+_texts_of_header: Final = msgspec.json.Decoder(_Texts).decode
+_texts_of: Final = msgspec.json.Decoder(dict[str, str]).decode

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.background import Background
+from sparrowmq.broker.access import AccessControl
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.handlers.access import AccessHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
@@ -125,6 +127,7 @@ class Desk:
             RetryHandler(self.store, self.writer, self.topics, self.groups),
             InspectHandler(self.settings, self.status),
             RelayHandler(self.store, self.clients, self.settings.name),
+            AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),
         )
 
     def create(self, topic="Orders", queues=4, perm=6) -> None:

@@ -13,7 +13,7 @@ from sparrowmq.client.cluster.access import Credentials, tls_context
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.errors import ConfigError, SendFailed, SparrowError
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.signature import verify
+from sparrowmq.protocol.signature import SigningKey
 
 # Self-signed, for 127.0.0.1 and a hundred years; the key guards nothing.
 TLS = Path(__file__).parent / "tls"
@@ -35,7 +35,9 @@ async def test_every_request_is_signed_in_the_name_of_the_user(peer):
     for command in peer.received:
         fields = command.ext_fields()
         assert (fields["AccessKey"], fields["SecurityToken"]) == ("me", "token")
-        assert verify(fields, command.body, "my secret") and not verify(fields, command.body, "another")
+        assert SigningKey("my secret").has_signed(fields, command.body) and not SigningKey(
+            "another"
+        ).has_signed(fields, command.body)
 
 
 async def test_an_operators_requests_are_signed_too(peer):
@@ -43,7 +45,7 @@ async def test_an_operators_requests_are_signed_too(peer):
         with suppress(SparrowError):
             await admin.brokers()
     asked = [each for each in peer.received if each.code == RequestCode.GET_BROKER_CLUSTER_INFO]
-    assert asked and all(verify(each.ext_fields(), each.body, "my secret") for each in asked)
+    assert asked and all(SigningKey("my secret").has_signed(each.ext_fields(), each.body) for each in asked)
 
 
 def test_a_secret_is_not_shown():

@@ -1,0 +1,160 @@
+"""Accounts: who there is, and what each of them may do.
+
+    accessKey, secretKey           more than 6 characters each
+    admin                          may do what others may not, and everything else where it lists no permissions
+    topicPerms    orders=PUB       DENY, PUB, SUB, PUB|SUB, SUB|PUB; any other word is DENY
+    groupPerms    billing=SUB      kept as permissions of the group's retry topic, %RETRY%billing
+    defaultTopicPerm, defaultGroupPerm     for what is not listed; DENY if absent
+    whiteRemoteAddress             where it needs no signature
+
+Source: PlainPermissionManager, PlainAccessResource and Permission, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any, Final
+
+from sparrowmq.auth.addresses import Addresses
+from sparrowmq.errors import ConfigError
+from sparrowmq.kinds import BOOLEAN
+from sparrowmq.protocol.names import RETRY, retry_topic
+from sparrowmq.protocol.signature import SigningKey
+
+LONGEST_TOO_SHORT: Final = 6  # AclConstants.ACCESS_KEY_MIN_LENGTH, which is not enough yet
+
+ACCESS_KEY: Final = "accessKey"
+SECRET_KEY: Final = "secretKey"
+ADDRESS: Final = "whiteRemoteAddress"
+ADMIN: Final = "admin"
+TOPIC_PERM: Final = "defaultTopicPerm"
+GROUP_PERM: Final = "defaultGroupPerm"
+TOPIC_PERMS: Final = "topicPerms"
+GROUP_PERMS: Final = "groupPerms"
+TEXTS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, TOPIC_PERM, GROUP_PERM)
+LISTS: Final = (TOPIC_PERMS, GROUP_PERMS)
+KEYS: Final = (*TEXTS, *LISTS)
+
+
+class Perm(IntFlag):
+    """What may be done with a topic, or with a group by its retry topic."""
+
+    DENY = 0
+    PUB = 1
+    SUB = 2
+
+
+PERMS: Final[Mapping[str, Perm]] = {
+    "DENY": Perm.DENY,
+    "PUB": Perm.PUB,
+    "SUB": Perm.SUB,
+    "PUB|SUB": Perm.PUB | Perm.SUB,
+    "SUB|PUB": Perm.PUB | Perm.SUB,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account.
+
+    Attributes:
+        perms: by the names of topics and retry topics; plain numbers, as each request looks here.
+        is_unlimited: an administrator who lists no permissions; one who lists some is held to all that it says.
+    """
+
+    access_key: str
+    key: SigningKey = field(repr=False)
+    addresses: Addresses = field(repr=False)
+    is_admin: bool
+    topic_perm: int
+    group_perm: int
+    perms: Mapping[str, int]
+
+    @property
+    def is_unlimited(self) -> bool:
+        return self.is_admin and not self.perms
+
+    def may(self, resource: str, needed: int) -> bool:
+        """Whether it may do this with a topic or a retry topic."""
+        owned = self.perms.get(resource)
+        if owned is None:
+            if self.is_unlimited:
+                return True
+            owned = self.group_perm if resource.startswith(RETRY) else self.topic_perm
+        return owned & needed != 0
+
+
+def parse_account(fields: Mapping[str, Any]) -> Account:
+    """An account as it stands in a file, all values text or lists of text.
+
+    Raises:
+        ConfigError: a key is too short, or a value is none of its kind; the text names the account, and no secret.
+    """
+    texts = {name: text_of(fields, name) for name in TEXTS}
+    access_key, secret_key = texts[ACCESS_KEY], texts[SECRET_KEY]
+    who = f"account {access_key!r}"
+    for name, value in ((ACCESS_KEY, access_key), (SECRET_KEY, secret_key)):
+        if len(value) <= LONGEST_TOO_SHORT:
+            raise ConfigError(
+                f"{who}: its {name} has {len(value)} characters; it must have more than {LONGEST_TOO_SHORT}"
+            )
+    try:
+        addresses = Addresses([texts[ADDRESS]])
+    except ValueError as error:
+        raise ConfigError(f"{who}: {error}") from None
+    topics = dict(parse_perms(fields, TOPIC_PERMS, who))
+    groups = {retry_topic(name): perm for name, perm in parse_perms(fields, GROUP_PERMS, who)}
+    return Account(
+        access_key,
+        SigningKey(secret_key),
+        addresses,
+        is_admin(fields),
+        int(PERMS.get(texts[TOPIC_PERM], Perm.DENY)),
+        int(PERMS.get(texts[GROUP_PERM], Perm.DENY)),
+        groups | topics,
+    )
+
+
+def parse_perms(fields: Mapping[str, Any], key: str, who: str) -> list[tuple[str, int]]:
+    """The names of a list such as topicPerms, each with its permission. Raises: ConfigError."""
+    parsed = []
+    for line in list_of(fields, key):
+        parts = [part.strip() for part in line.split("=") if part]
+        if len(parts) != 2:
+            raise ConfigError(f"{who}: {key} has {line!r}; write name=PERM, as in orders=PUB|SUB")
+        parsed.append((parts[0], int(PERMS.get(parts[1], Perm.DENY))))
+    return parsed
+
+
+def is_admin(fields: Mapping[str, Any]) -> bool:
+    """Raises: ConfigError, it says neither yes nor no."""
+    word = fields.get(ADMIN) or "false"
+    try:
+        return bool(BOOLEAN.parse(str(word)))
+    except ValueError:
+        raise ConfigError(f"{ADMIN} is {word!r}; it must be {BOOLEAN.allowed}") from None
+
+
+def unknown_words(fields: Mapping[str, Any]) -> list[str]:
+    """Permissions that are none of the five words, which count as DENY."""
+    words = [text_of(fields, TOPIC_PERM), text_of(fields, GROUP_PERM)]
+    words += [line.rpartition("=")[2].strip() for key in LISTS for line in list_of(fields, key)]
+    return [word for word in words if word and word not in PERMS]
+
+
+def text_of(fields: Mapping[str, Any], key: str) -> str:
+    """A value that is one text, "" if it is absent. Raises: ConfigError."""
+    value = fields.get(key) or ""
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} is a list or a table; it must be one text")
+    return value.strip()
+
+
+def list_of(fields: Mapping[str, Any], key: str) -> Sequence[str]:
+    """A value that is a list of texts, empty if it is absent. Raises: ConfigError."""
+    value = fields.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} must be a list of texts, a line with '- ' for each")
+    return value

@@ -1,0 +1,181 @@
+"""plain_acl.yml: read as it is written, and changed without touching what is not understood.
+
+    globalWhiteRemoteAddresses: [10.10.103.*]
+    accounts:
+      - accessKey: RocketMQ
+        secretKey: 12345678
+        ...                             accounts.py
+    dataVersion: [{counter: 3, timestamp: 1795144375341}]     told with code 52; counts changes over the wire
+
+Scalars are the text that stands there. Unlike Java: a secret of digits keeps its zeros, one like 1e7 or 0x1F its form;
+there they are numbers first. A change edits the tree of the file, so all else stays as it was, but its comments go.
+Source: AclUtils and PlainPermissionManager, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sparrowmq.auth.accounts import ACCESS_KEY, list_of
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.requests.bodies import DataVersion
+
+Node = Any  # yaml.Node, whose kinds PyYAML's types do not tell apart
+
+ADDRESSES: Final = "globalWhiteRemoteAddresses"
+ACCOUNTS: Final = "accounts"
+VERSION: Final = "dataVersion"
+_TEXT: Final = "tag:yaml.org,2002:str"
+_MAPPING: Final = "tag:yaml.org,2002:map"
+_SEQUENCE: Final = "tag:yaml.org,2002:seq"
+_INTEGER: Final = "tag:yaml.org,2002:int"
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
+
+
+class Document:
+    """One file's content.
+
+    Args:
+        name: of the file, for errors.
+    Raises:
+        ConfigError: it is no YAML, or not a table of what belongs there; the text names the file.
+    """
+
+    def __init__(self, text: str, name: object) -> None:
+        import yaml  # here and not above: brokers without access control do not need it
+
+        self.name = name
+        try:
+            self._root = yaml.compose(text) or _mapping()
+            values = _plain(self._root)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{name}: it must be a table with {ACCOUNTS} and {ADDRESSES}")
+        self._values: Mapping[str, Any] = values
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The patterns that hold for everybody. Raises: ConfigError."""
+        try:
+            return list_of(self._values, ADDRESSES)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+
+    @property
+    def accounts(self) -> Sequence[Mapping[str, Any]]:
+        """The accounts, each as it stands there. Raises: ConfigError."""
+        accounts = self._values.get(ACCOUNTS) or []
+        if not isinstance(accounts, list) or not all(isinstance(each, dict) for each in accounts):
+            raise ConfigError(
+                f"{self.name}: {ACCOUNTS} must be a list of tables, each beginning '- accessKey: '"
+            )
+        return accounts
+
+    @property
+    def version(self) -> DataVersion:
+        """How often it was changed over the wire, and when last."""
+        versions = self._values.get(VERSION)
+        first = versions[0] if isinstance(versions, list) and versions else {}
+        numbers = [first.get(key, "") if isinstance(first, dict) else "" for key in ("counter", "timestamp")]
+        counter, timestamp = [int(text) if str(text).isdecimal() else 0 for text in numbers]
+        return DataVersion(counter, timestamp)
+
+    # Changes. Each alters the tree alone; `text` gives the file to write, and a new Document its values.
+
+    def set_account(self, fields: Mapping[str, Any]) -> None:
+        """Make an account, or change what `fields` names of one that is there."""
+        account = next(self._account_nodes(str(fields[ACCESS_KEY])), None)
+        if account is None:
+            account = _mapping()
+            self._sequence(ACCOUNTS).value.append(account)
+        for key, value in fields.items():
+            _put(account, key, _node(value))
+
+    def remove_account(self, access_key: str) -> bool:
+        """Whether it was there."""
+        gone = list(self._account_nodes(access_key))
+        if gone:
+            accounts = self._sequence(ACCOUNTS)
+            accounts.value = [each for each in accounts.value if not any(each is node for node in gone)]
+        return bool(gone)
+
+    def set_addresses(self, patterns: Sequence[str]) -> None:
+        """Replace the patterns that hold for everybody."""
+        _put(self._root, ADDRESSES, _node(list(patterns)))
+
+    def count_change(self, now_ms: int) -> None:
+        """The next version."""
+        version = {"counter": self.version.counter + 1, "timestamp": now_ms}
+        _put(self._root, VERSION, _node([version]))
+
+    def text(self) -> str:
+        """The file as it is to be written."""
+        import yaml
+
+        return yaml.serialize(self._root, allow_unicode=True)
+
+    def _account_nodes(self, access_key: str) -> Iterator[Node]:
+        for node in self._sequence(ACCOUNTS).value:
+            if _plain(node).get(ACCESS_KEY) == access_key:
+                yield node
+
+    def _sequence(self, key: str) -> Node:
+        for name, node in self._root.value:
+            if name.value == key and node.id == "sequence":
+                return node
+        made = _node([])
+        _put(self._root, key, made)
+        return made
+
+
+def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
+    """Text, lists and dicts. Raises: ConfigError, a key stands twice or an alias within itself."""
+    if id(node) in above:
+        raise ConfigError("an alias stands within what it names")
+    inside = (*above, id(node))
+    if node.id == "scalar":
+        return "" if node.value in ("~", "null") and node.style is None else node.value
+    if node.id == "sequence":
+        return [_plain(each, inside) for each in node.value]
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        if key.value in values:
+            raise ConfigError(f"{key.value!r} stands twice in one table, the second time{key.start_mark}")
+        values[str(key.value)] = _plain(value, inside)
+    return values
+
+
+def _put(mapping: Node, key: str, node: Node) -> None:
+    kept = [(name, value) for name, value in mapping.value]
+    for number, (name, _) in enumerate(kept):
+        if name.value == key:
+            kept[number] = (name, node)
+            break
+    else:
+        kept.append((_node(key), node))
+    mapping.value = kept
+
+
+def _mapping() -> Node:
+    import yaml
+
+    return yaml.MappingNode(_MAPPING, [], flow_style=False)
+
+
+def _node(value: Any) -> Node:
+    import yaml
+
+    if isinstance(value, bool):
+        return yaml.ScalarNode(_BOOLEAN, str(value).lower())
+    if isinstance(value, int):
+        return yaml.ScalarNode(_INTEGER, str(value))
+    if isinstance(value, str):
+        return yaml.ScalarNode(_TEXT, value)
+    if isinstance(value, Mapping):
+        pairs = [(_node(key), _node(each)) for key, each in value.items()]
+        return yaml.MappingNode(_MAPPING, pairs, flow_style=False)
+    return yaml.SequenceNode(_SEQUENCE, [_node(each) for each in value], flow_style=False)

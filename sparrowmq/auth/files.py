@@ -1,0 +1,240 @@
+"""The files that accounts stand in: found, loaded together, looked at again, and changed.
+
+    ROCKETMQ_HOME/conf/acl/**/*.yml, *.yaml     in the order of their names
+    ROCKETMQ_HOME/conf/plain_acl.yml            the last; new accounts go here
+or  the one that aclFile names
+
+Of an account that stands in several files the first counts. All files hold together or not at all: one that is broken
+at the start ends the start, and later changes nothing of what was there before, which is told once.
+Source: PlainPermissionManager.load and AclFileWatchService, Java 4.9.7; there a broken file leaves half of itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sparrowmq import snapshot
+from sparrowmq.auth.accounts import ACCESS_KEY, KEYS, Account, parse_account, unknown_words
+from sparrowmq.auth.addresses import Addresses
+from sparrowmq.auth.document import Document
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.requests.bodies import DataVersion
+
+log = logging.getLogger(__name__)
+
+LOOK_PERIOD_S: Final = 2.0  # a change shall hold within 5 s
+MAIN_FILE: Final = Path("conf", "plain_acl.yml")
+FOLDER: Final = Path("conf", "acl")
+
+_Print = tuple[tuple[Path, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """What all files say together."""
+
+    by_key: Mapping[str, Account]
+    file_of: Mapping[str, Path]
+    addresses: Addresses
+    documents: Mapping[Path, Document]
+
+    @property
+    def versions(self) -> dict[str, DataVersion]:
+        return {str(path): document.version for path, document in self.documents.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file's next content, with which all files together still hold."""
+
+    path: Path
+    text: str
+    accounts: Accounts
+
+    def write(self) -> None:
+        """Put it on disk, whole or not at all; for a thread. Raises: OSError, the old content is still there."""
+        target = self.path.resolve()  # behind a link, which stays
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+        snapshot.save(target, self.text, encode=str.encode)
+        target.chmod(mode)
+
+
+class AccountFiles:
+    """The files and what they say now.
+
+    Args:
+        main: where new accounts go.
+        folder: where more files are, if there is one.
+        on_change: called when `now` has become another.
+    Raises:
+        ConfigError: there is no file, or one is broken.
+    """
+
+    def __init__(self, main: Path, folder: Path | None = None) -> None:
+        self.main = main.absolute()
+        self._folder = folder.absolute() if folder else None
+        self.on_change: Callable[[], None] = lambda: None
+        self._seen = self._print()
+        self._told = ""
+        self.now = self._load()
+
+    def look(self) -> None:
+        """Take over what has changed in the files; what is broken is told once, and changes nothing."""
+        seen = self._print()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._take(self._load())
+        except ConfigError as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                log.error("the accounts stay as they were, until this is mended: %s", error)
+        else:
+            self._told = ""
+            log.info(
+                "%d accounts of %d files hold from now on", len(self.now.by_key), len(self.now.documents)
+            )
+
+    def with_account(self, fields: Mapping[str, Any], now_ms: int) -> Change:
+        """An account made or changed. Raises: ConfigError, it would not be one, or the file is broken."""
+        path = self.now.file_of.get(fields[ACCESS_KEY], self.main)
+        document = self._document(path)
+        document.set_account(fields)
+        return self._change(path, document, now_ms)
+
+    def without_account(self, access_key: str, now_ms: int) -> Change | None:
+        """An account removed; None, there is none. Raises: ConfigError, the file is broken."""
+        path = self.now.file_of.get(access_key)
+        if path is None:
+            return None
+        document = self._document(path)
+        document.remove_account(access_key)
+        return self._change(path, document, now_ms)
+
+    def with_addresses(self, patterns: Sequence[str], path: str, now_ms: int) -> Change:
+        """The addresses that hold for everybody, in the main file or the one that is named.
+
+        Raises:
+            ConfigError: a pattern is none, or this is none of the files; in Java it may be any below its home.
+        """
+        target = Path(path) if path else self.main
+        if target != self.main and target not in self.now.documents:
+            known = ", ".join(map(str, self._paths()))
+            raise ConfigError(f"{path} is none of the files with accounts, which are {known}")
+        document = self._document(target)
+        document.set_addresses(patterns)
+        return self._change(target, document, now_ms)
+
+    def take(self, change: Change) -> None:
+        """Let a change that was written hold at once."""
+        self._seen = self._print()
+        self._take(change.accounts)
+
+    def _document(self, path: Path) -> Document:
+        return Document(_read(path) if path.exists() else "", path)
+
+    def _change(self, path: Path, document: Document, now_ms: int) -> Change:
+        document.count_change(now_ms)
+        text = document.text()
+        return Change(path, text, self._load({path: Document(text, path)}))
+
+    def _take(self, accounts: Accounts) -> None:
+        self.now = accounts
+        self.on_change()
+
+    def _load(self, changed: Mapping[Path, Document] | None = None) -> Accounts:
+        paths = self._paths()
+        paths += [path for path in changed or () if path not in paths]
+        if not paths:
+            raise ConfigError(
+                f"aclEnable=true, but there are no accounts: write {self.main} (docs/security.md has an example), "
+                "or name another file with aclFile"
+            )
+        documents = {path: (changed or {}).get(path) or Document(_read(path), path) for path in paths}
+        by_key: dict[str, Account] = {}
+        file_of: dict[str, Path] = {}
+        for path, document in documents.items():
+            for account in _accounts(document):
+                if account.access_key in by_key:
+                    log.warning(
+                        "%s: account %r stands in %s already, which counts",
+                        *(path, account.access_key, file_of[account.access_key]),
+                    )
+                    continue
+                by_key[account.access_key], file_of[account.access_key] = account, path
+        return Accounts(by_key, file_of, _addresses(documents.values()), documents)
+
+    def _paths(self) -> list[Path]:
+        found = sorted(self._folder.rglob("*")) if self._folder and self._folder.is_dir() else []
+        paths = [path for path in found if path.suffix in (".yml", ".yaml") and path.is_file()]
+        return paths + [path for path in (self.main,) if path.exists() and path not in paths]
+
+    def _print(self) -> _Print:
+        """What tells that a file was changed, without reading it."""
+        prints = []
+        for path in self._paths():
+            try:
+                stat = path.stat()
+            except OSError:  # it went just now
+                continue
+            prints.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return tuple(prints)
+
+
+def account_files(home: Path | None, file: Path | None) -> AccountFiles:
+    """The files of a broker with these settings. Raises: ConfigError."""
+    if file is not None:
+        return AccountFiles(file)
+    if home is None:
+        raise ConfigError(
+            "aclEnable=true, but nothing says where the accounts are: set ROCKETMQ_HOME to the folder that has "
+            "conf/plain_acl.yml, or aclFile to such a file"
+        )
+    return AccountFiles(home / MAIN_FILE, home / FOLDER)
+
+
+def _accounts(document: Document) -> list[Account]:
+    accounts = []
+    for fields in document.accounts:
+        try:
+            accounts.append(parse_account(fields))
+        except ConfigError as error:
+            raise ConfigError(f"{document.name}: {error}") from None
+        for word in unknown_words(fields):
+            log.warning(
+                "%s: account %r: the permission %r is none, and so DENY",
+                document.name,
+                fields[ACCESS_KEY],
+                word,
+            )
+        for key in [key for key in fields if key not in KEYS]:
+            log.warning(
+                "%s: account %r: the unknown key %s is ignored", document.name, fields[ACCESS_KEY], key
+            )
+    return accounts
+
+
+def _addresses(documents: Any) -> Addresses:
+    patterns: list[str] = []
+    for document in documents:
+        try:
+            Addresses(document.addresses)
+        except ValueError as error:
+            raise ConfigError(f"{document.name}: {error}") from None
+        patterns += document.addresses
+    return Addresses(patterns)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot read {path} ({reason}); check its owner, its permissions and that it is UTF-8"
+        ) from None

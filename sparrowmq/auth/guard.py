@@ -1,0 +1,145 @@
+"""Asked before each request is handled: who sent it, and may they?
+
+    a white-listed address           allowed, whoever it is
+    no access key; an unknown one    denied
+    the account's own addresses      needs no signature, and no permission; what administrators do, only if it is one
+    a wrong signature                denied
+    the account's permissions        policy.py
+
+An address that is white-listed for everybody may do everything: it is for the operator's own machine. Unlike Java: an
+account's address makes no administrator of it, and secrets are told to signed administrators alone (`by_admin`).
+Source: PlainAccessValidator and PlainPermissionManager.validate, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sparrowmq.auth import policy
+from sparrowmq.auth.accounts import Account, Perm
+from sparrowmq.auth.files import AccountFiles
+from sparrowmq.auth.policy import Caller, TopicAt
+from sparrowmq.errors import AccessDenied
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.headers import SendMessageV2
+from sparrowmq.protocol.requests.table import Row
+from sparrowmq.protocol.signature import ACCESS_KEY
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.shown import shown
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[Caller, Command, Row, Request[Any]], None]
+
+_PUB: Final = int(Perm.PUB)
+_PORT_BYTES: Final = 4  # behind the address in a peer's host
+_MOST_TOLD: Final = 1000  # denials that the log has, of different people or reasons
+_MOST_ADDRESSES: Final = 10_000
+
+
+class AccountCheck:
+    """The check by accounts in files.
+
+    Args:
+        topic_at: the topic of the record at an offset of the log.
+    Attributes:
+        by_admin: whether the request at hand was signed by an administrator; its handler may ask, until it waits for
+            something.
+    """
+
+    def __init__(self, files: AccountFiles, topic_at: TopicAt) -> None:
+        self._files = files
+        self._topic_at = topic_at
+        self._is_white: dict[bytes, bool] = {}
+        self.by_admin = False
+        files.on_change = self._renew
+        self._renew()
+
+    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+        """Do nothing if the request is allowed. Raises: AccessDenied."""
+        self.by_admin = False
+        fields = command.ext_fields()
+        account = self._accounts.by_key.get(fields.get(ACCESS_KEY, ""))
+        is_white = self._some_are_white and self._has_white_address(peer)
+        if account is None:
+            if not is_white:
+                raise _unknown(fields.get(ACCESS_KEY))
+            return
+        if account.key.has_signed(fields, command.body):
+            self.by_admin = account.is_admin
+        elif not is_white:
+            self._allow_unsigned(account, peer, row)
+            return
+        if not is_white and not (account.addresses and self._is_at_home(account, peer, row)):
+            self._check_permissions(account, command, row, header)
+
+    def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:
+        # Sends come by the thousand, and nearly all of them to one topic that the account may send to.
+        if (
+            isinstance(header, SendMessageV2)
+            and not header.topic.startswith(RETRY)
+            and account.may(header.topic, _PUB)
+        ):
+            return
+        policy.check(account, row, list(policy.needs(row, header, command.body, self._topic_at)))
+
+    def _allow_unsigned(self, account: Account, peer: Caller, row: Row) -> None:
+        if not self._is_at_home(account, peer, row):
+            raise AccessDenied(f"Check signature failed for accessKey={account.access_key}")
+
+    @staticmethod
+    def _is_at_home(account: Account, peer: Caller, row: Row) -> bool:
+        """Whether the account's own addresses allow the request. Raises: AccessDenied, it is for administrators."""
+        if not account.addresses or not account.addresses.has(peer.host[:-_PORT_BYTES]):
+            return False
+        if row.access in policy.ADMINISTRATORS and not account.is_admin:
+            raise policy.needs_admin(account, row)
+        return True
+
+    def _has_white_address(self, peer: Caller) -> bool:
+        address = peer.host[:-_PORT_BYTES]
+        known = self._is_white.get(address)
+        if known is None:
+            if len(self._is_white) >= _MOST_ADDRESSES:
+                self._is_white.clear()
+            known = self._is_white[address] = self._accounts.addresses.has(address)
+        return known
+
+    def _renew(self) -> None:
+        self._accounts = self._files.now
+        self._some_are_white = bool(self._accounts.addresses)
+        self._is_white.clear()
+
+
+class Guard:
+    """Asks every check, all of which must agree, and logs a denial the first time it happens."""
+
+    def __init__(self, checks: Sequence[Check]) -> None:
+        self._checks = checks
+        self._told: set[tuple[str, str]] = set()
+
+    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+        """Do nothing if the request is allowed. Raises: AccessDenied."""
+        try:
+            for check in self._checks:
+                check(peer, command, row, header)
+        except AccessDenied as error:
+            self._tell(peer, row, error.remark)
+            raise
+
+    def _tell(self, peer: Caller, row: Row, remark: str) -> None:
+        who = peer.address.rpartition(":")[0]
+        if (who, remark) in self._told or len(self._told) >= _MOST_TOLD:
+            return
+        self._told.add((who, remark))
+        reason = shown(remark.partition(": ")[2])
+        log.warning("%s of %s is denied: %s (told once)", row.name, peer.address, reason)
+
+
+def _unknown(access_key: str | None) -> AccessDenied:
+    return AccessDenied(
+        "No accessKey is configured" if access_key is None else f"No acl config for {access_key}"
+    )

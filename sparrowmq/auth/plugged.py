@@ -1,0 +1,135 @@
+"""Checks of others: access control that asks a directory, a database, or whatever a site has.
+
+    # mine.py
+    class OfficeHours:
+        def __init__(self, settings: Mapping[str, str]) -> None: ...
+        def check(self, request: AccessRequest) -> None:
+            if request.access == "write" and not 8 <= datetime.now().hour < 18:
+                raise AccessDenied(f"nobody writes to {request.topics} at night")
+
+    aclCheck=mine:OfficeHours        or the name of an entry point of the group `sparrowmq.access`
+    aclCheck=plain;mine:OfficeHours  both must agree; `plain` are the accounts in files, and all there is by default
+
+`check` is called in the event loop for each request, so it must not wait: what it needs of elsewhere it fetches in a
+thread of its own. Whatever it raises denies the request. (Java: AccessValidator, found by META-INF/service.)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol
+
+from sparrowmq.auth import policy
+from sparrowmq.auth.policy import Caller, TopicAt
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.table import Row
+from sparrowmq.protocol.signature import ACCESS_KEY, SigningKey
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Request
+
+PLAIN: Final = "plain"
+ENTRY_POINTS: Final = "sparrowmq.access"
+_WORDS: Final = {policy.PUB: "PUB", policy.SUB: "SUB"}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """A request, as a check sees it.
+
+    Attributes:
+        code, name: of the request, as 310 and SEND_MESSAGE_V2.
+        access: what it needs by the table of requests: read, write, client, admin or cluster.
+        address: of the peer, `host:port`.
+        topics, groups: what it is about, each with PUB or SUB.
+        fields: its header as it came, with AccessKey and Signature if it is signed.
+    """
+
+    code: int
+    name: str
+    access: str
+    address: str
+    topics: Mapping[str, str]
+    groups: Mapping[str, str]
+    fields: Mapping[str, str]
+    _body: bytes = field(repr=False)
+
+    @property
+    def access_key(self) -> str | None:
+        return self.fields.get(ACCESS_KEY)
+
+    def is_signed_with(self, secret_key: str) -> bool:
+        """Whether whoever sent it has the secret key, and nobody changed it since."""
+        return SigningKey(secret_key).has_signed(self.fields, self._body)
+
+
+class AccessCheck(Protocol):
+    """What a plugged-in class has, besides a constructor that takes the broker's settings by their keys."""
+
+    def check(self, request: AccessRequest) -> None:
+        """Do nothing if the request is allowed. Raises: AccessDenied, or anything else."""
+
+
+class PluggedCheck:
+    """Shows each request to a check of others."""
+
+    def __init__(self, check: AccessCheck, topic_at: TopicAt) -> None:
+        self._check = check
+        self._topic_at = topic_at
+
+    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+        """Do nothing if the request is allowed."""
+        topics: dict[str, str] = {}
+        groups: dict[str, str] = {}
+        for resource, needed in policy.needs(row, header, command.body, self._topic_at):
+            of_group = resource.startswith(RETRY)
+            (groups if of_group else topics)[resource.removeprefix(RETRY)] = _WORDS[needed]
+        self._check.check(
+            AccessRequest(
+                code=int(row.code),
+                name=row.name,
+                access=row.access.value,
+                address=peer.address,
+                topics=topics,
+                groups=groups,
+                fields=command.ext_fields(),
+                _body=command.body,
+            )
+        )
+
+
+def plugged_check(name: str, settings: Mapping[str, str]) -> AccessCheck:
+    """The check of a name: `module:Class`, or that of an entry point.
+
+    Raises:
+        ConfigError: there is none, or it has no method `check`.
+    """
+    kind = _from_module(name) if ":" in name else _from_entry_point(name)
+    check = kind(settings)
+    if not callable(getattr(check, "check", None)):
+        raise ConfigError(
+            f"aclCheck = {name!r}: it has no method check(request); sparrowmq/auth/plugged.py shows one"
+        )
+    return check  # type: ignore[no-any-return]
+
+
+def _from_module(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"aclCheck = {name!r} cannot be loaded ({error}); write module:Class") from error
+
+
+def _from_entry_point(name: str) -> Any:
+    found = entry_points(group=ENTRY_POINTS)
+    if name not in found.names:
+        known = ", ".join([PLAIN, *sorted(found.names)])
+        raise ConfigError(f"aclCheck = {name!r} is none of {known}; write one of them, or module:Class")
+    try:
+        return found[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"aclCheck = {name!r} cannot be loaded ({error})") from error

@@ -1,0 +1,195 @@
+"""Files with accounts: found, taken over when they change, and written."""
+
+import logging
+import os
+
+import pytest
+
+from sparrowmq import snapshot
+from sparrowmq.auth.files import AccountFiles, account_files
+from sparrowmq.errors import ConfigError
+from tests.auth.asked import SAMPLE
+
+HOUR_NS = 3600 * 10**9
+
+
+def account(name: str, **fields: str) -> str:
+    more = "".join(f"  {key}: {value}\n" for key, value in fields.items())
+    return f"- accessKey: {name}\n  secretKey: 12345678\n{more}"
+
+
+def write(path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def main(tmp_path):
+    path = tmp_path / "conf" / "plain_acl.yml"
+    write(path, SAMPLE)
+    return path
+
+
+@pytest.mark.covers("S-ACL-01")
+def test_the_accounts_of_a_home_are_those_of_all_its_files(tmp_path, main):
+    write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("accountOne"))
+    write(tmp_path / "conf" / "acl" / "deep" / "more.yaml", "accounts:\n" + account("accountTwo"))
+    write(tmp_path / "conf" / "acl" / "none.txt", "[")
+    files = account_files(tmp_path, None)
+    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2", "accountOne", "accountTwo"}
+    assert files.now.addresses.has(bytes([192, 168, 0, 5]))
+    assert set(account_files(tmp_path, main).now.by_key) == {"RocketMQ", "rocketmq2"}
+
+
+def test_the_first_of_two_accounts_of_one_name_counts(tmp_path, main, caplog):
+    write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("RocketMQ", admin="true"))
+    files = account_files(tmp_path, None)
+    assert files.now.by_key["RocketMQ"].is_admin
+    assert "account 'RocketMQ' stands in" in caplog.text and "more.yml already" in caplog.text
+
+
+def test_there_must_be_a_file(tmp_path):
+    with pytest.raises(ConfigError, match=r"write .*conf/plain_acl.yml"):
+        account_files(tmp_path, None)
+    with pytest.raises(ConfigError, match=r"write .*mine.yml"):
+        account_files(None, tmp_path / "mine.yml")
+    with pytest.raises(ConfigError, match="set ROCKETMQ_HOME"):
+        account_files(None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("accounts: [", "is not YAML"),
+        ("accounts:\n- accessKey: short\n  secretKey: 12345678\n", "account 'short': its accessKey"),
+        ("globalWhiteRemoteAddresses: [10.*]\n", "'10.*' is no address"),
+        ("accounts:\n- secretKey: 12345678\n", "account '': its accessKey has 0"),
+    ],
+)
+def test_a_broken_file_ends_the_start_and_is_named(main, text, words):
+    main.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        AccountFiles(main)
+    assert words in str(caught.value) and str(main) in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_told(main):
+    main.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"cannot read .*plain_acl.yml"):
+        AccountFiles(main)
+
+
+@pytest.mark.covers("S-ACL-01")
+def test_a_change_holds_after_the_next_look(tmp_path, main):
+    files = account_files(tmp_path, None)
+    told = []
+    files.on_change = lambda: told.append(set(files.now.by_key))
+    files.look()
+    assert told == []
+    main.write_text("accounts:\n" + account("accountOne"))
+    files.look()
+    files.look()
+    write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("accountTwo"))
+    files.look()
+    (tmp_path / "conf" / "acl" / "more.yml").unlink()
+    files.look()
+    assert told == [{"accountOne"}, {"accountOne", "accountTwo"}, {"accountOne"}]
+
+
+def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main, caplog):
+    files = AccountFiles(main)
+    caplog.set_level(logging.INFO)
+    for number in range(3):
+        main.write_text("accounts: [")
+        os.utime(main, ns=(0, number * HOUR_NS))
+        files.look()
+        files.look()
+    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    main.write_text("accounts:\n" + account("accountOne"))
+    files.look()
+    assert set(files.now.by_key) == {"accountOne"}
+    assert "1 accounts of 1 files hold" in caplog.text
+    main.unlink()
+    files.look()
+    assert set(files.now.by_key) == {"accountOne"}, "no file is broken too"
+
+
+def test_odd_words_and_keys_are_told(main, caplog):
+    main.write_text("accounts:\n" + account("accountOne", defaultTopicPerm="ALL", topicPerm="x"))
+    AccountFiles(main)
+    assert "the permission 'ALL' is none, and so DENY" in caplog.text
+    assert "the unknown key topicPerm is ignored" in caplog.text
+
+
+def test_an_account_is_written_where_it_stands_and_a_new_one_into_the_main_file(tmp_path, main):
+    more = tmp_path / "conf" / "acl" / "more.yml"
+    write(more, "# told\naccounts:\n" + account("accountOne"))
+    files = account_files(tmp_path, None)
+    for name in ("accountOne", "accountTwo"):
+        change = files.with_account({"accessKey": name, "secretKey": "87654321", "admin": True}, 7)
+        change.write()
+        files.take(change)
+    fresh = account_files(tmp_path, None)
+    for each in (files, fresh):
+        assert each.now.by_key["accountOne"].is_admin and each.now.by_key["accountTwo"].is_admin
+        assert each.now.file_of["accountOne"] == more and each.now.file_of["accountTwo"] == main
+    assert files.now.versions[str(more)].counter == files.now.versions[str(main)].counter == 1
+    files.look()
+    removed = files.without_account("accountOne", 8)
+    assert removed is not None
+    removed.write()
+    files.take(removed)
+    assert "accountOne" not in files.now.by_key and files.without_account("accountOne", 9) is None
+
+
+def test_a_change_that_would_break_the_file_is_refused_and_nothing_is_written(main):
+    files = AccountFiles(main)
+    for fields in ({"secretKey": "short"}, {"topicPerms": ["x"]}, {"whiteRemoteAddress": "10.*"}):
+        with pytest.raises(ConfigError):
+            files.with_account({"accessKey": "RocketMQ"} | fields, 7)
+    with pytest.raises(ConfigError, match="its secretKey has 0 characters"):
+        files.with_account({"accessKey": "accountOne"}, 7)
+    with pytest.raises(ConfigError, match="is no address"):
+        files.with_addresses(["10.*"], "", 7)
+    assert main.read_text() == SAMPLE
+
+
+def test_addresses_go_to_files_that_are_known_and_to_no_others(tmp_path, main):
+    files = account_files(tmp_path, None)
+    write(tmp_path / "conf" / "other.yml", "")
+    for path in (
+        tmp_path / "conf" / "other.yml",
+        main.parent / ".." / "conf" / "plain_acl.yml",
+        "plain_acl.yml",
+    ):
+        with pytest.raises(ConfigError, match="is none of the files with accounts"):
+            files.with_addresses(["10.0.0.1"], str(path), 7)
+    for path in ("", str(main)):
+        change = files.with_addresses(["10.0.0.1"], path, 7)
+        change.write()
+        files.take(change)
+        assert files.now.addresses.has(bytes([10, 0, 0, 1]))
+
+
+def test_a_written_file_keeps_its_mode_and_a_link_to_it(tmp_path, main):
+    main.chmod(0o640)
+    link = tmp_path / "link.yml"
+    link.symlink_to(main)
+    files = AccountFiles(link)
+    files.with_account({"accessKey": "accountOne", "secretKey": "12345678"}, 7).write()
+    assert link.is_symlink() and main.stat().st_mode & 0o777 == 0o640
+    assert "accountOne" in AccountFiles(main).now.by_key
+
+
+def test_a_write_that_fails_leaves_the_old_file(main, monkeypatch):
+    files = AccountFiles(main)
+    change = files.with_account({"accessKey": "accountOne", "secretKey": "12345678"}, 7)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot, "_write_synced", fail)
+    with pytest.raises(OSError, match="No space"):
+        change.write()
+    assert main.read_text() == SAMPLE

@@ -1,0 +1,218 @@
+"""The check before each request: who sent it, and may they?"""
+
+import logging
+
+import pytest
+
+from sparrowmq.auth.files import AccountFiles
+from sparrowmq.auth.guard import AccountCheck, Guard
+from sparrowmq.errors import AccessDenied
+from sparrowmq.protocol.requests import admin_headers, headers
+from tests.auth.asked import ADMIN, SAMPLE, USER, Call, beat, pull, received, send
+
+CREATE = admin_headers.DeleteTopic("topicB")
+NOBODY = "No accessKey is configured"
+WRONG = "Check signature failed for accessKey=RocketMQ"
+HOME = "192.168.1.9:5000"  # where rocketmq2 needs no signature
+WHITE = "192.168.0.9:5000"  # where nobody needs anything
+
+
+@pytest.fixture
+def files(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(SAMPLE)
+    return AccountFiles(path)
+
+
+@pytest.fixture
+def check(files):
+    return AccountCheck(files, lambda offset: "topicB" if offset == 100 else None)
+
+
+def denial(check, call: Call) -> str:
+    """The reason, "" if it is allowed."""
+    try:
+        check(*call)
+    except AccessDenied as error:
+        assert error.code == 1
+        assert error.remark.startswith("org.apache.rocketmq.acl.common.AclException: ")
+        return error.remark.partition(": ")[2]
+    return ""
+
+
+@pytest.mark.covers("S-ACL-07", "S-ACL-08")
+def test_who_does_not_show_an_account_is_denied(check):
+    assert denial(check, received(send("topicB"))) == NOBODY
+    assert (
+        denial(check, received(send("topicB"), b"", ("unknown", "12345678"))) == "No acl config for unknown"
+    )
+    assert denial(check, received(send("topicB"), b"", ("", ""))) == "No acl config for "
+    assert denial(check, received(send("topicB"), b"", (USER[0], "87654321"))) == WRONG
+    assert denial(check, received(send("topicB"), b"", USER)) == ""
+
+
+@pytest.mark.covers("S-ACL-08")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"b":"topicB"', b'"b":"topicX"'),
+        (b'"e":"0"', b'"e":"1"'),
+        (b"{", b'{"other":"x"'),
+        (b"the body", b"the bodY"),
+        (b'"Signature":"', b'"Signature":"A'),
+        (b'"AccessKey":"RocketMQ"', b'"AccessKey":"rocketmq2"'),
+        (b'"Signature"', b'"signature"'),
+    ],
+)
+def test_whatever_is_changed_on_the_way_denies_it(check, before, after):
+    def change(frame: bytes) -> bytes:
+        assert before in frame
+        if before == b"{":
+            head = frame.index(b'"extFields":{') + len(b'"extFields":{')
+            frame = frame[:head] + b'"other":"x",' + frame[head:]
+        else:
+            frame = frame.replace(before, after, 1)
+        body = frame.index(b"the bod")
+        header = frame[8:body]
+        return (4 + len(header) + 8).to_bytes(4, "big") + len(header).to_bytes(4, "big") + frame[8:]
+
+    call = received(send("topicB"), b"the body", USER, changed=change)
+    reason = denial(check, call)
+    assert reason.startswith("Check signature failed") or (b"rocketmq2" in after and "Check" in reason)
+
+
+def test_the_query_flag_may_be_added_after_signing_and_nothing_else(check):
+    query = headers.QueryMessage("topicC", "key", 1, 0, 1)
+
+    def flag(frame: bytes) -> bytes:
+        added = (
+            frame[8:]
+            .replace(b'"extFields":{', b'"extFields":{"_UNIQUE_KEY_QUERY":"true",')
+            .replace(b'"_UNIQUE_KEY_QUERY":"false",', b"")
+        )
+        return (4 + len(added)).to_bytes(4, "big") + len(added).to_bytes(4, "big") + added
+
+    assert denial(check, received(query, b"", USER, changed=flag)) == ""
+
+
+SAMPLE_ROWS = [
+    ((send("topicA"), b"", USER), "No default permission for topic:topicA"),
+    ((send("topicB"), b"", USER), ""),
+    ((send("topicC"), b"", USER), "No default permission for topic:topicC"),
+    ((send("topicD"), b"", USER), "No default permission for topic:topicD"),
+    ((pull("topicB", "groupB"), b"", USER), ""),
+    ((pull("topicC", "groupD"), b"", USER), ""),
+    ((pull("topicB", "groupA"), b"", USER), "No default permission for group:groupA"),
+    ((pull("topicA", "groupB"), b"", USER), "No default permission for topic:topicA"),
+    ((headers.HeartBeat(), beat(producers=("groupA",)), USER), ""),
+    (
+        (headers.HeartBeat(), beat(("groupB", "topicB"), ("groupA", "topicB")), USER),
+        "No default permission for group:groupA",
+    ),
+    ((headers.ConsumerSendMsgBack(100, "groupA", 0), b"", USER), "No default permission for group:groupA"),
+    ((headers.ConsumerSendMsgBack(100, "groupB", 0), b"", USER), ""),
+    ((send("%RETRY%groupA"), b"", USER), "No default permission for group:groupA"),
+    ((send("%RETRY%groupB", "groupA"), b"", USER), "No default permission for group:groupA"),
+    ((send("%RETRY%groupB", "CLIENT_INNER_PRODUCER"), b"", USER), ""),
+    ((headers.ViewMessage(100), b"", USER), ""),
+    ((send("RMQ_SYS_TRACE_TOPIC"), b"", USER), ""),
+    ((headers.GetMaxOffset("topicA", 0), b"", USER), ""),
+    ((CREATE, b"", USER), "Need admin permission for request code=215, but accessKey=RocketMQ is not"),
+    ((CREATE, b"", ADMIN), ""),
+    ((send("topicA"), b"", ADMIN), ""),
+]
+
+
+@pytest.mark.covers("S-ACL-10")
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    SAMPLE_ROWS,
+    ids=[f"{type(row[0][0]).__name__}-{number}" for number, row in enumerate(SAMPLE_ROWS)],
+)
+def test_accounts_of_the_sample_may_do_what_it_says(check, call, reason):
+    assert denial(check, received(*call)) == reason
+
+
+@pytest.mark.covers("S-ACL-02", "S-ACL-07")
+def test_an_address_that_is_white_for_all_needs_nothing(check):
+    for credentials in (None, USER, ("unknown", "12345678"), (USER[0], "87654321")):
+        for request in (CREATE, send("topicA"), pull("topicA", "groupA")):
+            assert denial(check, received(request, b"", credentials, WHITE)) == ""
+
+
+@pytest.mark.covers("S-ACL-02", "S-ACL-07")
+def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
+    unsigned = (ADMIN[0], "no secret of anybody")
+    for request in (CREATE, send("topicA")):
+        assert denial(check, received(request, b"", unsigned, HOME)) == ""
+        assert denial(check, received(request, b"", unsigned)).startswith("Check signature failed")
+        assert denial(check, received(request, b"", None, HOME)) == NOBODY
+        assert denial(check, received(request, b"", (USER[0], "87654321"), HOME)) == WRONG
+    files.main.write_text(SAMPLE.replace("admin: true", "admin: false"))
+    files.look()
+    for credentials in (unsigned, ADMIN):
+        assert denial(check, received(send("topicA"), b"", credentials, HOME)) == ""
+        assert "Need admin" in denial(check, received(CREATE, b"", credentials, HOME))
+
+
+def test_only_a_signed_administrator_counts_as_one_for_secrets(check):
+    for call, expected in [
+        (received(CREATE, b"", ADMIN), True),
+        (received(CREATE, b"", ADMIN, HOME), True),
+        (received(CREATE, b"", ADMIN, WHITE), True),
+        (received(CREATE, b"", (ADMIN[0], "no secret"), HOME), False),
+        (received(CREATE, b"", ADMIN, WHITE), True),
+        (received(CREATE, b"", (ADMIN[0], "no secret"), WHITE), False),
+        (received(CREATE, b"", None, WHITE), False),
+        (received(send("topicB"), b"", USER), False),
+    ]:
+        assert denial(check, call) == ""
+        assert check.by_admin is expected
+    check(*received(CREATE, b"", ADMIN))
+    assert denial(check, received(CREATE)) == NOBODY and not check.by_admin
+
+
+def test_changed_accounts_and_addresses_count_at_once(check, files):
+    white = received(send("topicA"), b"", None, WHITE)
+    assert denial(check, white) == ""
+    files.main.write_text("accounts:\n- {accessKey: RocketMQ, secretKey: 87654321, defaultTopicPerm: PUB}\n")
+    files.look()
+    assert denial(check, white) == NOBODY
+    assert denial(check, received(send("topicA"), b"", (USER[0], "87654321"))) == ""
+    assert denial(check, received(send("topicA"), b"", USER)) == WRONG
+    assert denial(check, received(send("topicA"), b"", ADMIN)) == "No acl config for rocketmq2"
+
+
+def test_many_addresses_are_remembered_and_not_without_end(check):
+    for number in range(12_000):
+        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:1"
+        assert denial(check, received(CREATE, b"", None, address)) == NOBODY
+    assert denial(check, received(CREATE, b"", None, "10.10.103.1:1")) == ""
+    assert len(check._is_white) <= 10_000
+
+
+def test_all_checks_must_agree_and_a_denial_is_logged_once(check, caplog):
+    def never(*_: object) -> None:
+        raise AccessDenied("never")
+
+    guard = Guard([check, never])
+    with pytest.raises(AccessDenied, match="never"):
+        guard(*received(send("topicB"), b"", USER))
+    for _ in range(3):
+        with pytest.raises(AccessDenied, match=NOBODY):
+            guard(*received(send("topicB")))
+    Guard([check])(*received(send("topicB"), b"", USER))
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert lines == [
+        "SEND_MESSAGE_V2 of 127.0.0.1:5000 is denied: never (told once)",
+        f"SEND_MESSAGE_V2 of 127.0.0.1:5000 is denied: {NOBODY} (told once)",
+    ]
+
+
+def test_the_log_does_not_grow_with_the_names_that_somebody_tries(check, caplog):
+    guard = Guard([check])
+    for number in range(1500):
+        with pytest.raises(AccessDenied):
+            guard(*received(send("topicB"), b"", (f"try\n{number}", "12345678")))
+    assert len(caplog.records) == 1000
+    assert all("\n" not in record.getMessage() for record in caplog.records)

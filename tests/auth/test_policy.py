@@ -1,0 +1,112 @@
+"""What requests need, and who has it."""
+
+import pytest
+
+from sparrowmq.auth import policy
+from sparrowmq.auth.accounts import Perm, parse_account
+from sparrowmq.errors import AccessDenied
+from sparrowmq.protocol.requests import admin_headers, headers
+from sparrowmq.protocol.requests.bodies import ClientConfigCheck
+from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Access, Role
+from sparrowmq.protocol.subscription import Subscription
+from tests.auth.asked import beat, locks, pull, received, send
+
+PUB, SUB = int(Perm.PUB), int(Perm.SUB)
+TOPICS = {100: "stored"}
+BACK = headers.ConsumerSendMsgBack(100, "g", 0)
+
+
+def needs(request, body=b""):
+    _, command, row, header = received(request, body)
+    return sorted(set(policy.needs(row, header, command.body, TOPICS.get)))
+
+
+@pytest.mark.covers("S-ACL-06")
+@pytest.mark.parametrize(
+    ("request_header", "body", "expected"),
+    [
+        (send("t"), b"", [("t", PUB)]),
+        (headers.SendMessage("p", "t", "d", 4, 0, 0, 0, 0), b"", [("t", PUB)]),
+        (headers.SendBatchMessage("p", "t", "d", 4, 0, 0, 0, 0), b"", [("t", PUB)]),
+        (send("%RETRY%g", "p"), b"", [("%RETRY%g", SUB), ("%RETRY%p", SUB)]),
+        (pull("t", "g"), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (headers.LitePullMessage("g", "t", 0, 0, 1, 0, 0, 0, 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (pull("%RETRY%g", "g"), b"", [("%RETRY%g", SUB)]),
+        (headers.QueryMessage("t", "k", 1, 0, 1), b"", [("t", SUB)]),
+        (headers.ViewMessage(100), b"", [("stored", SUB)]),
+        (headers.ViewMessage(100, "other"), b"", [("stored", SUB)]),
+        (headers.ViewMessage(101, "other"), b"", []),
+        (BACK, b"", [("%RETRY%g", SUB), ("stored", SUB)]),
+        (headers.QueryConsumerOffset("g", "t", 0), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (headers.UpdateConsumerOffset("g", "t", 0, 1), b"", [("%RETRY%g", SUB), ("t", SUB)]),
+        (headers.GetConsumerListByGroup("g"), b"", [("%RETRY%g", SUB)]),
+        (headers.UnregisterClient("me", "p", "g"), b"", [("%RETRY%g", SUB)]),
+        (headers.UnregisterClient("me", "p", ""), b"", []),
+        (headers.UnregisterClient("me", "p"), b"", []),
+        (headers.HeartBeat(), beat(producers=("p",)), []),
+        (
+            headers.HeartBeat(),
+            beat(("g", "t"), ("h", "t")),
+            [("%RETRY%g", SUB), ("%RETRY%h", SUB), ("t", SUB)],
+        ),
+        (headers.LockBatchMq(), locks("g", "t", "u"), [("%RETRY%g", SUB), ("t", SUB), ("u", SUB)]),
+        (headers.UnlockBatchMq(), locks("g"), [("%RETRY%g", SUB)]),
+        (
+            headers.CheckClientConfig(),
+            ClientConfigCheck("me", "g", Subscription("t")).encode(),
+            [("%RETRY%g", SUB), ("t", SUB)],
+        ),
+        (headers.GetMaxOffset("t", 0), b"", []),
+        (admin_headers.DeleteTopic("t"), b"", []),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_request_needs_what_it_is_about(request_header, body, expected):
+    assert needs(request_header, body) == expected
+
+
+def test_every_request_that_reads_or_writes_names_what_it_is_about():
+    """A new row must say by its fields, or in NAMED_ELSEWHERE, what is asked about."""
+    for row in ROWS:
+        if row.served_by & Role.BROKER and row.access in (Access.READ, Access.WRITE):
+            assert row.topic or row.group or row.code in policy.NAMED_ELSEWHERE, row.name
+
+
+def account(**fields):
+    return parse_account({"accessKey": "RocketMQ", "secretKey": "12345678"} | fields)
+
+
+@pytest.mark.covers("S-ACL-04")
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.served_by & Role.BROKER], ids=lambda row: row.name
+)
+def test_administrators_alone_do_what_changes_or_shows_what_is_others(row):
+    policy.check(account(admin="true"), row, [])
+    anybody = account(defaultTopicPerm="PUB|SUB", defaultGroupPerm="PUB|SUB")
+    if row.access in (Access.ADMIN, Access.CLUSTER):
+        words = f"Need admin permission for request code={int(row.code)}, but accessKey=RocketMQ is not"
+        with pytest.raises(AccessDenied, match=words):
+            policy.check(anybody, row, [])
+    else:
+        policy.check(anybody, row, [("t", PUB), ("%RETRY%g", SUB)])
+
+
+@pytest.mark.parametrize("code", [17, 25, 200, 207, 215])
+def test_what_needs_an_administrator_at_apaches_does_so_here(code):
+    assert BY_CODE[code].access is Access.ADMIN
+
+
+@pytest.mark.covers("S-ACL-07")
+def test_a_listed_permission_counts_before_the_usual_one():
+    one = account(defaultTopicPerm="SUB", defaultGroupPerm="SUB", topicPerms=["t=PUB"], groupPerms=["g=DENY"])
+    row = BY_CODE[11]
+    policy.check(one, row, [("u", SUB), ("%RETRY%h", SUB), ("t", PUB)])
+    for need, words in [(("t", SUB), "topic:t"), (("%RETRY%g", SUB), "group:g"), (("u", PUB), "topic:u")]:
+        with pytest.raises(AccessDenied, match=f"No default permission for {words}"):
+            policy.check(one, row, [("u", SUB), need])
+
+
+def test_traces_are_taken_from_every_account():
+    policy.check(account(), BY_CODE[310], [("RMQ_SYS_TRACE_TOPIC", PUB)])
+    with pytest.raises(AccessDenied):
+        policy.check(account(), BY_CODE[11], [("RMQ_SYS_TRACE_TOPIC", SUB)])
