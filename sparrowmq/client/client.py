@@ -29,7 +29,14 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import ConsumerSettings, Start, Topics, Tuning, subscriptions
+from sparrowmq.client.consuming.settings import (
+    ConsumerSettings,
+    PullSettings,
+    PullTuning,
+    Topics,
+    Tuning,
+    subscriptions,
+)
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
@@ -260,10 +267,20 @@ class Client:
             hooks=self._hooks,
         )
 
-    def pull_consumer(self, *, group: str, start: Start = "latest", pull_batch: int = 32) -> PullConsumer:
-        """Read queues under your own control; enter the result with `async with`."""
-        full = self._network.full_name(group)
-        return PullConsumer(full, self._network, self._network.membership, start, pull_batch)
+    def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> PullConsumer:
+        """Read queues under your own control; enter the result with `async with`.
+
+        Args:
+            start: where a queue begins that the group never committed, as for `subscribe`.
+            auto_commit_s: how often to commit what was handled, such as 5; by default only `commit` does.
+            broadcast: who subscribes a topic gets all its queues; offsets are kept in a file here.
+            on_assigned, on_revoked: are told which queues a subscription brings, and takes.
+            tuning: these, and what else `PullSettings` has.
+        Raises:
+            ConfigError, InvalidName: an argument is wrong.
+        """
+        settings = PullSettings(self._network.full_name(group), **tuning)
+        return PullConsumer(settings, self._network, self._network.membership)
 
     @property
     def admin(self) -> Admin:

@@ -33,7 +33,7 @@ from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import QueuesChanged, Start, Topics, Tuning
+from sparrowmq.client.consuming.settings import PullTuning, QueuesChanged, Topics, Tuning
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.sending.producer import Producer
@@ -272,17 +272,25 @@ class SyncPullConsumer(Context[PullConsumer]):
 
     queues = blocking(PullConsumer.queues)
     assign = plain(PullConsumer.assign)
+    subscribe = blocking(PullConsumer.subscribe)
+    unsubscribe = blocking(PullConsumer.unsubscribe)
     pause = plain(PullConsumer.pause)
     resume = plain(PullConsumer.resume)
     seek = plain(PullConsumer.seek)
     seek_to_beginning = blocking(PullConsumer.seek_to_beginning)
     seek_to_end = blocking(PullConsumer.seek_to_end)
     seek_to_time = blocking(PullConsumer.seek_to_time)
+    offset_at = blocking(PullConsumer.offset_at)
     position = blocking(PullConsumer.position)
     positions = blocking(PullConsumer.positions)
     committed = blocking(PullConsumer.committed)
     commit = blocking(PullConsumer.commit)
     poll = blocking(PullConsumer.poll)
+    wakeup = plain(PullConsumer.wakeup)
+
+    def watch(self, topic: str, changed: QueuesChanged) -> None:
+        """As `PullConsumer.watch`; a plain function is called in a thread and may block."""
+        self._thread.run(self._inner.watch(topic, _in_thread(changed)))
 
     @property
     def assigned(self) -> list[MessageQueue]:
@@ -369,8 +377,8 @@ class SyncClient(Context[Client]):
     def producer(self, group: str, settings: ProducerSettings | None = None) -> SyncProducer:
         return SyncProducer(self._inner.producer(group, settings), self._thread)
 
-    def pull_consumer(self, *, group: str, start: Start = "latest", pull_batch: int = 32) -> SyncPullConsumer:
-        inner = self._inner.pull_consumer(group=group, start=start, pull_batch=pull_batch)
+    def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> SyncPullConsumer:
+        inner = self._inner.pull_consumer(group=group, **_told_in_threads(tuning))
         return SyncPullConsumer(inner, self._thread)
 
     @overload
@@ -401,10 +409,7 @@ class SyncClient(Context[Client]):
         """As `Client.subscribe`. A plain handler runs in `concurrency` threads and may block; an async one runs in the
         client's loop, where it must not call the blocking client.
         """
-        for name in ("on_assigned", "on_revoked"):
-            if options.get(name) is not None:
-                options[name] = _in_thread(options[name])
-        consumer = self._inner.subscribe(topics, handler, **options)
+        consumer = self._inner.subscribe(topics, handler, **_told_in_threads(options))
         consumer.handle_in_threads()
         return SyncConsumer(consumer, self._thread)
 
@@ -448,6 +453,14 @@ async def _first(*waiting: Coroutine[Any, Any, object]) -> None:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _told_in_threads(options: Any) -> Any:
+    """Options of a consumer whose listeners may call the blocking client."""
+    listeners = {
+        name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None
+    }
+    return {**options, **{name: _in_thread(changed) for name, changed in listeners.items()}}
 
 
 def _in_thread(changed: QueuesChanged) -> QueuesChanged:

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -97,6 +98,32 @@ def test_a_request_is_answered_without_async(mq, topic):
 
     with mq.subscribe(topic, answer, group=topic, start="earliest"):
         assert mq.request(topic, b"EURUSD", timeout_s=10).body == b"re: EURUSD"
+
+
+def test_a_reader_shares_a_topic_and_is_woken(mq, topic):
+    mq.send_many([Message(topic, b"%d" % number) for number in range(4)])
+    told: list[int] = []
+
+    def came(queues: list[MessageQueue]) -> None:
+        for queue in queues:
+            reader.seek(queue, 0)
+        told.append(len(queues))
+
+    with mq.pull_consumer(group=topic, auto_commit_s=60, on_assigned=came) as reader:
+        reader.subscribe(topic)
+        reader.watch(topic, lambda queues: None)
+        bodies: set[bytes] = set()
+        while len(bodies) < 4:
+            bodies.update(each.body for each in reader.poll(timeout_s=1))
+        assert told == [4] and len(reader.assigned) == 4
+        waking = threading.Timer(0.05, reader.wakeup)
+        waking.start()
+        begun = time.monotonic()
+        assert reader.poll(timeout_s=30) == [] and time.monotonic() - begun < 10
+        assert reader.offset_at(reader.assigned[0], datetime(2026, 1, 1)) == 0
+        waking.join()
+        reader.unsubscribe(topic)
+        assert reader.assigned == []
 
 
 def test_errors_are_those_of_the_twin(mq):

@@ -386,6 +386,29 @@ async def test_a_reader_seeks_commits_pauses_and_goes_on(mq, target, topic):
         assert [message.body for message in await reader.poll()] == [b"4"]
 
 
+async def test_readers_share_a_topic_and_take_over(mq, target, topic):
+    for number in range(6):
+        await mq.send(topic, b"%d" % number, queue=MessageQueue(topic, "broker-a", number % QUEUES))
+    await shown(target, topic, 6)
+    async with (
+        sparrowmq.connect(target.namesrv) as other,
+        mq.pull_consumer(group=f"g-{topic}", start="earliest") as first,
+    ):
+        async with other.pull_consumer(group=f"g-{topic}", start="earliest") as second:
+            for reader in (first, second):
+                await reader.subscribe(topic)
+            await until(lambda: len(first.assigned) == len(second.assigned) == 1)
+            assert sorted([m.body for m in await first.poll() + await second.poll()])[-1] == b"5"
+            await second.commit()
+        await until(lambda: len(first.assigned) == QUEUES)
+        assert await first.poll(timeout_s=0.5) == []
+        await first.commit()
+    async with mq.pull_consumer(group=f"g-{topic}") as after:
+        await after.subscribe(topic)
+        await until(lambda: len(after.assigned) == QUEUES)
+        assert sum([await after.committed(queue) or 0 for queue in after.assigned]) == 6
+
+
 async def test_a_waiting_reader_gets_a_message_at_once(mq, topic):
     async with mq.pull_consumer(group=f"g-{topic}") as reader:
         reader.assign(await reader.queues(topic))

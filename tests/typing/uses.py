@@ -139,6 +139,13 @@ async def pulling(mq: Client) -> None:
         assert_type(await reader.poll(100, timeout_s=1), list[ReceivedMessage])
         await reader.seek_to_time(datetime(2026, 1, 1))
         await reader.commit()
+        await reader.commit(reader.assigned)
+        await reader.commit({reader.assigned[0]: 5})
+        assert_type(await reader.offset_at(reader.assigned[0], datetime(2026, 1, 1)), int)
+    async with mq.pull_consumer(group="g", auto_commit_s=5, broadcast=True, on_assigned=moved) as sharing:
+        await sharing.subscribe("t", tag="a")
+        await sharing.watch("t", print)
+        sharing.wakeup()
 
 
 def declaring(mq: Client) -> None:

@@ -121,7 +121,7 @@ class Assignment:
             except SparrowError as error:
                 failure = error
         try:
-            await _tell(self._settings.on_assigned, taken)
+            await tell(self._settings.on_assigned, taken)
         finally:
             for queue in taken:
                 self._pull(queue)
@@ -215,7 +215,7 @@ class Assignment:
         """Commit and free everything."""
         self.stop_pulling()
         try:
-            await _tell(self._settings.on_revoked, self.queues)
+            await tell(self._settings.on_revoked, self.queues)
         finally:
             states = [owned.state for owned in self._owned.values()]
             for state in states:
@@ -269,7 +269,7 @@ class Assignment:
                 self._owned[state.queue].stop_pulling()
             self._delivery.withdraw(state)
         ready = await self._let_finish(states)
-        await _tell(self._settings.on_revoked, [state.queue for state in ready])
+        await tell(self._settings.on_revoked, [state.queue for state in ready])
         ready = [state for state in ready if state.is_owned]
         for state in ready:
             self._owned.pop(state.queue).stop_pulling()
@@ -349,8 +349,14 @@ def _offsets_of(states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
     return {state.queue: state.commit_offset for state in states if state.begun}
 
 
-async def _tell(changed: QueuesChanged | None, queues: list[MessageQueue]) -> None:
+async def tell(changed: QueuesChanged | None, queues: list[MessageQueue]) -> None:
+    """Tell the program which queues come or go, if any do."""
     if changed is not None and queues:
-        answer = changed(queues)
-        if inspect.isawaitable(answer):
-            await answer
+        await call(changed, queues)
+
+
+async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:
+    """Call what may be plain or asynchronous."""
+    answer = changed(queues)
+    if inspect.isawaitable(answer):
+        await answer

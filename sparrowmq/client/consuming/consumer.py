@@ -31,7 +31,7 @@ from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.hooks import ConsumeHooks
 from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.offset_store import BrokerOffsets, LocalOffsets, OffsetStore
+from sparrowmq.client.consuming.offset_store import offsets_of
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import Rebalancer
@@ -449,19 +449,13 @@ class Consumer:
         return Assignment(
             settings,
             network,
-            self._offsets(),
+            offsets_of(self.group, network, settings.offset_folder if settings.broadcast else None),
             self._delivery,
             self._background.spawn,
             self._subscriptions,
             failed=self._fail,
             locks=locks,
         )
-
-    def _offsets(self) -> OffsetStore:
-        if not self._settings.broadcast:
-            return BrokerOffsets(self.group, self._network.brokers)
-        client = f"{self._network.ip}@{self._network.instance}"
-        return LocalOffsets(self._settings.offset_folder / client / self.group / "offsets.json")
 
     def _topics(self) -> Collection[str]:
         """What is subscribed, and what was until now."""

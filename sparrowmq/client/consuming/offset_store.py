@@ -14,6 +14,7 @@ from typing import Protocol
 
 from sparrowmq import snapshot
 from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -41,6 +42,13 @@ class OffsetStore(Protocol):
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is another member's now."""
+
+
+def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore:
+    """Where a group keeps them: in a folder if it broadcasts, else at the brokers."""
+    if folder is None:
+        return BrokerOffsets(group, network.brokers)
+    return LocalOffsets(folder / f"{network.ip}@{network.instance}" / group / "offsets.json")
 
 
 class BrokerOffsets:

@@ -7,117 +7,109 @@
             ...
             await reader.commit()
 
-No queue is shared out: two readers of one group read the same. One request for each queue is under way at a time
-and is kept from one `poll` to the next, so nothing runs in the background. Source: DefaultLitePullConsumer, Java
-4.9.8.
+    async with mq.pull_consumer(group="audit", auto_commit_s=5) as reader:
+        await reader.subscribe("orders")              # its queues are shared with the other readers of the group
+        ...
+
+Assigned queues are not shared out: two readers of one group that assign the same read the same. One request for each
+queue is under way at a time and is kept from one `poll` to the next (`readings`). Subscribed topics are shared out as
+among consumers (`rebalance`). Source: DefaultLitePullConsumer, Java 4.9.8.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
+from typing import Any, Final
 
+from sparrowmq.background import Background
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
-from sparrowmq.client.consuming.first_offset import first_offset, newest, offset_at, oldest
-from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
-from sparrowmq.client.consuming.settings import Start, subscription
-from sparrowmq.errors import ConfigError, NetworkError, ProtocolError, RemoteError
+from sparrowmq.client.consuming.assignment import call, tell
+from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
+from sparrowmq.client.consuming.offset_store import offsets_of
+from sparrowmq.client.consuming.readings import Readings
+from sparrowmq.client.consuming.rebalance import Rebalancer, diff
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.settings import (
+    PullSettings,
+    QueuesChanged,
+    check_count,
+    consume_from_where,
+    subscription,
+)
+from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.names import check_group
-from sparrowmq.protocol.requests.bodies import (
-    ConsumeOutcome,
-    ConsumerBeat,
-    ConsumerRunning,
-    ProcessQueueState,
-)
-from sparrowmq.protocol.requests.headers import PullMessageReply, UnregisterClient
+from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
+from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
-from sparrowmq.remoting.session import Response
 
 log = logging.getLogger(__name__)
 
-Answer = asyncio.Future[Response[PullMessageReply]]
-
-
-@dataclass(slots=True)
-class _Reading:
-    """One assigned queue.
-
-    Attributes:
-        position: the next offset that `poll` returns; None until it is known.
-        fetched: messages that are here and not returned yet.
-        next_offset: what to ask for next.
-        not_before: when a queue that failed is asked again.
-    """
-
-    subscription: Subscription
-    position: int | None = None
-    next_offset: int = 0
-    fetched: deque[ReceivedMessage] = field(default_factory=deque)
-    answer: Answer | None = None
-    is_paused: bool = False
-    broker_id: int = MASTER
-    not_before: float = 0.0
-
-    def move(self, offset: int) -> None:
-        """Go on elsewhere; what was asked for or fetched is forgotten."""
-        if self.answer is not None:
-            self.answer.cancel()
-            self.answer = None
-        self.fetched.clear()
-        self.position = self.next_offset = offset
+LEAVE_S: Final = 3.0
 
 
 class PullConsumer:
-    """Reads assigned queues. Made by `Client.pull_consumer`; use it as an async context manager.
+    """Reads the queues that it is told to, or its share of topics. Made by `Client.pull_consumer`; use it as an async
+    context manager.
 
-    Every call may be cancelled; a cancelled `poll` returns its messages the next time. Leaving commits nothing.
-
-    Args:
-        start: where a queue begins whose group has no committed offset, and that nobody sought.
+    Every call may be cancelled; a cancelled `poll` returns its messages the next time. Leaving commits nothing but
+    what `auto_commit_s` says: all that was returned; left by an exception, what was before the last `poll`.
     """
 
-    def __init__(
-        self,
-        group: str,
-        network: Network,
-        membership: Membership,
-        start: Start = "latest",
-        pull_batch: int = 32,
-    ) -> None:
-        self.group = check_group(group)
+    def __init__(self, settings: PullSettings, network: Network, membership: Membership) -> None:
+        self.group = settings.group
+        self._settings = settings
         self._network = network
         self._membership = membership
-        self._start = start
-        self._pull_batch = pull_batch
-        self._offsets = BrokerOffsets(group, network.brokers)
-        self._owner = HandedOut(network.answers)
-        self._readings: dict[MessageQueue, _Reading] = {}
+        self._background = Background()
+        self._offsets = offsets_of(
+            settings.group, network, settings.offset_folder if settings.broadcast else None
+        )
+        self._readings = Readings(settings, network, self._offsets, self._background.spawn)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._watched: dict[str, tuple[QueuesChanged, list[MessageQueue]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_sharing = False
+        self._is_woken = False
+        self._rebalancer = Rebalancer(
+            self.group,
+            network,
+            lambda: set(self._subscriptions),
+            self._apply,
+            None if settings.broadcast else settings.strategy,
+        )
 
     async def __aenter__(self) -> PullConsumer:
         self._membership.add_consumer(self)
+        await self._background.__aenter__()
+        self._network.routes.watch(self._route_changed)
+        if self._settings.auto_commit_s is not None:
+            self._begin(self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.group}")
         await self._network.brokers.announce()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.assign(())
-        self._membership.remove_consumer(self)
-        await self._network.brokers.tell_all(
-            UnregisterClient(client_id=self._network.client_id, consumer_group=self.group)
-        )
+        self._network.routes.unwatch(self._route_changed)
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await self._network.clock.wait_for(self._give_up_all(kind is None), LEAVE_S)
+        except TimeoutError:
+            log.warning("group %s could not commit everything; some messages come again", self.group)
+        finally:
+            self._membership.remove_consumer(self)
+            await self._network.brokers.tell_all(
+                UnregisterClient(client_id=self._network.client_id, consumer_group=self.group)
+            )
+            await self._background.__aexit__(kind, error, trace)
 
     # Which queues ---------------------------------------------------------------------------------------------------
 
@@ -128,36 +120,89 @@ class PullConsumer:
     def assign(
         self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None
     ) -> None:
-        """Read exactly these queues; those that were assigned before keep their position."""
+        """Read exactly these queues, filtered so; those that were assigned before keep their position.
+
+        Raises:
+            ConfigError: topics are subscribed.
+        """
+        if self._subscriptions:
+            raise ConfigError(
+                "topics are subscribed, and their queues shared out; unsubscribe before you assign"
+            )
         wanted = set(queues)
-        for queue in self._readings.keys() - wanted:
-            self._readings.pop(queue).move(0)
         now_ms = self._network.clock.now_ms()
-        for queue in sorted(wanted - self._readings.keys()):
-            self._readings[queue] = _Reading(subscription(queue.topic, tag, where, now_ms))
+        filters = {
+            topic: subscription(topic, tag, where, now_ms) for topic in {each.topic for each in wanted}
+        }
+        for queue in set(self._readings.queues) - wanted:
+            self._readings.drop(queue)
+        for queue in sorted(wanted):
+            self._readings.add(queue, filters[queue.topic])
+        self._readings.nudge()
+
+    async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
+        """Read this member's share of a topic's queues, or go on with it by another filter.
+
+        All members of the group must do the same. The queues come within a moment: see `assigned`, `on_assigned`.
+
+        Raises:
+            ConfigError: queues are assigned.
+        """
+        if self._readings.queues and not self._subscriptions:
+            raise ConfigError("queues are assigned; assign(()) before you subscribe")
+        topic = self._network.full_name(topic)
+        wanted = subscription(topic, tag, where, self._network.clock.now_ms())
+        self._subscriptions[topic] = wanted
+        for reading in self._readings.all():
+            if reading.queue.topic == topic:
+                self._readings.refilter(reading, wanted)
+        if not self._is_sharing:
+            self._is_sharing = True
+            self._begin(self._rebalancer.run(), f"rebalance {self.group}")
+        await self._subscriptions_changed()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more. All members of the group must do the same."""
+        topic = self._network.full_name(topic)
+        if self._subscriptions.pop(topic, None) is not None:
+            await self._give_up([queue for queue in self._readings.queues if queue.topic == topic])
+            await self._subscriptions_changed()
 
     @property
     def assigned(self) -> list[MessageQueue]:
         """What is read."""
-        return sorted(self._readings)
+        return self._readings.queues
+
+    async def watch(self, topic: str, changed: QueuesChanged) -> None:
+        """Call `changed(queues)` whenever the topic has other queues, as when it got more or a broker has gone.
+
+        Brokers tell name servers, who are asked every 30 s; at once when a broker is not where it was.
+
+        Raises:
+            NoRoute: there is no such topic.
+        """
+        topic = self._network.full_name(topic)
+        self._watched[topic] = (changed, await self.queues(topic))
 
     def pause(self, *queues: MessageQueue) -> None:
         """Return nothing more of these queues, of all by default, until `resume`."""
         for queue in queues or self.assigned:
-            self._reading(queue).is_paused = True
+            self._readings.of(queue).is_paused = True
 
     def resume(self, *queues: MessageQueue) -> None:
         """Undo `pause`."""
         for queue in queues or self.assigned:
-            self._reading(queue).is_paused = False
+            self._readings.of(queue).is_paused = False
+        self._readings.nudge()
 
     # Where ----------------------------------------------------------------------------------------------------------
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset."""
+        """Go on at an offset; one outside of the queue becomes the nearest that is inside."""
         if offset < 0:
             raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
-        self._reading(queue).move(offset)
+        self._readings.of(queue).move(offset)
+        self._readings.nudge()
 
     async def seek_to_beginning(self, *queues: MessageQueue) -> None:
         """Go on at the oldest message that is kept, in all queues by default."""
@@ -172,156 +217,177 @@ class PullConsumer:
     async def seek_to_time(self, time: datetime, *queues: MessageQueue) -> None:
         """Go on at the message stored nearest to a time, in all queues by default; without a zone it is local time."""
         for queue in queues or self.assigned:
-            self.seek(queue, await offset_at(queue, time, self._network.brokers))
+            self.seek(queue, await self.offset_at(queue, time))
+
+    async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
+        """The offset of the message stored nearest to a time, of any queue; without a zone it is local time."""
+        return await offset_at(queue, time, self._network.brokers)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset that `poll` returns next."""
-        reading = self._reading(queue)
-        await self._begin(queue, reading)
-        assert reading.position is not None, "it was found out just now"
-        return reading.position
+        return await self._readings.begin(self._readings.of(queue))
 
     async def positions(self) -> dict[MessageQueue, int]:
         """The next offset of every assigned queue."""
         return {queue: await self.position(queue) for queue in self.assigned}
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group stands at the broker."""
+        """Where the group stands at the broker, or in this machine's file if it broadcasts; None if nowhere."""
         return await self._offsets.read(queue)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit these offsets, or the positions: everything that `poll` has returned.
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None
+    ) -> None:
+        """Commit these offsets, or the positions of these queues, or of all: everything that `poll` has returned.
 
         Offsets that a broker did not take are logged, and sent again by the next commit.
+
+        Raises:
+            ConfigError: one of these queues is not assigned, or an offset is negative.
         """
-        known = {queue: each.position for queue, each in self._readings.items() if each.position is not None}
-        await self._offsets.commit(known if offsets is None else offsets)
+        if isinstance(offsets, Mapping):
+            for queue, offset in offsets.items():
+                if offset < 0:
+                    raise ConfigError(f"offset {offset} of {queue} is negative; a queue begins at 0")
+            await self._offsets.commit(offsets)
+        else:
+            await self._offsets.commit(
+                self._readings.positions(self.assigned if offsets is None else offsets)
+            )
 
     # Reading --------------------------------------------------------------------------------------------------------
 
     async def poll(self, max_count: int = 1000, timeout_s: float = 5.0) -> list[ReceivedMessage]:
-        """The next messages, as soon as there are any; none when `timeout_s` is over.
+        """The next messages, as soon as there are any; none when `timeout_s` is over. 0 takes what is here already.
 
         Brokers that cannot be reached are tried again and again, and meanwhile give nothing.
 
         Raises:
             RemoteError: a broker refuses, as for a filter that it cannot read.
+            ConfigError: nothing is assigned or subscribed, or an argument is wrong.
         """
-        if not self._readings:
-            raise ConfigError("no queue is assigned; call assign(await reader.queues(topic)) first")
-        clock = self._network.clock
+        check_count("max_count", max_count)
+        if not timeout_s >= 0:
+            raise ConfigError(f"timeout_s={timeout_s!r}: give seconds, from 0 on")
+        if not self._readings.queues and not self._subscriptions:
+            raise ConfigError(
+                "no queue is assigned; call assign(await reader.queues(topic)), or subscribe(topic), first"
+            )
+        clock, readings = self._network.clock, self._readings
         deadline = clock.monotonic() + timeout_s
+        for reading in readings.all():
+            reading.handled = reading.position
         while True:
-            self._collect()
-            await self._ask()
-            messages = self._hand_out(max_count)
+            readings.collect()
+            readings.ask()
+            messages = readings.hand_out(max_count)
             remaining_s = deadline - clock.monotonic()
-            if messages or remaining_s <= 0:
+            if messages or remaining_s <= 0 or self._is_woken:
+                self._is_woken = False
                 return messages
-            await self._wait(min(remaining_s, pulling.PAUSE_S))
+            await readings.wait(min(remaining_s, pulling.PAUSE_S))
 
-    async def _ask(self) -> None:
-        """Have a request under way for each queue that has nothing here."""
-        for queue, reading in list(self._readings.items()):
-            idle = reading.answer is None and not reading.fetched and not reading.is_paused
-            if not idle or self._network.clock.monotonic() < reading.not_before:
-                continue
+    def wakeup(self) -> None:
+        """Let the `poll` that waits return at once, perhaps nothing; if none does, the next one."""
+        self._is_woken = True
+        self._readings.nudge()
+
+    # Sharing out ----------------------------------------------------------------------------------------------------
+
+    async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
+        """Read exactly these queues of the topic, if it is still subscribed; else its queues have gone already."""
+        if topic not in self._subscriptions:
+            return True
+        change = diff([queue for queue in self._readings.queues if queue.topic == topic], queues)
+        await self._give_up(sorted(change.drop))
+        wanted = self._subscriptions.get(topic)
+        if wanted is not None and change.add:
+            added = sorted(change.add)
+            readings = [self._readings.add(queue, wanted) for queue in added]
+            for reading in readings:
+                reading.is_held = True
             try:
-                offset = await self._begin(queue, reading)
-                session = await self._network.brokers.of(queue.broker_name, reading.broker_id)
-            except NetworkError as error:
-                self._postpone(queue, reading, error)
-                continue
-            request = pulling.request(
-                self.group, queue, offset, reading.subscription, count=self._pull_batch, hold_s=pulling.HOLD_S
-            )
-            reading.answer = session.call(
-                request, timeout_s=pulling.HOLD_S + pulling.ANSWER_S, accept=pulling.ACCEPTED
-            )
+                await tell(self._settings.on_assigned, added)
+            finally:
+                for reading in readings:
+                    reading.is_held = False
+                self._readings.nudge()
+        return True
 
-    async def _begin(self, queue: MessageQueue, reading: _Reading) -> int:
-        """What to ask for next; finds out where to begin."""
-        if reading.position is None:
-            offset = await first_offset(queue, self._start, self._offsets, self._network.brokers)
-            if reading.position is None:  # Nobody sought meanwhile.
-                reading.move(offset)
-        return reading.next_offset
-
-    async def _wait(self, limit_s: float) -> None:
-        answers = [reading.answer for reading in self._readings.values() if reading.answer is not None]
-        if not answers:
-            await self._network.clock.sleep(limit_s)
-            return
-        with suppress(TimeoutError):
-            await self._network.clock.wait_for(asyncio.wait(answers, return_when="FIRST_COMPLETED"), limit_s)
-
-    def _collect(self) -> None:
-        """Take over what was answered."""
-        for queue, reading in self._readings.items():
-            answer = reading.answer
-            if answer is None or not answer.done():
-                continue
-            reading.answer = None
-            try:
-                self._take(queue, reading, answer.result())
-            except (NetworkError, ProtocolError) as error:
-                self._postpone(queue, reading, error)
-            except RemoteError as error:
-                if error.code not in pulling.UNKNOWN_HERE:
-                    raise
-                self._postpone(queue, reading, error)
-
-    def _take(self, queue: MessageQueue, reading: _Reading, answer: Response[PullMessageReply]) -> None:
-        reading.next_offset = answer.header.next_begin_offset
-        reading.broker_id = answer.header.suggest_which_broker_id
-        if answer.code == ResponseCode.SUCCESS:
-            stored = pulling.messages_in(answer.body, queue, reading.subscription)
-            namespace = self._network.namespace
-            reading.fetched.extend(
-                ReceivedMessage(each, queue, None, self._owner, namespace) for each in stored
-            )
-        if not reading.fetched:
-            reading.position = reading.next_offset
-
-    def _hand_out(self, max_count: int) -> list[ReceivedMessage]:
-        messages: list[ReceivedMessage] = []
-        for reading in self._readings.values():
-            if reading.is_paused:
-                continue
-            while reading.fetched and len(messages) < max_count:
-                messages.append(reading.fetched.popleft())
-                reading.position = reading.fetched[0].offset if reading.fetched else reading.next_offset
-        return messages
-
-    def _postpone(self, queue: MessageQueue, reading: _Reading, error: Exception) -> None:
-        log.warning("cannot read %s, trying again: %s", queue, error)
-        reading.broker_id = MASTER
-        reading.not_before = self._network.clock.monotonic() + pulling.PAUSE_S
-
-    def _reading(self, queue: MessageQueue) -> _Reading:
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        """Let other members have these queues."""
+        for reading in self._readings.all():
+            reading.is_held |= reading.queue in queues
         try:
-            return self._readings[queue]
-        except KeyError:
-            raise ConfigError(f"{queue} is not assigned; call assign first") from None
+            await tell(self._settings.on_revoked, queues)
+        finally:
+            await self._commit_handled(queues)
+            for queue in queues:
+                self._readings.drop(queue)
+                self._offsets.forget(queue)
+
+    async def _give_up_all(self, is_all_handled: bool) -> None:
+        if is_all_handled:
+            for reading in self._readings.all():
+                reading.handled = reading.position
+        if self._subscriptions:
+            await self._give_up(self._readings.queues)
+        else:
+            await self._commit_handled(self._readings.queues)
+            self.assign(())
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        """Do something until the end."""
+        self._tasks.append(self._background.spawn(coroutine, name))
+
+    async def _subscriptions_changed(self) -> None:
+        await self._network.brokers.announce()
+        self._rebalancer.soon()
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._subscriptions:
+            self._rebalancer.soon()
+        if topic in self._watched:
+            changed, before = self._watched[topic]
+            route = self._network.routes.cached(topic)
+            now = list(route.readable) if route is not None else []
+            if now != before:
+                self._watched[topic] = (changed, now)
+                self._background.spawn(call(changed, now), f"queues of {topic}")
+
+    # Committing by itself -------------------------------------------------------------------------------------------
+
+    async def _commit_now_and_then(self, period_s: float) -> None:
+        while True:
+            await self._network.clock.sleep(period_s)
+            await self._commit_handled(self._readings.queues)
+
+    async def _commit_handled(self, queues: Collection[MessageQueue]) -> None:
+        if self._settings.auto_commit_s is None:
+            return
+        handled = {each.queue: each.handled for each in self._readings.all() if each.queue in queues}
+        await self._offsets.commit({queue: at for queue, at in handled.items() if at is not None})
 
     # What brokers ask -----------------------------------------------------------------------------------------------
 
     def beat(self) -> ConsumerBeat:
         """Our part of a heartbeat."""
-        subscriptions = {each.subscription.topic: each.subscription for each in self._readings.values()}
         return ConsumerBeat(
             group_name=self.group,
             consume_type="CONSUME_ACTIVELY",
-            subscription_data_set=list(subscriptions.values()),
+            message_model="BROADCASTING" if self._settings.broadcast else "CLUSTERING",
+            consume_from_where=consume_from_where(self._settings.start),
+            subscription_data_set=list(self._wanted().values()),
         )
 
     def members_changed(self) -> None:
-        """Of no concern: nothing is shared out."""
+        """Somebody joined or left the group: share out anew what is subscribed."""
+        self._rebalancer.soon()
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved the group to other offsets."""
         for queue, offset in offsets.items():
-            if queue in self._readings:
+            if queue in self._readings.queues:
                 self.seek(queue, offset)
 
     def running(self) -> ConsumerRunning:
@@ -331,19 +397,20 @@ class PullConsumer:
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
                 "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
             },
-            subscription_set=[each.subscription for each in self._readings.values()],
-            mq_table={
-                queue: ProcessQueueState(commit_offset=each.position or 0, cached_msg_count=len(each.fetched))
-                for queue, each in self._readings.items()
-            },
+            subscription_set=list(self._wanted().values()),
+            mq_table={each.queue: each.report() for each in self._readings.all()},
         )
 
     def positions_in(self, topic: str) -> dict[MessageQueue, int]:
         """What `poll` returns next of each queue of a topic, for an operator; 0 where it has not begun."""
-        return {queue: each.position or 0 for queue, each in self._readings.items() if queue.topic == topic}
+        return {each.queue: each.position or 0 for each in self._readings.all() if each.queue.topic == topic}
 
     async def handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """It has no handler. Raises: RemoteError."""
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"
         )
+
+    def _wanted(self) -> dict[str, Subscription]:
+        """What is read, by topic."""
+        return self._subscriptions or {each.queue.topic: each.subscription for each in self._readings.all()}

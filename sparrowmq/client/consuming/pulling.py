@@ -69,9 +69,14 @@ def request(
     count: int,
     hold_s: float,
     commit_offset: int | None = None,
+    is_lite: bool = False,
 ) -> PullMessage:
     """A pull that the broker may hold for `hold_s`; with `commit_offset` it commits on the way."""
     flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if hold_s else 0)
+    if (
+        is_lite
+    ):  # As in 4.9. Clients of 5.x have a request of its own for it, 361, which brokers of 4.9 do not know.
+        flags |= PullFlag.LITE_PULL
     if commit_offset is not None:
         flags |= PullFlag.COMMIT_OFFSET
     return PullMessage(

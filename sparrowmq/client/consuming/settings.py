@@ -107,10 +107,7 @@ class ConsumerSettings:
             raise ConfigError(
                 f"handler_timeout_s={self.handler_timeout_s} is no time; give None for no limit"
             )
-        if not isinstance(self.start, datetime) and self.start not in _WHERE:
-            raise ConfigError(
-                f"start={self.start!r} is unknown; use 'latest', 'new', 'earliest' or a datetime"
-            )
+        check_start(self.start)
 
     @property
     def reconsume_times(self) -> int:
@@ -122,7 +119,62 @@ class ConsumerSettings:
     @property
     def consume_from_where(self) -> str:
         """`start` as heartbeats name it."""
-        return _WHERE[self.start] if isinstance(self.start, str) else "CONSUME_FROM_TIMESTAMP"
+        return consume_from_where(self.start)
+
+
+class PullTuning(TypedDict, total=False):
+    """What `Client.pull_consumer` takes by name beside the group: fields of `PullSettings`."""
+
+    start: Start
+    pull_batch: int
+    broadcast: bool
+    auto_commit_s: float | None
+    strategy: Strategy
+    on_assigned: QueuesChanged | None
+    on_revoked: QueuesChanged | None
+    offset_folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """How a pull consumer reads.
+
+    Attributes:
+        start: where a queue begins whose group has no committed offset, and that nobody sought; as for consumers.
+        pull_batch: messages asked for at once of each queue; Apache's broker answers at most 32.
+        broadcast: who subscribes gets all queues, and offsets are kept in a file on this machine.
+        auto_commit_s: how often that is committed which `poll` has returned before its last call; what its last call
+            has returned may still be in somebody's hands. None leaves it to `commit`. (Java: autoCommit, 5 s)
+        on_assigned, on_revoked: as for consumers; told of the queues that `subscribe` brings and takes.
+    """
+
+    group: str
+    start: Start = "latest"
+    pull_batch: int = 32
+    broadcast: bool = False
+    auto_commit_s: float | None = None
+    strategy: Strategy = averagely
+    on_assigned: QueuesChanged | None = None
+    on_revoked: QueuesChanged | None = None
+    offset_folder: Path = OFFSET_FOLDER
+
+    def __post_init__(self) -> None:
+        check_group(self.group)
+        check_start(self.start)
+        check_count("pull_batch", self.pull_batch)
+        if self.auto_commit_s is not None:
+            check_seconds("auto_commit_s", self.auto_commit_s)
+
+
+def consume_from_where(start: Start) -> str:
+    """`start` as heartbeats name it."""
+    return _WHERE[start] if isinstance(start, str) else "CONSUME_FROM_TIMESTAMP"
+
+
+def check_start(start: object) -> None:
+    """Raises: ConfigError, nothing begins so."""
+    if not (isinstance(start, datetime) or (isinstance(start, str) and start in _WHERE)):
+        raise ConfigError(f"start={start!r} is unknown; use 'latest', 'new', 'earliest' or a datetime")
 
 
 def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: int) -> dict[str, Subscription]:

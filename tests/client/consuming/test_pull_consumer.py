@@ -4,21 +4,23 @@ from datetime import datetime, timedelta
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.errors import ClientClosed, ConfigError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.conftest import until
+from tests.client.consuming.test_consumer import cluster_on
 from tests.client.consuming.test_pulling import found, pulls, rec, reply
+from tests.interop.apache import free_ports
 
 QUEUES = [MessageQueue("t", "broker-a", number) for number in range(2)]
 PULL = RequestCode.PULL_MESSAGE
 
 
 @pytest.fixture
-async def reader(peer):
+async def talker(peer):
     peer.has("t", queues=2)
     peer.usual |= {
         PULL: lambda _: None,
@@ -28,7 +30,13 @@ async def reader(peer):
         RequestCode.GET_MIN_OFFSET: lambda _: Answer(header=OffsetReply(offset=10)),
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda _: Answer(header=OffsetReply(offset=50)),
     }
-    async with connect(peer.address) as mq, mq.pull_consumer(group="g") as made:
+    async with connect(peer.address) as mq:
+        yield mq
+
+
+@pytest.fixture
+async def reader(talker):
+    async with talker.pull_consumer(group="g") as made:
         await made.queues("t")
         yield made
 
@@ -52,10 +60,10 @@ async def test_nothing_there_is_an_empty_answer_after_the_time_and_the_request_s
 
 
 @pytest.mark.parametrize(("start", "offset"), [("latest", 100), ("earliest", 0), (datetime(2026, 1, 1), 50)])
-async def test_a_queue_begins_where_it_was_asked_to(peer, reader, start, offset):
-    reader._start = start
-    reader.assign(QUEUES[:1])
-    assert await reader.position(QUEUES[0]) == offset
+async def test_a_queue_begins_where_it_was_asked_to(talker, reader, start, offset):
+    async with talker.pull_consumer(group="another", start=start) as another:
+        another.assign(QUEUES[:1])
+        assert await another.position(QUEUES[0]) == offset
 
 
 async def test_a_queue_goes_on_where_the_group_stands(peer, reader):
@@ -190,3 +198,347 @@ async def test_an_operator_sees_and_moves_it(reader):
     await reader.reset({QUEUES[0]: 33, MessageQueue("t", "elsewhere", 0): 1})
     assert reader.running().mq_table[QUEUES[0]].commit_offset == 33
     reader.members_changed()
+
+
+# Shared out ---------------------------------------------------------------------------------------------------------
+
+
+async def send_to_all(mq, topic: str, count: int = 8) -> None:
+    await mq.admin.create_topic(topic, queues=4, exist_ok=True)
+    for number in range(count):
+        queues = await mq.queues(topic)
+        await mq.send(topic, b"%d" % number, queue=queues[number % len(queues)], tag="ab"[number % 2])
+
+
+async def assigned(reader, count: int) -> None:
+    await until(lambda: len(reader.assigned) == count)
+
+
+async def read(reader, count: int, timeout_s: float = 1) -> list[bytes]:
+    bodies: list[bytes] = []
+    async with asyncio.timeout(10):
+        while len(bodies) < count:
+            bodies += [message.body for message in await reader.poll(timeout_s=timeout_s)]
+    return sorted(bodies)
+
+
+@pytest.mark.covers("S-CONS-01", "S-CONS-08")
+async def test_who_subscribes_shares_the_queues_with_its_group_and_takes_over(cluster, mq):
+    await send_to_all(mq, "t")
+    async with (
+        connect(cluster.namesrv) as other,
+        mq.pull_consumer(group="g", start="earliest") as first,
+    ):
+        await first.subscribe("t")
+        await until(lambda: len(first.assigned) == 4)
+        async with other.pull_consumer(group="g", start="earliest") as second:
+            await second.subscribe("t")
+            await until(lambda: len(first.assigned) == len(second.assigned) == 2)
+            assert not set(first.assigned) & set(second.assigned)
+            assert len(await read(first, 4) + await read(second, 4)) == 8
+            await second.commit()
+        await until(lambda: len(first.assigned) == 4)
+        assert await first.poll(timeout_s=0.2) == [], "what the other one had committed does not come again"
+
+
+async def test_a_program_is_told_what_comes_and_goes_and_may_seek_before_the_first_message(mq):
+    await send_to_all(mq, "t")
+    told: list[tuple[str, int]] = []
+
+    async def came(queues) -> None:
+        told.append(("+", len(queues)))
+        await asyncio.sleep(0.1)
+        for queue in queues:
+            sharing.seek(queue, 1)
+
+    sharing = mq.pull_consumer(
+        group="g",
+        start="earliest",
+        on_assigned=came,
+        on_revoked=lambda queues: told.append(("-", len(queues))),
+    )
+    async with sharing:
+        await sharing.subscribe("t")
+        assert await read(sharing, 4, timeout_s=0.01) == [b"4", b"5", b"6", b"7"]
+        await sharing.unsubscribe("t")
+        assert told == [("+", 4), ("-", 4)] and sharing.assigned == []
+        await sharing.subscribe("t")
+        await until(lambda: len(told) == 3)
+    assert told[-1] == ("-", 4)
+
+
+async def test_assign_and_subscribe_exclude_each_other(mq):
+    await send_to_all(mq, "t")
+    async with mq.pull_consumer(group="g", start="earliest") as reader:
+        reader.assign(await reader.queues("t"))
+        with pytest.raises(ConfigError, match="queues are assigned"):
+            await reader.subscribe("t")
+        reader.assign(())
+        await reader.subscribe("t")
+        with pytest.raises(ConfigError, match="topics are subscribed"):
+            reader.assign(await reader.queues("t"))
+        await reader.unsubscribe("t")
+        await reader.unsubscribe("never subscribed")
+        reader.assign(await reader.queues("t"))
+        assert len(await read(reader, 8)) == 8
+
+
+async def test_filters_of_subscribed_topics_change_and_topics_come_and_go(mq):
+    await send_to_all(mq, "t")
+    await send_to_all(mq, "u", 4)
+    async with mq.pull_consumer(group="g", start="earliest") as reader:
+        await reader.subscribe("t", tag="a")
+        assert await read(reader, 4) == [b"0", b"2", b"4", b"6"]
+        await reader.subscribe("t", tag="b")
+        await reader.subscribe("u")
+        await until(lambda: len(reader.assigned) == 8)
+        assert await read(reader, 4) == [b"0", b"1", b"2", b"3"], "those of u"
+        await send_to_all(mq, "t")
+        assert await read(reader, 4) == [b"1", b"3", b"5", b"7"]
+        await reader.unsubscribe("u")
+        assert {queue.topic for queue in reader.assigned} == {"t"}
+
+
+async def test_another_filter_for_assigned_queues_counts_from_where_they_are(peer, reader):
+    reader.assign(QUEUES[:1], tag="a")
+    reader.seek(QUEUES[0], 5)
+    peer.script(PULL, found(rec(5), rec(6), next_offset=7))
+    assert len(await reader.poll(max_count=1)) == 1
+    reader.assign(QUEUES[:1], where="amount > 5")
+    assert await reader.position(QUEUES[0]) == 6
+    await reader.poll(timeout_s=0.05)
+    asked = pulls(peer)[-1]
+    assert (asked.queue_offset, asked.expression_type, asked.subscription) == (6, "SQL92", "amount > 5")
+
+
+@pytest.mark.covers("S-CONS-03", "S-CONS-05")
+async def test_readers_that_broadcast_get_everything_and_keep_their_place_in_a_file(cluster, mq, tmp_path):
+    await send_to_all(mq, "t")
+    folders = [tmp_path / "1", tmp_path / "2"]
+    async with connect(cluster.namesrv) as other:
+        for _ in range(2):
+            for client, folder in zip((mq, other), folders, strict=True):
+                async with client.pull_consumer(
+                    group="g", start="earliest", broadcast=True, offset_folder=folder
+                ) as reader:
+                    await reader.subscribe("t")
+                    await assigned(reader, 4)
+                    queue = reader.assigned[0]
+                    if await reader.committed(queue) is None:
+                        assert len(await read(reader, 8)) == 8
+                        await reader.commit()
+                    assert await reader.poll(timeout_s=0.1) == []
+                    assert await reader.committed(queue) == 2
+    assert all(list(folder.glob("*/g/offsets.json")) for folder in folders)
+
+
+# Committing by itself -----------------------------------------------------------------------------------------------
+
+
+async def committed(reader) -> int:
+    return sum([await reader.committed(queue) or 0 for queue in reader.assigned])
+
+
+async def test_what_an_earlier_poll_returned_is_committed_by_itself(mq):
+    await send_to_all(mq, "t")
+    async with mq.pull_consumer(group="g", start="earliest", auto_commit_s=0.05) as reader:
+        reader.assign(await reader.queues("t"))
+        assert len(await reader.poll(max_count=3)) <= 3
+        await asyncio.sleep(0.2)
+        assert await committed(reader) == 0, "it may still be in somebody's hands"
+        got = sum((await reader.positions()).values())
+        await reader.poll(max_count=1)
+        async with asyncio.timeout(5):
+            while await committed(reader) < got:
+                await asyncio.sleep(0.01)
+        assert await committed(reader) == got
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_leaving_commits_what_was_handled(mq, fails, is_shared):
+    await send_to_all(mq, "t", 4)
+    reader = mq.pull_consumer(group="g", start="earliest", auto_commit_s=100)
+    try:
+        async with reader:
+            if is_shared:
+                await reader.subscribe("t")
+            else:
+                reader.assign(await reader.queues("t"))
+            assert len(await read(reader, 4)) == 4
+            if fails:
+                raise LookupError
+    except LookupError:
+        pass
+    async with mq.pull_consumer(group="g", start="earliest") as after:
+        after.assign(await after.queues("t"))
+        assert (await committed(after) < 4) is fails
+
+
+async def test_queues_that_others_get_are_committed_first(cluster, mq):
+    await send_to_all(mq, "t", 4)
+    async with (
+        connect(cluster.namesrv) as other,
+        mq.pull_consumer(group="g", start="earliest", auto_commit_s=100) as first,
+    ):
+        await first.subscribe("t")
+        assert len(await read(first, 4)) == 4
+        assert await first.poll(timeout_s=0.01) == []
+        async with other.pull_consumer(group="g", start="earliest") as second:
+            await second.subscribe("t")
+            await until(lambda: len(second.assigned) == 2)
+            assert await second.poll(timeout_s=0.2) == []
+
+
+async def test_without_it_nothing_is_committed(mq):
+    await send_to_all(mq, "t", 4)
+    async with mq.pull_consumer(group="g", start="earliest") as reader:
+        reader.assign(await reader.queues("t"))
+        assert len(await read(reader, 4)) == 4
+        await reader.poll(timeout_s=0.01)
+    async with mq.pull_consumer(group="g", start="earliest") as after:
+        after.assign(await after.queues("t"))
+        assert await committed(after) == 0
+
+
+async def test_some_queues_alone_are_committed(peer, reader):
+    reader.assign(QUEUES)
+    reader.seek(QUEUES[0], 7)
+    reader.seek(QUEUES[1], 8)
+    await reader.commit(QUEUES[1:])
+    sent = [command.ext_fields() for command in peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)]
+    assert [(each["queueId"], each["commitOffset"]) for each in sent] == [("1", "8")]
+    with pytest.raises(ConfigError, match="not assigned"):
+        await reader.commit([MessageQueue("t", "elsewhere", 0)])
+    with pytest.raises(ConfigError, match="negative"):
+        await reader.commit({QUEUES[0]: -1})
+
+
+# Waiting ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_poll_that_waits_is_woken_and_so_is_the_next_one_if_none_does(reader):
+    reader.assign(QUEUES)
+    polling = asyncio.ensure_future(reader.poll(timeout_s=20))
+    await asyncio.sleep(0.01)
+    reader.wakeup()
+    assert await asyncio.wait_for(polling, 1) == []
+    reader.wakeup()
+    assert await asyncio.wait_for(reader.poll(timeout_s=20), 1) == []
+    assert await reader.poll(timeout_s=0.01) == []
+
+
+async def test_queues_that_come_while_a_poll_waits_are_read_by_it(mq):
+    await send_to_all(mq, "t", 4)
+    async with mq.pull_consumer(group="g", start="earliest") as reader:
+        await reader.subscribe("t")
+        assert await asyncio.wait_for(reader.poll(timeout_s=9), 5)
+
+
+async def test_a_broker_that_is_away_does_not_keep_the_others_messages(peer, reader):
+    peer.has("u", queues=1, others={"broker-b": "192.0.2.1:10911"})  # nobody is there, and nothing says so
+    there, away = await reader.queues("u")
+    reader.assign([there, away])
+    reader.seek(there, 0)
+    peer.script(PULL, found(rec(0), next_offset=1))
+    assert len(await asyncio.wait_for(reader.poll(timeout_s=2), 1)) == 1
+    assert await asyncio.wait_for(reader.poll(timeout_s=0.1), 1) == []
+
+
+async def test_queues_are_served_in_turns(peer, reader):
+    reader.assign(QUEUES)
+    for queue in QUEUES:
+        reader.seek(queue, 0)
+    peer.script(
+        PULL,
+        *[found(*[rec(number) for number in range(3)], next_offset=3)] * 2,
+    )
+    readings = reader._readings
+
+    def are_fetched() -> bool:
+        readings.collect()
+        readings.ask()
+        return all(each.fetched for each in readings.all())
+
+    await until(are_fetched)
+    served = [(await reader.poll(max_count=1))[0].queue.queue_id for _ in range(6)]
+    assert sorted(served[:2]) == sorted(served[2:4]) == sorted(served[4:]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_count": 0},
+        {"max_count": -1},
+        {"max_count": None},
+        {"timeout_s": -1},
+        {"timeout_s": float("nan")},
+    ],
+)
+async def test_a_poll_of_nonsense_is_an_error(reader, wrong):
+    reader.assign(QUEUES)
+    with pytest.raises(ConfigError):
+        await reader.poll(**wrong)
+
+
+async def test_outside_of_its_block_it_does_nothing(talker):
+    outside = talker.pull_consumer(group="another")
+    outside.assign(QUEUES)
+    with pytest.raises(ClientClosed):
+        await outside.poll()
+
+
+async def test_it_starts_while_everything_is_down_and_recovers(tmp_path):
+    ports = free_ports(2)
+    async with (
+        connect(f"127.0.0.1:{ports[0]}") as mq,
+        mq.pull_consumer(group="g", start="earliest") as reader,
+    ):
+        await reader.subscribe("t")
+        assert await reader.poll(timeout_s=0.1) == []
+        async with cluster_on(tmp_path, *ports) as cluster, connect(cluster.namesrv) as sender:
+            await sender.send("t", b"x")
+            assert await read(reader, 1) == [b"x"]
+        assert await reader.poll(timeout_s=0.1) == []
+        async with cluster_on(tmp_path, *ports) as cluster, connect(cluster.namesrv) as sender:
+            await sender.send("t", b"y")
+            assert await read(reader, 1) == [b"y"]
+
+
+# The cluster --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_program_is_told_when_a_topic_has_other_queues(mq):
+    await send_to_all(mq, "t", 1)
+    told: list[int] = []
+    async with mq.pull_consumer(group="g") as reader:
+        await reader.watch("t", lambda queues: told.append(len(queues)))
+        await mq.admin.change_topic("t", queues=6)
+        async with asyncio.timeout(10):
+            while not told:
+                await mq._network.routes.refresh()
+                await asyncio.sleep(0.01)
+        await mq._network.routes.refresh()
+        assert told == [6]
+        with pytest.raises(NoRoute):
+            await reader.watch("there is none", print)
+
+
+async def test_brokers_know_it_as_what_it_is(peer, reader):
+    async with (
+        connect(peer.address, client_id="me") as mq,
+        mq.pull_consumer(group="h", start="earliest", broadcast=True) as another,
+    ):
+        await another.subscribe("t", tag="a")
+        await until(lambda: len(another.assigned) == 2)
+        await another.poll(timeout_s=0.1)
+        beat = Heartbeat.decode(peer.requests(RequestCode.HEART_BEAT)[-1].body).consumer_data_set[0]
+        assert (beat.message_model, beat.consume_from_where) == ("BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")
+        assert [each.expression for each in beat.subscription_data_set] == ["a"]
+        another.members_changed()
+        assert another.running().mq_table.keys() == set(QUEUES)
+
+
+async def test_offsets_are_found_by_time_without_moving(reader):
+    assert await reader.offset_at(QUEUES[0], datetime(2026, 1, 1)) == 50
+    assert reader.assigned == []

@@ -1,0 +1,271 @@
+"""The queues that a pull consumer reads: where each stands, what was asked for it, and what is here already.
+
+    assigned -> begun (where the group stands, or `start`) -> asked -> answered -> fetched -> handed out -> asked ...
+
+One request for each queue is under way at a time, and stays so from one `poll` to the next. What is handed out comes
+from the queues in turns. Finding out where to begin, and connecting, happen beside it, so that one broker that is away
+does not keep the others' messages. Source: PullTaskImpl and AssignedMessageQueue, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.client.consuming import pulling
+from sparrowmq.client.consuming.first_offset import first_offset
+from sparrowmq.client.consuming.offset_store import OffsetStore
+from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
+from sparrowmq.client.consuming.settings import PullSettings
+from sparrowmq.errors import ConfigError, NetworkError, ProtocolError, RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ProcessQueueState
+from sparrowmq.protocol.requests.headers import PullMessageReply
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.remoting.session import Response
+
+log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One assigned queue.
+
+    Attributes:
+        position: the next offset that is handed out; None until it is known.
+        handled: everything before it was handed out by an earlier `poll`; None when that says nothing.
+        next_offset: what to ask for next.
+        fetched: messages that are here and not handed out yet.
+        answer: what is waited for: the answer of a pull, or None or an error from making one possible.
+        is_held: its program is being told that it comes or goes; nothing of it is handed out meanwhile.
+        not_before: when a queue that failed is asked again.
+    """
+
+    queue: MessageQueue
+    subscription: Subscription
+    position: int | None = None
+    handled: int | None = None
+    next_offset: int = 0
+    fetched: deque[ReceivedMessage] = field(default_factory=deque)
+    answer: asyncio.Future[Any] | None = None
+    is_paused: bool = False
+    is_held: bool = False
+    is_failing: bool = False
+    broker_id: int = MASTER
+    not_before: float = 0.0
+
+    def move(self, offset: int | None) -> None:
+        """Go on elsewhere; what was asked for or fetched is forgotten. None finds out anew where to begin."""
+        if self.answer is not None:
+            self.answer.cancel()
+            self.answer = None
+        self.fetched.clear()
+        self.position, self.next_offset = offset, offset or 0
+        self.handled = None
+        self.not_before = 0.0
+
+    def report(self) -> ProcessQueueState:
+        """What an operator sees of it."""
+        return ProcessQueueState(
+            commit_offset=self.position or 0,
+            cached_msg_min_offset=self.position or 0,
+            cached_msg_max_offset=self.next_offset,
+            cached_msg_count=len(self.fetched),
+        )
+
+
+class Readings:
+    """All assigned queues of one pull consumer."""
+
+    def __init__(self, settings: PullSettings, network: Network, offsets: OffsetStore, spawn: Spawn) -> None:
+        self._settings = settings
+        self._network = network
+        self._offsets = offsets
+        self._spawn = spawn
+        self._owner = HandedOut(network.answers)
+        self._by_queue: dict[MessageQueue, Reading] = {}  # in the order of their turns
+        self._nudged: asyncio.Future[None] | None = None
+
+    # Which queues ---------------------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """What is read."""
+        return sorted(self._by_queue)
+
+    def all(self) -> list[Reading]:
+        return list(self._by_queue.values())
+
+    def of(self, queue: MessageQueue) -> Reading:
+        """Raises: ConfigError, it is not assigned."""
+        try:
+            return self._by_queue[queue]
+        except KeyError:
+            raise ConfigError(
+                f"{queue} is not assigned (any more); call assign first, or see `assigned`"
+            ) from None
+
+    def add(self, queue: MessageQueue, subscription: Subscription) -> Reading:
+        """Read the queue by this filter; one that is read already goes on where it is."""
+        reading = self._by_queue.get(queue)
+        if reading is None:
+            reading = self._by_queue[queue] = Reading(queue, subscription)
+        else:
+            self.refilter(reading, subscription)
+        return reading
+
+    def refilter(self, reading: Reading, subscription: Subscription) -> None:
+        """Go on by another filter: what is here by the former one is not handed out."""
+        former, reading.subscription = reading.subscription, subscription
+        if (former.expression, former.kind) != (subscription.expression, subscription.kind):
+            handled = reading.handled
+            reading.move(reading.position)
+            reading.handled = handled
+
+    def drop(self, queue: MessageQueue) -> None:
+        """Read it no more."""
+        reading = self._by_queue.pop(queue, None)
+        if reading is not None:
+            reading.move(None)
+
+    def nudge(self) -> None:
+        """Let whoever waits look again."""
+        if self._nudged is not None and not self._nudged.done():
+            self._nudged.set_result(None)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    async def begin(self, reading: Reading) -> int:
+        """Its next offset; finds out where to begin. Raises: SparrowError."""
+        if reading.position is None:
+            offset = await first_offset(
+                reading.queue, self._settings.start, self._offsets, self._network.brokers
+            )
+            if reading.position is None:  # Nobody sought meanwhile.
+                reading.position = reading.next_offset = offset
+        return reading.position
+
+    def ask(self) -> None:
+        """Have a request under way for each queue that has nothing here."""
+        now = self._network.clock.monotonic()
+        for reading in self._by_queue.values():
+            is_idle = reading.answer is None and not reading.fetched
+            if is_idle and not reading.is_paused and not reading.is_held and now >= reading.not_before:
+                reading.answer = self._pull(reading)
+
+    def collect(self) -> None:
+        """Take over what was answered.
+
+        Raises:
+            RemoteError: a broker refuses, and will again.
+        """
+        for reading in self._by_queue.values():
+            answer = reading.answer
+            if answer is None or not answer.done():
+                continue
+            reading.answer = None
+            try:
+                outcome = answer.result()
+                if isinstance(outcome, Response):
+                    self._take(reading, outcome)
+                elif isinstance(outcome, SparrowError):
+                    raise outcome
+            except (NetworkError, ProtocolError) as error:
+                self._postpone(reading, error)
+            except RemoteError as error:
+                self._refused(reading, error)
+
+    def hand_out(self, max_count: int) -> list[ReceivedMessage]:
+        """What is here; who was served goes behind the others."""
+        messages: list[ReceivedMessage] = []
+        for queue, reading in list(self._by_queue.items()):
+            if len(messages) >= max_count:
+                break
+            fetched = reading.fetched
+            if not fetched or reading.is_paused or reading.is_held:
+                continue
+            while fetched and len(messages) < max_count:
+                messages.append(fetched.popleft())
+            reading.position = fetched[0].offset if fetched else reading.next_offset
+            del self._by_queue[queue]
+            self._by_queue[queue] = reading
+        return messages
+
+    async def wait(self, limit_s: float) -> None:
+        """Return when something may have come, at the latest in so many seconds."""
+        if self._nudged is None or self._nudged.done():
+            self._nudged = asyncio.get_running_loop().create_future()
+        waiting = [each.answer for each in self._by_queue.values() if each.answer is not None]
+        with suppress(TimeoutError):
+            first = asyncio.wait([*waiting, self._nudged], return_when="FIRST_COMPLETED")
+            await self._network.clock.wait_for(first, limit_s)
+
+    def positions(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The next offsets, of those where it is known. Raises: ConfigError, one is not assigned."""
+        found = {queue: self.of(queue).position for queue in queues}
+        return {queue: position for queue, position in found.items() if position is not None}
+
+    def _pull(self, reading: Reading) -> asyncio.Future[Any]:
+        """A pull, or what must happen before."""
+        network, queue = self._network, reading.queue
+        address = network.routes.replica(queue.broker_name, reading.broker_id)
+        session = network.brokers.live(address) if address is not None else None
+        if session is None or reading.position is None:
+            return self._spawn(self._prepare(reading), f"begin {queue}")
+        request = pulling.request(
+            self._settings.group,
+            queue,
+            reading.next_offset,
+            reading.subscription,
+            count=self._settings.pull_batch,
+            hold_s=pulling.HOLD_S,
+            is_lite=True,
+        )
+        return session.call(request, timeout_s=pulling.HOLD_S + pulling.ANSWER_S, accept=pulling.ACCEPTED)
+
+    async def _prepare(self, reading: Reading) -> SparrowError | None:
+        """Find out where to begin, and connect; returns what went wrong."""
+        try:
+            await self.begin(reading)
+            await self._network.brokers.of(reading.queue.broker_name, reading.broker_id)
+        except SparrowError as error:
+            return error
+        return None
+
+    def _take(self, reading: Reading, answer: Response[PullMessageReply]) -> None:
+        reading.is_failing = False
+        reading.next_offset = answer.header.next_begin_offset
+        reading.broker_id = answer.header.suggest_which_broker_id
+        if answer.code == ResponseCode.SUCCESS:
+            queue, namespace = reading.queue, self._network.namespace
+            stored = pulling.messages_in(answer.body, queue, reading.subscription)
+            reading.fetched.extend(
+                ReceivedMessage(each, queue, None, self._owner, namespace) for each in stored
+            )
+        if not reading.fetched:
+            reading.position = reading.next_offset
+
+    def _refused(self, reading: Reading, error: RemoteError) -> None:
+        """Mend what can be mended. Raises: RemoteError, the same one."""
+        if error.code in pulling.UNKNOWN_HERE:
+            self._spawn(self._network.brokers.announce(), "announce")
+            self._postpone(reading, error)
+        else:
+            raise error
+
+    def _postpone(self, reading: Reading, error: Exception) -> None:
+        level = logging.DEBUG if reading.is_failing else logging.WARNING
+        log.log(level, "cannot read %s, trying again: %s", reading.queue, error)
+        reading.is_failing = True
+        reading.broker_id = MASTER
+        reading.not_before = self._network.clock.monotonic() + pulling.PAUSE_S

@@ -1,0 +1,130 @@
+import asyncio
+import logging
+
+import pytest
+
+from sparrowmq.background import Background
+from sparrowmq.client.client import connect
+from sparrowmq.client.consuming.offset_store import BrokerOffsets
+from sparrowmq.client.consuming.readings import Reading, Readings
+from sparrowmq.client.consuming.settings import PullSettings, subscription
+from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage
+from sparrowmq.remoting.dispatch import Answer
+from tests.client.conftest import until
+from tests.client.consuming.test_pulling import found, rec, reply
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+ALL = subscription("t", None, None, 1)
+PULL = RequestCode.PULL_MESSAGE
+
+
+@pytest.fixture
+async def readings(peer):
+    """The queues of a reader that knows where its topic is."""
+    peer.has("t")
+    peer.usual |= {
+        PULL: lambda _: None,
+        RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(header=OffsetReply(offset=3)),
+    }
+    async with connect(peer.address) as mq, Background() as background:
+        network = mq._network
+        await network.routes.of("t")
+        offsets = BrokerOffsets("g", network.brokers)
+        yield Readings(PullSettings("g"), network, offsets, background.spawn)
+
+
+async def rounds(readings: Readings, holds) -> None:
+    """Collect and ask until the condition holds."""
+
+    def round_() -> object:
+        readings.collect()
+        readings.ask()
+        return holds()
+
+    await until(round_)
+
+
+async def test_a_queue_begins_where_the_group_stands_and_is_asked_once(peer, readings):
+    reading = readings.add(QUEUE, ALL)
+    await rounds(readings, lambda: peer.requests(PULL))
+    assert reading.position == 3
+    for _ in range(5):
+        readings.collect()
+        readings.ask()
+        await asyncio.sleep(0.001)
+    (asked,) = [command.header(PullMessage) for command in peer.requests(PULL)]
+    assert asked.queue_offset == 3 and asked.sys_flag == (
+        PullFlag.SUBSCRIPTION | PullFlag.SUSPEND | PullFlag.LITE_PULL
+    )
+
+
+async def test_what_a_broker_does_not_know_is_told_to_it_and_one_line_logged(peer, readings, caplog):
+    readings.add(QUEUE, ALL).move(0)
+    peer.usual[PULL] = lambda _: Answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="who are you")
+    await rounds(readings, lambda: "who are you" in caplog.text)
+    readings.of(QUEUE).not_before = 0
+    await rounds(readings, lambda: len(peer.requests(PULL)) == 2)
+    await asyncio.sleep(0.01)
+    readings.collect()
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+
+
+async def test_a_refusal_is_raised_and_the_queue_asked_again_afterwards(peer, readings):
+    readings.add(QUEUE, ALL).move(0)
+    peer.script(PULL, Answer(ResponseCode.NO_PERMISSION, remark="not for you"), found(rec(0), next_offset=1))
+    with pytest.raises(RemoteError, match="not for you"):
+        await rounds(readings, lambda: False)
+    await rounds(readings, lambda: readings.of(QUEUE).fetched)
+
+
+async def test_a_held_queue_is_neither_asked_nor_handed_out(peer, readings):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(0)
+    peer.script(PULL, found(rec(0), next_offset=1))
+    await rounds(readings, lambda: reading.fetched)
+    reading.is_held = True
+    assert readings.hand_out(10) == []
+    reading.is_held = False
+    assert len(readings.hand_out(10)) == 1 and reading.position == 1
+
+
+async def test_moving_forgets_what_is_here_and_what_was_asked_for(peer, readings):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(0)
+    await rounds(readings, lambda: peer.requests(PULL))
+    answer = reading.answer
+    reading.handled = 5
+    reading.move(9)
+    assert answer is not None and answer.cancelled()
+    assert (reading.position, reading.next_offset, reading.handled) == (9, 9, None)
+    readings.drop(QUEUE)
+    assert readings.queues == [] and reading.position is None
+    with pytest.raises(ConfigError, match="not assigned"):
+        readings.of(QUEUE)
+
+
+async def test_the_same_filter_again_changes_nothing(readings):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(7)
+    reading.handled = 6
+    readings.add(QUEUE, subscription("t", None, None, 2))
+    assert (reading.position, reading.handled) == (7, 6)
+    reading.fetched.extend([None] * 2)
+    readings.add(QUEUE, subscription("t", "a", None, 3))
+    assert (reading.position, reading.handled, len(reading.fetched)) == (7, 6, 0)
+
+
+async def test_all_filtered_out_moves_on(peer, readings):
+    reading = readings.add(QUEUE, ALL)
+    reading.move(0)
+    peer.script(PULL, Answer(ResponseCode.PULL_RETRY_IMMEDIATELY, reply(50)))
+    await rounds(readings, lambda: reading.position == 50)
+
+
+def test_an_operator_sees_where_a_queue_stands():
+    reading = Reading(QUEUE, ALL, position=4, next_offset=9)
+    report = reading.report()
+    assert (report.commit_offset, report.cached_msg_max_offset, report.cached_msg_count) == (4, 9, 0)
