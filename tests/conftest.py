@@ -18,13 +18,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
 
-# Java, Maven, the C++ client and Spark are there on CI: a test that misses one of them hides a fault of ours.
+# Java, Maven, Go, Node, the C++ client and Spark are there on CI: a test that misses one of them hides a fault of ours.
 ALLOWED_SKIPS = [
     r"only on (macOS|Windows)",
     r"needs Python 3\.1[2-9]",
     r"needs (etcd|Docker|a network)",
     r"RocketMQ's own server is not on this machine",
     r"Apache's 4\.9\.7 cannot",
+    r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
 # Files that share the Spark session, and those that share the Java clients: each group has one worker.
@@ -34,6 +35,7 @@ TOGETHER = {
     "tests/interop/test_clients.py": "clients",
     "tests/interop/test_cpp_client.py": "clients",
     "tests/interop/test_java_client.py": "clients",
+    "tests/interop/test_matrix.py": "clients",
 }
 # Files whose tests take long and share nothing: each test goes where there is time.
 APART = {"tests/store/test_crash_states.py"}

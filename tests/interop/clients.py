@@ -1,4 +1,4 @@
-"""Foreign clients as puppets: programs of C++ and Java that send and consume as the test tells them.
+"""Foreign clients as puppets: programs of C++, Go, Java and Node that send and consume as the test tells them.
 
     with JavaClient("4.9.8", namesrv) as client:
         client.send("T", "hello", tags="TagA")
@@ -6,7 +6,7 @@
             consumer.wait_for(1)
 
 A puppet reads commands from its standard input, one a line, and writes lines of JSON: answers, and deliveries, which
-name their consumer. A Java puppet is one process for all; the C++ client gets a process for each producer and each
+name their consumer. Most puppets are one process for all; the C++ client gets a process for each producer and each
 consumer, since it keeps one set of threads a process and now and then takes it down.
 """
 
@@ -16,7 +16,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import IO, Any, Final, Self
 
 from tests.interop.apache import JavaProgram
 from tests.interop.child import Child, scratch
-from tests.interop.kits import PeerMissing
+from tests.interop.kits import PeerMissing, go_puppet, node_puppet
 
 HERE: Final = Path(__file__).parent
 ANSWER_LIMIT_S: Final = 60.0
@@ -146,8 +146,9 @@ class Client:
         """Send and return what the producer was told.
 
         Args:
-            how: sync, async (Java), oneway, ordered with `shard`, batch with a body of parts with | between.
+            how: sync, async, oneway, ordered with `shard`, batch with a body of parts with | between.
             fields: tags, keys, colour (a property), delay (a level), times (the body is repeated so often).
+                Other properties have names like `property.X`.
         """
         answer = self._producer().call(how, topic=topic, body=body, **fields)
         assert "error" not in answer, answer["error"]
@@ -163,7 +164,7 @@ class Client:
         Args:
             mode: concurrent, orderly or broadcasting.
             fields: fail, so many deliveries of each message fail; retries, its limit (the C++ client leaves that to
-                the group).
+                the group); type="SQL92"; namespace; access and secret; trace.
         """
         name = next(_NAMES)
         with self._puppet_of_consumer() as puppet:
@@ -173,6 +174,20 @@ class Client:
             consumer = Consumer(puppet, name)
             yield consumer
             consumer.stop()
+
+    @contextmanager
+    def producing(self, **fields: object) -> Iterator[None]:
+        """With a producer of other settings: namespace, access and secret, trace."""
+        self._start_producer(fields)
+        yield
+        self._start_producer({})
+
+    def pull(self, group: str, topic: str, count: int, expression: str = "*") -> list[str]:
+        """The bodies of the next `count` messages that a pull consumer of the group gets."""
+        raise NotImplementedError
+
+    def _start_producer(self, fields: Mapping[str, object]) -> None:
+        raise NotImplementedError
 
     def _producer(self) -> Puppet:
         raise NotImplementedError
@@ -194,14 +209,19 @@ class CppClient(Client):
         self._namesrv = namesrv
         self._sender: Puppet | None = None
 
+    def _start_producer(self, fields: Mapping[str, object]) -> None:
+        self._sender = self._stack.enter_context(_CppPuppet(self._namesrv))
+        answer = self._sender.call("produce", group="interop-cpp", **fields)
+        assert "error" not in answer, answer["error"]
+
     def _producer(self) -> Puppet:
         if self._sender is None:
-            self._sender = self._stack.enter_context(_CppPuppet(self._namesrv))
-            self._sender.call("produce", group="interop-cpp")
+            self._start_producer({})
+        assert self._sender is not None
         return self._sender
 
-    def pull(self, group: str, topic: str, expression: str = "*") -> list[str]:
-        """The bodies that a pull consumer finds in all queues."""
+    def pull(self, group: str, topic: str, count: int = 0, expression: str = "*") -> list[str]:
+        """The bodies that a pull consumer finds in all queues, whatever their count."""
         with self._puppet_of_consumer() as puppet:
             puppet.call("fetch", group=group)
             bodies: list[str] = puppet.call("pull", topic=topic, expression=expression)["bodies"]
@@ -213,16 +233,13 @@ class CppClient(Client):
             yield puppet
 
 
-class JavaClient(Client):
-    """Apache's Java client."""
+class _OneProcess(Client):
+    """A client whose producer and consumers live in one process."""
 
-    def __init__(self, version: str, namesrv: str, jvm: Iterable[str] = ()) -> None:
+    def __init__(self, puppet: Puppet) -> None:
         super().__init__()
-        self.name = f"java-{version}"
-        self._puppet = self._stack.enter_context(
-            _JavaPuppet(version, HERE / "java" / "Puppet.java", namesrv, jvm=[_REBALANCE, *jvm])
-        )
-        self._puppet.call("produce", group="interop-java")
+        self._puppet = self._stack.enter_context(puppet)
+        self._start_producer({})
 
     def call(self, verb: str, **fields: object) -> Event:
         """A command beyond what all clients know."""
@@ -230,12 +247,61 @@ class JavaClient(Client):
         assert "error" not in answer, answer["error"]
         return answer
 
+    def pull(self, group: str, topic: str, count: int, expression: str = "*") -> list[str]:
+        bodies: list[str] = self.call("pull", group=group, topic=topic, expression=expression, count=count)[
+            "bodies"
+        ]
+        return bodies
+
+    def transact(self, group: str, topic: str, body: str, now: str, later: str = "unknown") -> Event:
+        """Send a half message whose transaction ends with `now`, or `later` when the broker asks: commit, rollback,
+        unknown."""
+        return self.call("transact", group=group, topic=topic, body=body, now=now, later=later)
+
+    def checks(self) -> list[str]:
+        """The bodies of the messages that brokers asked about."""
+        return [event["body"] for event in self._puppet.deliveries("checks")]
+
+    def _start_producer(self, fields: Mapping[str, object]) -> None:
+        self.call("produce", group="interop-senders", **fields)
+
     def _producer(self) -> Puppet:
         return self._puppet
 
     @contextmanager
     def _puppet_of_consumer(self) -> Iterator[Puppet]:
         yield self._puppet
+
+
+class JavaClient(_OneProcess):
+    """Apache's Java client."""
+
+    def __init__(self, version: str, namesrv: str, jvm: Iterable[str] = ()) -> None:
+        self.name = f"java-{version}"
+        source = HERE / "java" / "Puppet.java"
+        super().__init__(_JavaPuppet(version, source, namesrv, jvm=[_REBALANCE, *jvm]))
+
+
+class GoClient(_OneProcess):
+    """Apache's Go client, rocketmq-client-go v2.1.2."""
+
+    name = "go-2.1.2"
+
+    def __init__(self, namesrv: str) -> None:
+        super().__init__(Puppet(scratch("go"), [str(go_puppet()), namesrv]))
+
+
+class NodeClient(_OneProcess):
+    """The JavaScript client ali-ons 3.12.0."""
+
+    name = "node-3.12.0"
+
+    def send(self, topic: str, body: str, how: str = "sync", **fields: object) -> Event:
+        """As any client, but for the chosen queue, which takes the step below its `send`."""
+        return super().send(topic, body, "placed" if how == "ordered" else how, **fields)
+
+    def __init__(self, namesrv: str) -> None:
+        super().__init__(Puppet(scratch("node"), [*node_puppet(), namesrv]))
 
 
 class _JavaPuppet(Puppet, JavaProgram):

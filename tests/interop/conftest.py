@@ -10,12 +10,27 @@ from itertools import count
 
 import pytest
 
-from tests.interop.clients import Client, CppClient, JavaClient
+from tests.interop.clients import Client, CppClient, GoClient, JavaClient, NodeClient
 from tests.interop.servers import APACHE, OURS, Target, running
+from tools.matrix import cannot, read_matrix
 
 # How the 4.9.8 client writes headers when it is told so; its other messages are JSON.
 BINARY_HEADERS = "-Drocketmq.serialize.type=ROCKETMQ"
+# What is built or installed once per machine takes its time.
+GO = pytest.param("go", marks=pytest.mark.timeout(600))
+NODE = pytest.param("node", marks=pytest.mark.timeout(600))
+OTHERS = {"cpp": CppClient, "go": GoClient, "node": NodeClient}
 _NUMBERS = count(1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what a client or a broker cannot, with the reason that docs/interop.md gives."""
+    matrix, params = read_matrix(), getattr(item, "callspec", None)
+    for mark in item.iter_markers("cell"):
+        for name in params.params.values() if params else []:
+            reason = cannot(matrix, mark.args[0], str(name).removesuffix("-binary"))
+            if reason is not None:
+                pytest.skip(f"{name} cannot: {reason}")
 
 
 @pytest.fixture(scope="session", params=[OURS, pytest.param(APACHE, marks=pytest.mark.slow)])
@@ -26,7 +41,14 @@ def target(request, tmp_path_factory) -> Iterator[Target]:
 
 @pytest.fixture(
     scope="session",
-    params=["cpp", "java-4.9.8", "java-5.4.0", pytest.param("java-4.9.8-binary", marks=pytest.mark.slow)],
+    params=[
+        "cpp",
+        GO,
+        NODE,
+        "java-4.9.8",
+        "java-5.4.0",
+        pytest.param("java-4.9.8-binary", marks=pytest.mark.slow),
+    ],
 )
 def client(request, target) -> Iterator[Client]:
     with start_client(request.param, target) as client:
@@ -55,7 +77,7 @@ def group() -> str:
 
 
 def start_client(name: str, target: Target) -> Client:
-    if name == "cpp":
-        return CppClient(target.namesrv)
+    if name in OTHERS:
+        return OTHERS[name](target.namesrv)
     version = name.split("-")[1]
     return JavaClient(version, target.namesrv, jvm=[BINARY_HEADERS] if name.endswith("binary") else [])

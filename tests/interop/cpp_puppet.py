@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from queue import SimpleQueue
 from typing import Any, Final
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
 from rocketmq.ffi import MessageModel, _CConsumeStatus, dll
 
 OK: Final = _CConsumeStatus.CONSUME_SUCCESS.value
+METHODS: Final = {"async": "asynchronous"}  # a word that Python keeps for itself
 LATER: Final = _CConsumeStatus.RECONSUME_LATER.value
 
 
@@ -28,19 +30,30 @@ def main(namesrv: str) -> None:
             puppet = verbs[verb](namesrv, **fields)
             say(started=True)
         else:
-            say(**getattr(puppet, verb)(**fields))
+            say(**getattr(puppet, METHODS.get(verb, verb))(**fields))
 
 
 class Sender:
     """A producer; each method is a way to send."""
 
-    def __init__(self, namesrv: str, group: str) -> None:
+    def __init__(self, namesrv: str, group: str, access: str = "", secret: str = "") -> None:
         self.client = Producer(group)
         self.client.set_namesrv_addr(namesrv)
+        if access:
+            self.client.set_session_credentials(access, secret, "")
         self.client.start()
 
     def sync(self, **fields: str) -> dict[str, Any]:
         return outcome(self.client.send_sync(message(**fields)))
+
+    def asynchronous(self, **fields: str) -> dict[str, Any]:
+        answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.client.send_async(
+            message(**fields),
+            lambda result: answers.put(outcome(result)),
+            lambda error: answers.put({"error": str(error)}),
+        )
+        return answers.get(timeout=20)
 
     def oneway(self, **fields: str) -> dict[str, Any]:
         self.client.send_oneway(message(**fields))
@@ -55,7 +68,10 @@ class Sender:
 
 
 class Receiver:
-    """A push consumer that tells each delivery, and refuses the first `fail` ones of each message."""
+    """A push consumer that tells each delivery, and refuses the first `fail` ones of each message.
+
+    How often a message is tried at most, the group knows.
+    """
 
     def __init__(
         self,
@@ -65,17 +81,17 @@ class Receiver:
         topic: str,
         expression: str,
         mode: str,
-        fail: str = "0",
-        retries: str = "",
+        **more: str,
     ) -> None:
         model = MessageModel.BROADCASTING if mode == "broadcasting" else MessageModel.CLUSTERING
         self.client = PushConsumer(group, orderly=mode == "orderly", message_model=model)
         self.client.set_namesrv_addr(namesrv)
-        self.client.set_message_batch_max_size(
-            1
-        )  # or one failure is the failure of all that were given together
+        if "access" in more:
+            self.client.set_session_credentials(more["access"], more["secret"], "")
+        # Or one failure is the failure of all that were given together.
+        self.client.set_message_batch_max_size(1)
         self._name = consumer
-        self._fail = int(fail)
+        self._fail = int(more.get("fail", "0"))
         self._deliveries: Counter[str] = Counter()
         # Not `client.subscribe`: what it makes of a failing callback is a success for the C++ side.
         dll.Subscribe(self.client._handle, topic.encode(), expression.encode())
@@ -128,6 +144,7 @@ def message(
     colour: str = "",
     delay: str = "0",
     times: str = "1",
+    **properties: str,
 ) -> Message:
     made = Message(topic)
     made.set_body(body * int(times))
@@ -135,6 +152,8 @@ def message(
     made.set_keys(keys)
     if colour:
         made.set_property("colour", colour)
+    for name, value in properties.items():
+        made.set_property(name.removeprefix("property."), value)
     if delay != "0":
         made.set_delay_time_level(int(delay))
     return made

@@ -1,8 +1,10 @@
-"""The jars of Apache RocketMQ, fetched once into a cache outside the repository.
+"""The jars of Apache RocketMQ and the puppets of Go and Node, made once in a cache outside the repository.
 
 A *kit* is one folder of jars that together make a class path: a server with its admin tool, or a Java client.
 Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, which is then renamed to its place, so
 that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
+The Go puppet is a program that `go build` makes of our source, the Node puppet our source beside what `npm ci`
+installs; go.sum and package-lock.json pin both by hash. Their kits are named after the source: an edit makes another.
 
 The cache is `$SPARROWMQ_PEERS`, or `~/.cache/sparrowmq/peers`, or, where that cannot be written, a folder in the
 system's temporary directory. `python -m tests.interop.kits` fetches everything ahead of time.
@@ -11,11 +13,13 @@ system's temporary directory. `python -m tests.interop.kits` fetches everything 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import unittest
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -32,6 +36,7 @@ _ARTIFACTS: Final = {
 }
 _QUIETLY: Final = ("-q", "-B", "-Dstyle.color=never")
 _FETCH_LIMIT_S: Final = 600
+_HERE: Final = Path(__file__).parent
 
 
 class PeerMissing(unittest.SkipTest):
@@ -59,6 +64,48 @@ def java() -> str:
     return _on_path("java")
 
 
+@cache
+def go_puppet() -> Path:
+    """The program made of tests/interop/go. Raises: PeerMissing."""
+    source = _HERE / "go"
+    go = _on_path("go")  # which need not optimize: that halves the build
+
+    def build(kit: Path) -> None:
+        _run(
+            [go, "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", str(kit / "puppet"), "."],
+            source,
+            "Go does not build its puppet",
+            CGO_ENABLED="0",
+        )
+
+    return _made(source, build) / "puppet"
+
+
+@cache
+def go_sources() -> Path:
+    """The folder of the Go client's sources. Raises: PeerMissing."""
+    go_puppet()
+    asked = [_on_path("go"), "list", "-m", "-f", "{{.Dir}}", "github.com/apache/rocketmq-client-go/v2"]
+    done = subprocess.run(asked, cwd=_HERE / "go", capture_output=True, text=True, timeout=_FETCH_LIMIT_S)
+    if done.returncode or not done.stdout.strip():
+        raise PeerMissing(f"Go does not have its client's sources: {_first_error(done.stderr)}")
+    return Path(done.stdout.strip())
+
+
+@cache
+def node_puppet() -> list[str]:
+    """The command that runs tests/interop/node. Raises: PeerMissing."""
+    source = _HERE / "node"
+    node, npm = _on_path("node"), _on_path("npm")
+
+    def install(kit: Path) -> None:
+        for file in source.iterdir():
+            shutil.copy(file, kit)
+        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], kit, "npm does not install ali-ons")
+
+    return [node, str(_made(source, install) / "puppet.js")]
+
+
 def cache_folder() -> Path:
     """The folder that holds the kits, made when absent."""
     asked = os.environ.get("SPARROWMQ_PEERS")
@@ -78,40 +125,52 @@ def _kit(name: str, version: str) -> Path:
     if name not in _ARTIFACTS:
         raise ValueError(f"no kit {name}; there are {', '.join(_ARTIFACTS)}")
     java()
+    return _whole(name, lambda kit: _fetch(kit, name, version))
+
+
+def _made(source: Path, make: Callable[[Path], None]) -> Path:
+    """The kit made of a folder of ours, named after what is in it."""
+    digest = hashlib.sha256()
+    for file in sorted(source.iterdir()):
+        digest.update(file.read_bytes())
+    return _whole(f"{source.name}-{digest.hexdigest()[:12]}", make)
+
+
+def _whole(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache, which `make` fills when it is not there."""
     kit = cache_folder() / name
-    if not kit.is_dir():
-        # Two Mavens at once would disturb each other in the repository that they share.
-        with (kit.parent / ".fetching").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not kit.is_dir():
-                _fetch(kit, version)
+    if kit.is_dir():
+        return kit
+    # Two Mavens at once would disturb each other in the repository that they share.
+    with (kit.parent / ".fetching").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kit.is_dir():
+            with tempfile.TemporaryDirectory(dir=kit.parent, prefix=f".{name}-") as scratch:
+                filling = Path(scratch) / "kit"
+                filling.mkdir()
+                make(filling)
+                filling.rename(kit)
     return kit
 
 
-def _fetch(kit: Path, version: str) -> None:
+def _fetch(kit: Path, name: str, version: str) -> None:
     maven = _on_path("mvn")
-    with tempfile.TemporaryDirectory(dir=kit.parent, prefix=f".{kit.name}-") as scratch:
-        pom, jars = Path(scratch) / "pom.xml", Path(scratch) / "jars"
-        pom.write_text(_pom(_ARTIFACTS[kit.name], version))
-        command = [
-            maven,
-            *_QUIETLY,
-            "-f",
-            str(pom),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={jars}",
-        ]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise PeerMissing(f"Maven did not resolve {kit.name} within {_FETCH_LIMIT_S} s") from None
-        if done.returncode or not jars.is_dir():
-            raise PeerMissing(f"Maven cannot resolve {kit.name}: {_first_error(done.stdout + done.stderr)}")
-        try:
-            jars.rename(kit)
-        except OSError:  # another run was quicker; its kit is as good as ours
-            if not kit.is_dir():
-                raise
+    pom = kit.parent / "pom.xml"
+    pom.write_text(_pom(_ARTIFACTS[name], version))
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={kit}"]
+    _run([maven, *_QUIETLY, "-f", str(pom), *goal], kit.parent, f"Maven cannot resolve {name}")
+
+
+def _run(command: list[str], folder: Path, complaint: str, **environment: str) -> None:
+    around = os.environ | environment
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=around, capture_output=True, text=True, timeout=_FETCH_LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerMissing(f"{complaint} within {_FETCH_LIMIT_S} s") from None
+    if done.returncode:
+        raise PeerMissing(f"{complaint}: {_first_error(done.stdout + done.stderr)}")
 
 
 def _pom(artifacts: tuple[str, ...], version: str) -> str:
@@ -135,7 +194,7 @@ def _on_path(program: str) -> str:
 
 
 def _first_error(text: str) -> str:
-    errors = [line for line in text.splitlines() if "ERROR" in line]
+    errors = [line for line in text.splitlines() if "ERR" in line]
     return (errors or text.splitlines() or ["no output"])[0][:300]
 
 
@@ -144,3 +203,5 @@ if __name__ == "__main__":
         print(server_jars(version))
     for version in CLIENT_VERSIONS:
         print(client_jars(version))
+    print(go_puppet())
+    print(node_puppet()[1])

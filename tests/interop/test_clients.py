@@ -1,4 +1,7 @@
-"""What Apache's C++ client (in its Python wheel) and its Java clients, old and new, do with a broker, all alike."""
+"""What Apache's clients of C++ (in its Python wheel), Go and Java, and ali-ons of Node, do with a broker, all alike.
+
+What one of them cannot do stands in matrix.toml, and is skipped with that reason.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,53 @@ pytestmark = [pytest.mark.interop, pytest.mark.java]
 DELAY_MS = 2000  # of level 2; see servers.DELAY_LEVELS
 
 
-@pytest.mark.covers("S-PROD-03", "S-PROD-07", "S-PROD-16", "S-PROD-17", "S-PROD-20")
-def test_what_is_sent_in_any_way_is_consumed_as_it_was(target, client, topic, group):
+@pytest.mark.covers("S-PROD-03", "S-PROD-17", "S-PROD-20")
+@pytest.mark.cell("send")
+def test_what_is_sent_is_consumed_as_it_was(target, client, topic, group):
     sent = client.send(topic, "sync 消息", tags="TagA", keys="key-1 key-2", colour="blue")
-    client.send(topic, "one-way", how="oneway", tags="TagB")
-    ordered = client.send(topic, "ordered", how="ordered", shard=1)
+    placed = client.send(topic, "placed", how="ordered", shard=1)
     with client.consume(group, topic) as consumer:
-        received = {event["body"]: event for event in consumer.wait_for(3)}
-    assert received.keys() == {"sync 消息", "one-way", "ordered"}
+        received = {event["body"]: event for event in consumer.wait_for(2)}
+    assert received.keys() == {"sync 消息", "placed"}
     first = received["sync 消息"]
     assert first["tags"] == "TagA" and first["keys"] == "key-1 key-2" and first["colour"] == "blue"
     assert first["id"] == sent["id"] and first["topic"] == topic and first["retries"] == 0
-    assert received["ordered"]["queue"] == 1 and received["ordered"]["offset"] == ordered["offset"]
-    assert sum(target.end_of(topic, queue) for queue in range(2)) == 3
+    assert received["placed"]["queue"] == 1 and received["placed"]["offset"] == placed["offset"]
+    assert sum(target.end_of(topic, queue) for queue in range(2)) == 2
+
+
+@pytest.mark.covers("S-PROD-05")
+@pytest.mark.cell("async")
+def test_an_asynchronous_send_calls_back_with_where_the_message_is(client, topic, group):
+    answer = client.send(topic, "async", how="async")
+    with client.consume(group, topic) as consumer:
+        (received,) = consumer.wait_for(1)
+    assert received["id"] == answer["id"] and answer["offset"] == received["offset"] == 0
+
+
+@pytest.mark.covers("S-PROD-07")
+@pytest.mark.cell("oneway")
+def test_a_one_way_message_arrives(client, topic, group):
+    client.send(topic, "one-way", how="oneway", tags="TagB")
+    with client.consume(group, topic) as consumer:
+        (received,) = consumer.wait_for(1)
+    assert received["body"] == "one-way" and received["tags"] == "TagB"
+
+
+@pytest.mark.covers("S-PROD-16")
+@pytest.mark.cell("ordered")
+def test_messages_of_one_shard_go_to_one_queue_in_their_order(client, topic, group):
+    for number in range(8):
+        client.send(topic, f"{number}", how="ordered", shard=number % 2)
+    with client.consume(group, topic) as consumer:
+        received = consumer.wait_for(8)
+    for shard in range(2):
+        in_queue = sorted((each["offset"], each["body"]) for each in received if each["queue"] == shard)
+        assert [body for _, body in in_queue] == [f"{2 * number + shard}" for number in range(4)]
 
 
 @pytest.mark.covers("S-PROD-18")
+@pytest.mark.cell("batch")
 def test_a_batch_arrives_as_single_messages(target, client, topic, group):
     if client.name.startswith("cpp") and not target.is_ours:
         pytest.skip(
@@ -44,6 +78,7 @@ def test_a_batch_arrives_as_single_messages(target, client, topic, group):
 
 
 @pytest.mark.covers("S-CONS-15", "S-PROD-17")
+@pytest.mark.cell("tags")
 def test_a_consumer_gets_the_tags_that_it_subscribed(client, topic, group):
     with client.consume(group, topic, "TagA || TagC") as consumer:
         for number in range(6):
@@ -56,6 +91,7 @@ def test_a_consumer_gets_the_tags_that_it_subscribed(client, topic, group):
 
 
 @pytest.mark.covers("S-DELAY-01", "S-DELAY-02", "S-DELAY-04")
+@pytest.mark.cell("level")
 def test_a_delayed_message_comes_when_its_time_has_come(client, topic, group):
     with client.consume(group, topic) as consumer:
         client.send(topic, "late", delay=2, tags="TagA", colour="blue")
@@ -68,6 +104,7 @@ def test_a_delayed_message_comes_when_its_time_has_come(client, topic, group):
 
 
 @pytest.mark.covers("S-CONS-04", "S-CONS-17", "S-PROD-16")
+@pytest.mark.cell("orderly")
 def test_an_orderly_consumer_repeats_what_failed_before_it_goes_on(client, topic, group):
     with client.consume(group, topic, mode="orderly", fail=1) as consumer:
         for number in range(4):
@@ -80,6 +117,7 @@ def test_an_orderly_consumer_repeats_what_failed_before_it_goes_on(client, topic
 
 
 @pytest.mark.covers("S-CONS-03")
+@pytest.mark.cell("broadcast")
 def test_broadcasting_gives_every_consumer_everything(client, topic, group):
     with (
         client.consume(group, topic, mode="broadcasting") as first,
@@ -104,7 +142,10 @@ def wait_until_pulling(client, topic, *consumers):
 
 
 @pytest.mark.covers("S-CONS-04", "S-CONS-19", "S-RETRY-04", "S-RETRY-05")
-def test_a_message_that_failed_comes_again(client, topic, group):
+@pytest.mark.cell("retry")
+def test_a_message_that_failed_comes_again(target, client, topic, group):
+    if client.name.startswith("go"):  # it looks for the retry topic again after 20 s only
+        target.create_group(group, retries=16)
     client.send(topic, "hard", tags="TagA", keys="key-1", colour="blue")
     with client.consume(group, topic, "TagA", fail=1) as consumer:
         failed, again = consumer.wait_for(2)
@@ -115,6 +156,7 @@ def test_a_message_that_failed_comes_again(client, topic, group):
 
 
 @pytest.mark.covers("S-RETRY-06", "S-CONS-20")
+@pytest.mark.cell("dead")
 def test_a_message_that_fails_for_ever_ends_in_the_dead_letter_topic(target, client, topic, group):
     target.create_group(group, retries=1)
     client.send(topic, "hopeless", tags="TagA", keys="key-1")
@@ -127,6 +169,7 @@ def test_a_message_that_fails_for_ever_ends_in_the_dead_letter_topic(target, cli
 
 
 @pytest.mark.covers("S-CONS-06", "S-CONS-08", "S-CONS-05")
+@pytest.mark.cell("share")
 def test_consumers_of_a_group_share_the_queues_and_hand_them_over(client, topic, group):
     with client.consume(group, topic) as first:
         with client.consume(group, topic) as second:
@@ -163,6 +206,8 @@ def test_a_consumer_goes_on_where_its_group_was(client, topic, group):
 
 @pytest.mark.covers("S-ROUTE-03")
 def test_a_send_to_a_new_topic_makes_it(target: Target, client, group):
+    if client.name.startswith("node"):
+        pytest.skip("node cannot: without a route it does not ask for that of TBW102")
     topic = f"New-{group}"
     client.send(topic, "first")
     with client.consume(group, topic) as consumer:
@@ -171,6 +216,7 @@ def test_a_send_to_a_new_topic_makes_it(target: Target, client, group):
 
 
 @pytest.mark.covers("S-PROD-10")
+@pytest.mark.cell("compressed")
 def test_a_long_body_travels_compressed(client, topic, group):
     client.send(topic, "squeeze ", times=2500)
     with client.consume(group, topic) as consumer:

@@ -13,13 +13,8 @@ from tests.interop.conftest import BINARY_HEADERS
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
 
-@pytest.mark.covers("S-PROD-05")
-def test_an_asynchronous_send_calls_back_with_where_the_message_is(target, java, topic):
-    answer = java.send(topic, "async", how="async")
-    assert answer["offset"] == 0 and target.end_of(topic, answer["queue"]) == 1
-
-
 @pytest.mark.covers("S-CONS-01", "S-CONS-05", "S-CONS-15")
+@pytest.mark.cell("pull")
 def test_a_lite_pull_consumer_polls_what_matches_and_commits_it(target, java, topic, group):
     if java.name == "java-5.4.0" and not target.is_ours:
         pytest.skip("Apache's 4.9.7 cannot: it does not know LITE_PULL_MESSAGE (361)")

@@ -84,6 +84,7 @@ async def read(mq: sparrowmq.Client, topic: str, wanted: int) -> list[ReceivedMe
 
 
 @pytest.mark.covers("S-PROD-03", "S-PROD-17", "S-PROD-20")
+@pytest.mark.cell("send")
 async def test_a_message_arrives_as_it_was_sent(mq, topic):
     result = await mq.send(
         topic, b"hello", tag="paid", keys=["k1", "k2"], properties={"a": "1", "vip": "true"}
@@ -97,6 +98,7 @@ async def test_a_message_arrives_as_it_was_sent(mq, topic):
 
 
 @pytest.mark.covers("S-PROD-05", "S-PROD-14")
+@pytest.mark.cell("async")
 async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queues(mq, topic):
     results = await asyncio.gather(*[mq.send_soon(topic, b"%d" % number) for number in range(500)])
     spread = Counter(result.queue.queue_id for result in results)
@@ -108,6 +110,7 @@ async def test_hundreds_of_sends_are_in_flight_at_once_and_spread_over_the_queue
 
 
 @pytest.mark.covers("S-PROD-07")
+@pytest.mark.cell("oneway")
 async def test_a_one_way_message_is_stored(mq, topic):
     msg_id = mq.send_nowait(topic, b"one way")
     (message,) = await read(mq, topic, 1)
@@ -115,6 +118,7 @@ async def test_a_one_way_message_is_stored(mq, topic):
 
 
 @pytest.mark.covers("S-PROD-18")
+@pytest.mark.cell("batch")
 async def test_a_batch_is_stored_together_and_each_message_has_its_own_id(mq, topic):
     results = await mq.send_many(
         [Message(topic, b"%d" % number, tag="t", keys=[f"k{number}"]) for number in range(10)]
@@ -128,6 +132,7 @@ async def test_a_batch_is_stored_together_and_each_message_has_its_own_id(mq, to
 
 
 @pytest.mark.covers("S-PROD-10", "S-PROD-11")
+@pytest.mark.cell("compressed")
 async def test_a_large_body_travels_compressed(mq, topic):
     body = b"all work and no play " * 5000
     await mq.send(topic, body)
@@ -136,6 +141,7 @@ async def test_a_large_body_travels_compressed(mq, topic):
 
 
 @pytest.mark.covers("S-PROD-16")
+@pytest.mark.cell("ordered")
 async def test_messages_of_one_key_stay_in_one_queue_in_order(mq, topic):
     futures = [mq.send_soon(topic, b"%d" % number, fifo=f"user-{number % 5}") for number in range(50)]
     await asyncio.gather(*futures)
@@ -156,6 +162,7 @@ async def test_a_topic_is_made_by_the_first_send(mq):
 
 
 @pytest.mark.covers("S-DELAY-01")
+@pytest.mark.cell("level")
 async def test_a_delayed_message_comes_after_its_delay(mq, topic):
     arrived: list[tuple[float, ReceivedMessage]] = []
     async with mq.subscribe(topic, lambda msg: arrived.append((time.time(), msg)), group=f"g-{topic}"):
@@ -169,6 +176,7 @@ async def test_a_delayed_message_comes_after_its_delay(mq, topic):
 
 
 @pytest.mark.covers("S-CONS-01", "S-CONS-03", "S-CONS-15")
+@pytest.mark.cell("tags")
 async def test_a_group_gets_the_tags_it_asked_for(mq, topic):
     # "Aa" and "BB" have the same hash, so the broker alone would let both through.
     for tag in ("Aa", "BB", "C", "D", "Aa"):
@@ -183,6 +191,7 @@ async def test_a_group_gets_the_tags_it_asked_for(mq, topic):
     assert sorted(map(str, tags)) == ["Aa", "Aa", "C"]
 
 
+@pytest.mark.cell("sql", columns=["apache-4.9.7", "apache-5.4.0"])
 @pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True)  # ours has no such filter yet
 async def test_a_group_gets_what_its_sql_filter_lets_through(mq, topic):
     group = f"g-{topic}"
@@ -197,6 +206,7 @@ async def test_a_group_gets_what_its_sql_filter_lets_through(mq, topic):
 
 
 @pytest.mark.covers("S-CONS-04", "S-CONS-18", "S-CONS-19", "S-RETRY-03", "S-RETRY-05")
+@pytest.mark.cell("retry")
 async def test_a_failed_message_comes_again(mq, topic):
     deliveries: list[tuple[int, str, str]] = []
 
@@ -212,6 +222,7 @@ async def test_a_failed_message_comes_again(mq, topic):
 
 
 @pytest.mark.covers("S-CONS-20", "S-RETRY-06")
+@pytest.mark.cell("dead")
 async def test_a_message_that_fails_every_time_ends_in_the_dead_letters(mq, topic):
     deliveries: list[int] = []
 
@@ -237,6 +248,7 @@ async def _dead_letters(mq: sparrowmq.Client, group: str) -> list[ReceivedMessag
 
 
 @pytest.mark.covers("S-CONS-04", "S-CONS-17")
+@pytest.mark.cell("orderly")
 async def test_an_ordered_group_keeps_the_order_through_failures(mq, topic):
     seen: defaultdict[int, list[int]] = defaultdict(list)
     failed: set[int] = set()
@@ -276,6 +288,7 @@ async def test_an_ordered_group_with_a_limit_sets_the_failing_message_aside(mq, 
 
 
 @pytest.mark.covers("S-CONS-03", "S-CONS-05")
+@pytest.mark.cell("broadcast")
 async def test_each_member_of_a_broadcast_group_gets_everything_and_goes_on_where_it_was(
     target, topic, tmp_path
 ):
@@ -298,6 +311,7 @@ async def test_each_member_of_a_broadcast_group_gets_everything_and_goes_on_wher
 
 
 @pytest.mark.covers("S-CONS-06", "S-CONS-08", "S-START-11")
+@pytest.mark.cell("share")
 async def test_members_share_the_queues_and_take_over_without_a_double(target, topic):
     got: Counter[bytes] = Counter()
     group = f"g-{topic}"
@@ -359,6 +373,7 @@ async def test_a_batch_handler_gets_several_messages_and_all_come_again_when_it_
 
 
 @pytest.mark.covers("S-CONS-01")
+@pytest.mark.cell("pull")
 async def test_a_reader_seeks_commits_pauses_and_goes_on(mq, target, topic):
     queue = MessageQueue(topic, "broker-a", 0)
     for number in range(5):

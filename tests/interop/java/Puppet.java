@@ -9,22 +9,31 @@ import java.util.Scanner;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /**
@@ -35,6 +44,8 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 public class Puppet {
     static String namesrv;
     static DefaultMQProducer producer;
+    static int producers;
+    static final Map<String, TransactionMQProducer> transactional = new HashMap<>();
     static final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
     static final Map<String, DefaultLitePullConsumer> pullers = new HashMap<>();
 
@@ -57,6 +68,7 @@ public class Puppet {
         }
         consumers.values().forEach(DefaultMQPushConsumer::shutdown);
         pullers.values().forEach(DefaultLitePullConsumer::shutdown);
+        transactional.values().forEach(DefaultMQProducer::shutdown);
         if (producer != null) {
             producer.shutdown();
         }
@@ -72,6 +84,7 @@ public class Puppet {
             case "ordered": return outcome(producer.send(message(fields), (queues, m, shard) -> queues.get((int) shard % queues.size()), Integer.valueOf(fields.get("shard"))));
             case "batch": return batch(fields);
             case "request": return facts("body", utf8(producer.request(message(fields), 20_000).getBody()));
+            case "transact": return transact(fields);
             case "consume": return consume(fields);
             case "stop": consumers.remove(fields.get("consumer")).shutdown(); return facts("stopped", true);
             case "pull": return pull(fields);
@@ -82,7 +95,11 @@ public class Puppet {
     }
 
     static Map<String, Object> produce(Map<String, String> fields) throws Exception {
-        producer = named(new DefaultMQProducer(fields.get("group")), "producer");
+        if (producer != null) {
+            producer.shutdown();
+        }
+        boolean traced = fields.containsKey("trace");
+        producer = named(new DefaultMQProducer(fields.get("namespace"), fields.get("group"), signing(fields), traced, null), "producer" + ++producers);
         producer.setSendMsgTimeout(10_000);
         producer.start();
         return facts("started", true);
@@ -115,12 +132,52 @@ public class Puppet {
         return outcome(producer.send(messages));
     }
 
+    /** A half message whose property `now` tells what its transaction ends with, and `later` what the broker is told when it asks. */
+    static Map<String, Object> transact(Map<String, String> fields) throws Exception {
+        TransactionMQProducer sender = transactional.get(fields.get("group"));
+        if (sender == null) {
+            sender = named(new TransactionMQProducer(fields.get("group")), "transactions-" + fields.get("group"));
+            sender.setTransactionListener(new TransactionListener() {
+                public LocalTransactionState executeLocalTransaction(Message message, Object nothing) {
+                    return state(message.getProperty("now"));
+                }
+
+                public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                    Map<String, Object> event = facts("consumer", "checks");
+                    event.putAll(describe(message));
+                    say(event);
+                    return state(message.getProperty("later"));
+                }
+            });
+            sender.start();
+            transactional.put(fields.get("group"), sender);
+        }
+        Message half = message(fields);
+        half.putUserProperty("now", fields.get("now"));
+        half.putUserProperty("later", fields.getOrDefault("later", "unknown"));
+        return outcome(sender.sendMessageInTransaction(half, null));
+    }
+
+    static LocalTransactionState state(String word) {
+        switch (word) {
+            case "commit": return LocalTransactionState.COMMIT_MESSAGE;
+            case "rollback": return LocalTransactionState.ROLLBACK_MESSAGE;
+            default: return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    static RPCHook signing(Map<String, String> fields) {
+        return fields.containsKey("access") ? new AclClientRPCHook(new SessionCredentials(fields.get("access"), fields.get("secret"))) : null;
+    }
+
     /** A push consumer that refuses the first `fail` deliveries of each message, and replies to requests. */
     static Map<String, Object> consume(Map<String, String> fields) throws Exception {
         String name = fields.get("consumer");
-        DefaultMQPushConsumer consumer = named(new DefaultMQPushConsumer(fields.get("group")), name);
+        boolean traced = fields.containsKey("trace");
+        DefaultMQPushConsumer consumer = named(new DefaultMQPushConsumer(fields.get("namespace"), fields.get("group"), signing(fields), new AllocateMessageQueueAveragely(), traced, null), name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(fields.get("topic"), fields.get("expression"));
+        boolean sql = "SQL92".equals(fields.get("type"));
+        consumer.subscribe(fields.get("topic"), sql ? MessageSelector.bySql(fields.get("expression")) : MessageSelector.byTag(fields.get("expression")));
         if (fields.get("mode").equals("broadcasting")) {
             consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
         }
@@ -197,6 +254,11 @@ public class Puppet {
         if (fields.containsKey("colour")) {
             message.putUserProperty("colour", fields.get("colour"));
         }
+        fields.forEach((name, value) -> {
+            if (name.startsWith("property.")) {
+                MessageAccessor.putProperty(message, name.substring(9), value);
+            }
+        });
         message.setDelayTimeLevel(Integer.parseInt(fields.getOrDefault("delay", "0")));
         return message;
     }

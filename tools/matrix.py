@@ -1,0 +1,130 @@
+"""The page docs/interop.md: what each client does with each broker, told from the marks of the tests.
+
+A test carries `@pytest.mark.cell("sql")`, a row of tests/interop/matrix.toml. The columns are those of the fixture
+that it takes: `client` is every foreign client on our broker, `java` both of Java's; any other test is one of our
+own client, on our broker and on Apache's. `columns=[...]` says otherwise. What a cell cannot be, matrix.toml tells.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MATRIX = Path(__file__).parents[1] / "tests" / "interop" / "matrix.toml"
+OURS = ("ours", "apache-4.9.7", "apache-5.4.0")
+JAVA = ("java-4.9.8", "java-5.4.0")
+FIXTURES = {
+    "client": ("cpp", "go", "node", *JAVA),
+    "java": JAVA,
+    "cpp": ("cpp",),
+    "go": ("go",),
+    "node": ("node",),
+}
+
+
+class BadCell(Exception):
+    """A test is marked with a row or column that matrix.toml does not have, or with a cell that cannot be."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one test shows."""
+
+    row: str
+    columns: tuple[str, ...]
+    place: str
+
+
+def read_matrix(path: Path = MATRIX) -> dict[str, dict[str, Any]]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    """The cells that the tests below a folder are marked with."""
+    found: list[Cell] = []
+    for file in sorted(folder.rglob("test_*.py")):
+        path = file.relative_to(folder).as_posix()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found += cells(node, f"{path}::{node.name}")
+    return found
+
+
+def cells(test: ast.FunctionDef | ast.AsyncFunctionDef, place: str) -> Iterator[Cell]:
+    for mark in test.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func).endswith("mark.cell"):
+            given = [ast.literal_eval(each.value) for each in mark.keywords if each.arg == "columns"]
+            columns = tuple(given[0]) if given else columns_of([each.arg for each in test.args.args])
+            for row in mark.args:
+                yield Cell(ast.literal_eval(row), columns, place)
+
+
+def columns_of(fixtures: list[str]) -> tuple[str, ...]:
+    named = [FIXTURES[name] for name in fixtures if name in FIXTURES]
+    return tuple(column for columns in named for column in columns) if named else OURS
+
+
+def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell], note: str) -> str:
+    """The page's text. Raises: BadCell."""
+    shown = shown_cells(matrix, found)
+    columns, rows = matrix["columns"], matrix["rows"]
+    done = sum(bool(shown[cell]) or cannot(matrix, *cell) is not None for cell in shown)
+    lines = [
+        "# What works with what",
+        f"\n{note}\n",
+        "Our client on our broker and on Apache's; the clients of others, unmodified, on our broker.",
+        "Each `yes` is a test, run on every change or, when slow, by `./run interop`; a number is a reason why not.",
+        f"{done} of {len(shown)} cells are settled.\n",
+        f"| | {' | '.join(columns.values())} |",
+        f"|---|{':-:|' * len(columns)}",
+    ]
+    reasons: dict[str, int] = {}
+    for row, title in rows.items():
+        words = [word(matrix, shown, reasons, row, column) for column in columns]
+        lines.append(f"| {title} | {' | '.join(words)} |")
+    lines += ["", *(f"{number}. {reason}" for reason, number in reasons.items())]
+    lines += ["", "| scenario | shown by |", "|---|---|"]
+    for row, title in rows.items():
+        places = dict.fromkeys(f"`{cell.place}`" for cell in found if cell.row == row)
+        lines.append(f"| {title} | {'<br>'.join(places) or 'not yet'} |")
+    return "\n".join(lines) + "\n"
+
+
+def shown_cells(
+    matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]
+) -> dict[tuple[str, str], list[str]]:
+    """For each cell the tests that show it; a test for all clients does not show what one of them cannot."""
+    shown: dict[tuple[str, str], list[str]] = {
+        (row, column): [] for row in matrix["rows"] for column in matrix["columns"]
+    }
+    for cell in found:
+        for column in cell.columns:
+            if (cell.row, column) not in shown:
+                raise BadCell(f"{cell.place}: matrix.toml has no cell {cell.row}, {column}")
+            if cannot(matrix, cell.row, column) is None:
+                shown[cell.row, column].append(cell.place)
+    return shown
+
+
+def cannot(matrix: Mapping[str, Mapping[str, Any]], row: str, column: str) -> str | None:
+    """Why a cell cannot be, or None."""
+    reason = matrix.get("cannot", {}).get(row, {}).get(column)
+    return reason and str(reason["because"])
+
+
+def word(
+    matrix: Mapping[str, Mapping[str, Any]],
+    shown: Mapping[tuple[str, str], list[str]],
+    reasons: dict[str, int],
+    row: str,
+    column: str,
+) -> str:
+    reason = cannot(matrix, row, column)
+    if reason is None:
+        return "yes" if shown[row, column] else "not yet"
+    text = f"{matrix['columns'][column]}: {reason}."
+    return str(reasons.setdefault(text, len(reasons) + 1))
