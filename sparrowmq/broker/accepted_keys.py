@@ -38,8 +38,10 @@ _BY_REASON = {
     "SQL92 filters are not supported yet; such subscriptions are refused": """
         enablePropertyFilter filterSupportRetry enableCalcFilterBitMap enableConsumeQueueExt filterDataCleanTimeSpan
         bitMapLengthConsumeQueueExt""",
-    "delays are those of messageDelayLevel": """
-        timerWheelEnable timerMaxDelaySec timerPrecisionMs timerEnableCheckMetrics""",
+    "messages for a time are delivered to the millisecond, and kept as long as they wait": """
+        timerPrecisionMs timerEnableCheckMetrics timerRollWindowSlot timerCongestNumEachSlot timerFlushIntervalMs
+        timerGetMessageThreadNum timerPutMessageThreadNum timerStopEnqueue timerStopDequeue timerSkipUnknownError
+        timerWarmEnable timerEnableDisruptor timerInterceptDelayLevel mappedFileSizeTimerLog""",
     "the metrics endpoint is not supported yet": """
         metricsExporterType metricsPromExporterPort metricsPromExporterHost metricsLabel metricsGrpcExporterTarget
         metricsGrpcExporterHeader""",

@@ -27,6 +27,7 @@ from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
 from sparrowmq.broker.handlers.pull import PullHandler, PullRules
 from sparrowmq.broker.handlers.query import QueryHandler
+from sparrowmq.broker.handlers.recall import RecallHandler
 from sparrowmq.broker.handlers.relay import RelayHandler
 from sparrowmq.broker.handlers.reply import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry import RetryHandler
@@ -38,6 +39,7 @@ from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
+from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock, SystemClock
@@ -143,10 +145,12 @@ class Broker:
         offsets = Offsets(folder / "consumerOffset.json")
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
-        writer = Writer(store, settings.cluster, (by_level,))
+        at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
+        writer = Writer(store, settings.cluster, (at_time, by_level))
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
+        timed = TimedDelivery(store, writer, at_time, clock, figures)
         status = Status(settings, figures, clock)
         sends = SendHandler(store, writer, topics, groups, self._send_rules(store), figures)
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
@@ -156,6 +160,7 @@ class Broker:
             groups.file.part("groups", 1),
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
             delayed.part(settings.save_delays_ms / 1000),
+            timed.part(),
             clients.part(),
             locks.part(),
             status.part(),
@@ -168,6 +173,7 @@ class Broker:
                     ),
                 )
             ),
+            Part((RecallHandler(store, writer, topics, timed, clock, settings.name, settings.recalls),)),
             Part((RetryHandler(store, writer, topics, groups),)),
             Part((ClientHandler(clients, groups, topics, locks, announced),)),
             Part((OffsetHandler(store, topics, offsets, delayed),)),

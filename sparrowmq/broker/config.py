@@ -209,6 +209,19 @@ class BrokerSettings(ServerTlsSettings):
         "messageDelayLevel", DelayLevels.parse(), _DELAYS, "how long each delay level waits"
     )
 
+    timers: bool = setting(
+        "timerWheelEnable", True, BOOLEAN, "whether messages are delivered at any time that they ask for"
+    )
+    max_timer_s: int = setting(
+        "timerMaxDelaySec",
+        40 * 86_400,
+        duration("s", 1, 10 * 366 * 86_400),
+        "how far away that time may be; 40 days, Java has 3",
+    )
+    recalls: bool = setting(
+        "recallMessageEnable", True, BOOLEAN, "whether such messages can be recalled until then"
+    )
+
     # Pulling, and what is saved how often
     max_pull_messages: int = setting(
         "maxTransferCountOnMessageInMemory",

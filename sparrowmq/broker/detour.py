@@ -3,7 +3,7 @@
     to Orders[2], DELAY 3  ── park ──  SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
                            ── restore ──  to Orders[2]
 
-Delay levels go this way today; half messages and delivery at any time will. A `Detour` is the pair of functions, and
+Delay levels and delivery at any time go this way; half messages will. A `Detour` is the pair of functions, and
 `Writer` asks each before it stores a message. The address stays among the properties, and DELAY too: Java leaves both
 there, and programs read them. So what comes back is not asked about the detour that it comes from.
 Source: CommitLog.asyncPutMessage and ScheduleMessageService.messageTimeup, Java 4.9.8.

@@ -29,9 +29,11 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
+from sparrowmq.store.timer_wheel import RECALL
 from sparrowmq.watermark import Watermark
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 
 class Hole(SparrowError):
@@ -179,4 +181,8 @@ def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:
         level = found.properties.get(Property.DELAY) or ""
         if level.isascii() and level.isdigit() and int(level) > 0:
             return found.store_timestamp_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+    if found.topic == TIMER_TOPIC:
+        due = found.properties.get(Property.TIMER_OUT_MS) or ""
+        if due.isascii() and due.isdigit() and int(due) < RECALL:
+            return int(due) | (RECALL if found.properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
     return found.properties.tags_code

@@ -6,6 +6,7 @@
       consumequeue/TOPIC/QUEUE/%020d       6,000,000 bytes each, named after its first byte in the queue:
                                            300,000 entries, one for each message of that queue
       index/yyyyMMddHHmmssSSS              420,000,040 bytes each: messages by key (drawn in index.py)
+      timers/%020d                         timers that were pending once (ours; drawn in timer_file.py)
       checkpoint                           4,096 bytes: up to where everything is on disk (drawn in checkpoint.py)
       abort                                there while a broker runs; found at the start, it tells of a crash
       lock                                 byte 0 is locked while a broker runs
@@ -19,7 +20,8 @@ Only the commit log is truth: queues and index say nothing that it does not, and
                     file, and BLANK's size says how many bytes are left. A batch goes to one file or the next, whole.
 
     A queue entry   | offset in the log 8 | size 4 | tags code 8 |
-                    Tags code: Java's hash of the tag, 0 for none; in SCHEDULE_TOPIC_XXXX when to deliver, in ms.
+                    Tags code: Java's hash of the tag, 0 for none; in SCHEDULE_TOPIC_XXXX when to deliver, in ms, and in
+                    our rmq_sys_wheel_timer likewise, with bit 61 set for a recall (Java's has the hash there).
                     A queue whose first entry is not at the start of a file has the gap before it filled with
                     (0, 0x7fffffff, 0).
 
@@ -69,6 +71,10 @@ class Layout:
     @property
     def index(self) -> str:
         return os.path.join(self.root, "index")
+
+    @property
+    def timers(self) -> str:
+        return os.path.join(self.root, "timers")
 
     @property
     def checkpoint(self) -> str:

@@ -49,8 +49,9 @@ from sparrowmq.store.intake import FULL_PAUSE_S, Intake
 from sparrowmq.store.layout import NO_CRC
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
-from sparrowmq.store.retention import Retention
+from sparrowmq.store.retention import Hold, Retention
 from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.timers import TIMER_TOPIC, Timers
 from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs
 from sparrowmq.turn import Turn
 from sparrowmq.watermark import Watermark
@@ -81,6 +82,7 @@ class MessageStore:
         self._dispatch = Dispatch(self._queues, self._index, settings.delay_levels_ms)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index)
         self._flusher = Flusher(self._log)
+        self._hold = Hold()
         self._intake = Intake(
             settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
         )
@@ -304,6 +306,12 @@ class MessageStore:
         """Store timestamp and offset of the last record that the index knows; (0, -1) if there is none."""
         return (self._index.end_ms, self._index.end_offset) if self._index else (0, -1)
 
+    def timers(self) -> Timers:
+        """The timers that are pending; from now on retention leaves their records. Raises: DiskFull, BadStore."""
+        self.dispatch()
+        queue = self._queues.obtain(TIMER_TOPIC, 0)
+        return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self._hold)
+
     def delete_topic(self, topic: str) -> None:
         """Delete the topic's queues; a topic of that name begins at 0 again. Its messages leave with their files."""
         self.dispatch()
@@ -383,7 +391,9 @@ class MessageStore:
 
     def retention(self) -> Retention:
         """What deletes old messages."""
-        return Retention(self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer)
+        return Retention(
+            self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer, self._hold
+        )
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take nothing for a while; then the next message, or `tend`, tries again."""

@@ -5,14 +5,16 @@
                  from 85 %       the oldest files go, however young
                  from 90 %       and no message is taken
 
-Never the file that is being written. Queues and index then forget what pointed into them.
+Never the file that is being written, nor one that somebody holds because he needs a record in it (`Hold`: a timer that
+is pending). Who holds is told what should go, and stores those records again. Queues and index then forget what pointed
+into files that are gone.
 Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which looks at the time of a
 file's last change, a file is as old as its last message: a copied store keeps its age.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -29,6 +31,21 @@ _HOUR_MS: Final = 3_600_000
 _MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
 
 
+class Hold:
+    """Keeps the log from some place on.
+
+    Attributes:
+        begin: tells where what is needed begins; None if nothing is.
+        wanted: the files before this offset should go.
+    """
+
+    __slots__ = ("begin", "wanted")
+
+    def __init__(self) -> None:
+        self.begin: Callable[[], int | None] = lambda: None
+        self.wanted = 0
+
+
 class Retention:
     """Deletes what is too old. `is_full` tells whether the disk has no room for messages."""
 
@@ -40,6 +57,7 @@ class Retention:
         queues: QueueTable,
         index: Index | None,
         checkpointer: Checkpointer,
+        hold: Hold,
     ) -> None:
         self.is_full: DiskFull | None = None
         self._settings = settings
@@ -48,6 +66,7 @@ class Retention:
         self._queues = queues
         self._index = index
         self._checkpointer = checkpointer
+        self._hold = hold
         # The queues that have not yet forgotten all that is gone; a run lets each of them delete what it can.
         self._unfinished: list[ConsumeQueue] = []
 
@@ -80,6 +99,7 @@ class Retention:
         is_time = hour in map(int, settings.delete_when.split(";")) or used >= settings.disk_clean_ratio
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
         files = self._log.row.files
+        held = self._hold.begin()
         count = 0
         # A file of which the queues' entries are not on disk stays: after a crash nobody would know how far they went.
         # And so does the one that is being written.
@@ -88,6 +108,9 @@ class Retention:
                 break
             is_old = is_time and self._first_ms(following.begin, now_ms) < oldest_ms
             if not is_old and used < settings.disk_force_ratio:
+                break
+            if held is not None and following.begin > held:
+                self._hold.wanted = following.begin
                 break
             count += 1
         return count

@@ -137,7 +137,7 @@ class Model:
     def drop(self) -> None:
         store = self.store
         retention = Retention(
-            SETTINGS, self.vfs, store._log, store._queues, store._index, store._checkpointer
+            SETTINGS, self.vfs, store._log, store._queues, store._index, store._checkpointer, store._hold
         )
         self.vfs.used = 0.86  # so that age does not matter
         count = retention.expired(0, self.vfs.used)

@@ -43,7 +43,7 @@ def fill(store: MessageStore) -> None:
 
 def retention_of(store: MessageStore) -> Retention:
     parts = store.settings, store._vfs, store._log, store._queues, store._index, store._checkpointer
-    return Retention(*parts)
+    return Retention(*parts, store._hold)
 
 
 def log_files(store: MessageStore) -> list[str]:
@@ -230,3 +230,16 @@ async def test_a_full_disk_still_lets_the_store_write_checkpoints_and_close_in_o
         store.checkpoint()
     store.close()
     assert not Disk().exists(store.settings.layout.abort)
+
+
+def test_a_file_that_somebody_holds_stays_and_he_is_told(stores):
+    clock = at(12)
+    store = open_at(stores, clock, disk_force_ratio=ALWAYS)
+    fill(store)
+    retention = retention_of(store)
+    store._hold.begin = lambda: 4096 + 100
+    list(retention.run(clock.now_ms()))
+    assert store.begin == 4096 and store._hold.wanted == 2 * 4096
+    store._hold.begin = lambda: None
+    list(retention.run(clock.now_ms()))
+    assert store.begin > 4096

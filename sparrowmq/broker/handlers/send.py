@@ -24,12 +24,14 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.message_id import OffsetIds
 from sparrowmq.protocol.messages.properties import Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.timer_wheel import RECALL
 
 _TRAN_MSG: Final = mark(Property.TRAN_MSG)
 
@@ -103,6 +105,8 @@ class SendHandler:
         placed = self._writer.put(entry)  # which may let it wait in another queue
         self._received.value += 1
         reply = SendMessageReply(self._ids.text(placed.offset), queue_id, placed.queue_offset)
+        if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
+            reply.recall_handle = self._recall_handle(name, entry)
         return After(self._store.safety(wants_safety), placed.end, reply)
 
     def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
@@ -143,6 +147,13 @@ class SendHandler:
         offset_ids = ",".join([self._ids.text(placed.offset) for placed in places])
         reply = SendMessageReply(offset_ids, queue_id, places[0].queue_offset)
         return After(self._store.safety(properties.wants_safety), places[-1].end, reply)
+
+    def _recall_handle(self, topic: str, entry: Entry) -> str | None:
+        """By what the message can be recalled; None without a unique id, or if it is a retry."""
+        unique_id = entry.properties.unique_key
+        if unique_id is None or topic.startswith(names.RETRY) or entry.deliver_at_ms & RECALL:
+            return None
+        return str(RecallHandle(topic, self._rules.broker_name, entry.deliver_at_ms, unique_id))
 
     def _bury(self, entry: Entry) -> None:
         """Let a message that was retried often enough go to its group's dead letters, at once."""

@@ -25,6 +25,7 @@ class SendMessageReply(Header):
     queue_id: int
     queue_offset: int
     transaction_id: str | None = None
+    recall_handle: str | None = None
     msg_region: str = field(name="MSG_REGION", default="DefaultRegion")
     trace_on: str = field(name="TRACE_ON", default="true")
 
@@ -121,6 +122,20 @@ class LitePullMessage(PullMessage):
     """As `PullMessage`, from a lite pull consumer."""
 
     code: ClassVar[int] = RequestCode.LITE_PULL_MESSAGE
+
+
+class RecallMessageReply(Header):
+    msg_id: str
+
+
+class RecallMessage(Request[RecallMessageReply]):
+    """Do not deliver the message of which a send's answer gave this handle (5.x)."""
+
+    code: ClassVar[int] = RequestCode.RECALL_MESSAGE
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
 
 
 class QueryMessageReply(Header):

@@ -93,6 +93,7 @@ _SERVED = (
         client.SendBatchMessage,
         client.SendReply,
         client.SendReplyV2,
+        client.RecallMessage,
     ),
     *_served(
         Role.BROKER,
@@ -207,8 +208,7 @@ _UNSERVED = (
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
     ),
     *_unserved(
-        "not yet: needs delivery at any time",
-        RequestCode.RECALL_MESSAGE,
+        "never: our timers lie in no wheel of Java's, and have neither its checkpoint nor its metrics",
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
     ),
