@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
     from sparrowmq.client.sending.settings import ProducerSettings as ProducerSettings
+    from sparrowmq.client.sending.transactions import Transaction as Transaction
     from sparrowmq.errors import AccessDenied as AccessDenied
     from sparrowmq.errors import AlreadyThere as AlreadyThere
     from sparrowmq.errors import BadStore as BadStore
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import StoreError as StoreError
     from sparrowmq.errors import StoreFailed as StoreFailed
     from sparrowmq.errors import StoreLocked as StoreLocked
+    from sparrowmq.errors import TransactionEnded as TransactionEnded
     from sparrowmq.protocol.messages.message import Message as Message
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
 
@@ -130,6 +132,8 @@ _HOMES = {
     "StoreLocked": "errors",
     "Topic": "client.admin.topics",
     "TopicShare": "client.admin.topics",
+    "Transaction": "client.sending.transactions",
+    "TransactionEnded": "errors",
     "connect": "client.client",
 }
 _MODULES = ("errors", "sync")

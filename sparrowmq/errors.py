@@ -22,6 +22,7 @@
     ├── ChangeFailed              a change reached some brokers and not all
     ├── SendFailed                every attempt to send failed; the last cause is chained
     │   └── SendManyFailed        some of many messages failed; it has what became of each
+    ├── TransactionEnded          a transaction was used before it began, or ended twice
     ├── ClientClosed              the client was closed while, or before, it was asked
     └── StoreError                the message store
         ├── StoreLocked           another process has the store open
@@ -294,6 +295,10 @@ class SendManyFailed(SendFailed):
             any(getattr(failure, "is_in_doubt", False) for failure in failures),
         )
         self.results = list(results)
+
+
+class TransactionEnded(SparrowError):
+    """A transaction was used before it began or after it ended, or ended in another way than before."""
 
 
 class ClientClosed(SparrowError):

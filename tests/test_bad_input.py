@@ -185,7 +185,23 @@ def sends() -> Iterator[Bad]:
         "properties too large", ask(310, b"", ext=SEND | {"i": "a\x01" + "x" * 40_000}), 13, "use the body"
     )
     yield Bad("delay a word", ask(310, b"", ext=SEND | {"i": "DELAY\x01soon\x02"}), 13, "not a number")
-    yield Bad("transaction", ask(310, b"", ext=SEND | {"i": "TRAN_MSG\x01true\x02"}), 16, "not supported yet")
+    half = SEND | {"i": "TRAN_MSG\x01true\x02DELAY\x013\x02"}
+    yield Bad("delayed transaction", ask(310, b"", ext=half), 13, "cannot be delayed")
+    end = {
+        "producerGroup": "g",
+        "tranStateTableOffset": "0",
+        "commitLogOffset": "-1",
+        "commitOrRollback": "8",
+    }
+    end |= {"msgId": "x"}
+    yield Bad("transaction of nowhere", ask(37, b"", ext=end), 1, "Find prepared transaction")
+    yield Bad(
+        "transaction of a word", ask(37, b"", ext=end | {"commitLogOffset": "here"}), 1, "commitLogOffset"
+    )
+    yield Bad(
+        "transaction ended oddly", ask(37, b"", ext=end | {"commitOrRollback": "5"}), 1, "12 rolls back"
+    )
+    yield Bad("nothing to resume", ask(323, b"", ext={"msgId": "zz"}), 1, "msgId")
     whole = batch.encode([batch.BatchPart(b"one", b""), batch.BatchPart(b"two", b"")])
     for name, body in {
         "empty": b"",

@@ -34,6 +34,7 @@ NAMES = [
     "SendStatus",
     "Topic",
     "TopicShare",
+    "Transaction",
     "connect",
     "errors",
     "sync",

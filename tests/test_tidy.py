@@ -48,6 +48,7 @@ CATCH_ALL = {
     "sparrowmq/remoting/dispatch.py",
     "sparrowmq/remoting/session.py",
     "sparrowmq/waiting.py",
+    "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",
     "sparrowmq/client/consuming/watched.py",
     "sparrowmq/client/sending/watched.py",

@@ -33,8 +33,6 @@ _BY_REASON = {
         slaveReadEnable haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
         haSlaveFallbehindMax slaveTimeout inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet
         enableSlaveActingMaster offsetCheckInSlave""",
-    "transactions are not supported yet; such sends are refused": """
-        transactionTimeOut transactionCheckMax transactionCheckInterval rejectTransactionMessage""",
     "SQL92 filters are not supported yet; such subscriptions are refused": """
         enablePropertyFilter filterSupportRetry enableCalcFilterBitMap enableConsumeQueueExt filterDataCleanTimeSpan
         bitMapLengthConsumeQueueExt""",

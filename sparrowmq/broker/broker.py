@@ -33,6 +33,7 @@ from sparrowmq.broker.handlers.reply import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.send import SendHandler, SendRules
 from sparrowmq.broker.handlers.topics import TopicHandler
+from sparrowmq.broker.handlers.transactions import TransactionHandler
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
@@ -41,6 +42,7 @@ from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import TransactionRules, Transactions
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.protocol.requests.table import Role
@@ -151,8 +153,11 @@ class Broker:
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
         timed = TimedDelivery(store, writer, at_time, clock, figures)
+        transactions = Transactions(
+            store, writer, topics, offsets, clients, clock, self._transaction_rules(), figures
+        )
         status = Status(settings, figures, clock)
-        sends = SendHandler(store, writer, topics, groups, self._send_rules(store), figures)
+        sends = SendHandler(store, writer, topics, groups, transactions, self._send_rules(store), figures)
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         return (
             storage(store, self._turn, figures),
@@ -161,6 +166,8 @@ class Broker:
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
             delayed.part(settings.save_delays_ms / 1000),
             timed.part(),
+            transactions.part(settings.save_offsets_ms / 1000),
+            Part((TransactionHandler(store, transactions),)),
             clients.part(),
             locks.part(),
             status.part(),
@@ -191,6 +198,16 @@ class Broker:
     def _send_rules(self, store: MessageStore) -> SendRules:
         settings = self.settings
         return SendRules(settings.max_message_bytes, store.settings.store_host, settings.name)
+
+    def _transaction_rules(self) -> TransactionRules:
+        settings = self.settings
+        return TransactionRules(
+            settings.transaction_timeout_ms,
+            settings.transaction_interval_ms,
+            settings.transaction_checks,
+            settings.retention_h * 3_600_000,
+            settings.reject_transactions,
+        )
 
     def _pull_rules(self) -> PullRules:
         settings = self.settings

@@ -222,6 +222,29 @@ class BrokerSettings(ServerTlsSettings):
         "recallMessageEnable", True, BOOLEAN, "whether such messages can be recalled until then"
     )
 
+    # Transactions
+    transaction_timeout_ms: int = setting(
+        "transactionTimeOut",
+        6000,
+        duration("ms", 1, 86_400_000),
+        "how old a half message is when its producers are first asked about it",
+    )
+    transaction_interval_ms: int = setting(
+        "transactionCheckInterval",
+        60_000,
+        duration("ms", 1, 86_400_000),
+        "how long after a question the next one is asked; at least a second",
+    )
+    transaction_checks: int = setting(
+        "transactionCheckMax",
+        15,
+        integer(1, 1_000_000),
+        "how often it is asked; then the message is put aside",
+    )
+    reject_transactions: bool = setting(
+        "rejectTransactionMessage", False, BOOLEAN, "whether half messages are refused"
+    )
+
     # Pulling, and what is saved how often
     max_pull_messages: int = setting(
         "maxTransferCountOnMessageInMemory",

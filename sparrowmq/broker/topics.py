@@ -37,6 +37,8 @@ SCHEDULE_QUEUES: Final = 18
 CLUSTER_QUEUES: Final = 16
 # What clients ask for by default (defaultTopicQueueNums of a producer), so what a topic most likely had.
 LEAST_ADOPTED_QUEUES: Final = 4
+# Topics of which there are only queues, as in Java.
+_WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC,)
 
 
 class Topics:
@@ -122,6 +124,10 @@ class Topics:
         """Where a group's messages end that failed every time, made if need be. Readable, as since 4.9."""
         return self._ensure_inner(names.dlq_topic(group), 1)
 
+    def ensure_own(self, name: str) -> TopicConfig:
+        """A topic of RocketMQ itself that is there from its first message on: one queue, as in Java."""
+        return self._ensure_inner(name, 1)
+
     def adopt(self, queues: Iterable[tuple[str, int]]) -> None:
         """Make the topics that have queues in the store but are not known, as they were made by their first send.
 
@@ -131,10 +137,11 @@ class Topics:
         """
         found: dict[str, int] = {}
         for name, queue_id in queues:
-            if name not in self._table:
+            if name not in self._table and name not in _WITHOUT_CONFIG:
                 found[name] = max(found.get(name, 0), queue_id + 1)
         for name, count in found.items():
-            least = 1 if names.group_of(name) else min(self._settings.topic_queues, LEAST_ADOPTED_QUEUES)
+            is_own = names.group_of(name) or names.is_system_topic(name)
+            least = 1 if is_own else min(self._settings.topic_queues, LEAST_ADOPTED_QUEUES)
             log.warning(
                 "topic %s was not saved before the broker ended; it is made again from its queues", name
             )

@@ -26,6 +26,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overloa
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -43,6 +44,7 @@ from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Body, Producer, message_of, plain_queue
 from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.transactions import Ends
 from sparrowmq.client.sending.watched import WatchedProducer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
@@ -57,8 +59,9 @@ GROUP: Final = "SPARROWMQ_PRODUCER"
 FLUSH_S: Final = 10.0
 REQUEST_S: Final = 3.0
 
-_BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "drain")
+_BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
 
+K = TypeVar("K", bound=Check)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -126,6 +129,8 @@ class Client:
         self._ids = UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
         self._outboxes: list[Outbox] = []
         self._requests = Requests(self._network)
+        self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
+        self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
         self._producer = self.producer(group, settings)
@@ -138,6 +143,7 @@ class Client:
     send_soon = by_its_producer(Producer.send_soon)
     send_nowait = by_its_producer(Producer.send_nowait)
     send_many = by_its_producer(Producer.send_many)
+    transaction = by_its_producer(Producer.transaction)
     drain = by_its_producer(Producer.drain)
 
     async def request(
@@ -182,19 +188,56 @@ class Client:
 
     # Parts of it ----------------------------------------------------------------------------------------------------
 
-    def producer(self, group: str, settings: ProducerSettings | None = None) -> Producer:
+    def producer(
+        self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None
+    ) -> Producer:
         """A further producer, with a group and settings of its own; it lives as long as the client.
 
+        Args:
+            check: as a function below `@mq.check(group)`, for its transactions.
         Raises:
-            ConfigError: this client has a producer of that group.
+            ConfigError: this client has a producer of that group, or the group has a check.
         """
-        full = check_group(self._network.full_name(_check_producer_group(group)))
+        full = self._producer_group(group)
         self._network.membership.add_producer(full)
+        if check is not None:
+            self._checks.add(full, check, CheckSettings())
         own, namespace = settings or ProducerSettings(), self._network.namespace
-        outbox = self._open_outbox(full, own)
+        outbox, ends = self._open_outbox(full, own), Ends(full, self._network.brokers, self._checks.has)
         if self._hooks:
-            return WatchedProducer(group, outbox, self._make_id, own, namespace, hooks=self._hooks)
-        return Producer(group, outbox, self._make_id, own, namespace)
+            return WatchedProducer(group, outbox, self._make_id, own, ends, namespace, hooks=self._hooks)
+        return Producer(group, outbox, self._make_id, own, ends, namespace)
+
+    def check(
+        self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
+    ) -> Callable[[K], K]:
+        """Declare the function below it as the check of a producer group, by which its transactions can begin.
+
+        A broker that was not told how a transaction ended asks one of the group's clients, any of them. The function,
+        async or plain, gets the message and returns True if the transaction was committed, False if it was rolled
+        back, and None if that is not known yet; so does one that raises. A plain function must not block.
+
+        Args:
+            concurrency: checks that run at once.
+            waiting: questions that wait for one; more are dropped, and come again.
+            timeout_s: how long a check may take.
+        Raises:
+            ConfigError: an argument is wrong, or the group has a check.
+        """
+        settings, full = CheckSettings(concurrency, waiting, timeout_s), self._producer_group(group)
+
+        def declare(function: K) -> K:
+            self._checks.add(full, function, settings)
+            return function
+
+        return declare
+
+    def check_in_threads(self) -> None:
+        """Call plain checks in threads, where they may block: for a client with a blocking twin."""
+        self._checks.in_threads = True
+
+    def _producer_group(self, group: str) -> str:
+        return check_group(self._network.full_name(_check_producer_group(group)))
 
     @overload
     def subscribe(

@@ -27,8 +27,9 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
-from sparrowmq.client.client import GROUP, Client
+from sparrowmq.client.client import GROUP, Client, K
 from sparrowmq.client.cluster.access import Credentials, Tls
+from sparrowmq.client.consuming.checks import Check
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
@@ -36,8 +37,10 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import PullTuning, QueuesChanged, Topics, Tuning
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
 from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.transactions import Transaction
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
@@ -206,6 +209,41 @@ def _copy_failure(to: Future[None], life: Future[None]) -> None:
         to.set_exception(life.exception() or ClientClosed("it was closed while it was entered"))
 
 
+class SyncTransaction(Context[Transaction]):
+    """The blocking twin of `Transaction`."""
+
+    commit = blocking(Transaction.commit)
+    rollback = blocking(Transaction.rollback)
+    unknown = blocking(Transaction.unknown)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception) and not self._inner.is_over:
+            self.unknown()  # Ctrl-C says nothing about what the block had done.
+        super().__exit__(kind, error, trace)
+
+    @property
+    def result(self) -> SendResult:
+        return self._inner.result
+
+    @property
+    def msg_id(self) -> str:
+        return self._inner.msg_id
+
+
+def beginning(
+    method: Callable[Concatenate[A, P], Transaction],
+) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
+    """The twin of a method that makes a transaction."""
+
+    @functools.wraps(method)
+    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
+        return SyncTransaction(method(self._inner, *args, **kwargs), self._thread)
+
+    return call
+
+
 class SyncConsumer(Context[Consumer]):
     """The blocking twin of `Consumer`: iterate over it, from several threads if you like."""
 
@@ -306,6 +344,7 @@ class SyncProducer(Twin[Producer]):
     send_many = blocking(Producer.send_many)
     drain = blocking(Producer.drain)
     flush = blocking(Producer.flush)
+    transaction = beginning(Producer.transaction)
 
     @property
     def unanswered(self) -> int:
@@ -338,6 +377,7 @@ class SyncClient(Context[Client]):
 
     def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread, owns_thread=owns_thread)
+        inner.check_in_threads()
         self._declared: Declared[SyncConsumer] = Declared(blocks=True)
         self._asked_to_end = asyncio.Event()
         self._serving = threading.Lock()
@@ -357,6 +397,7 @@ class SyncClient(Context[Client]):
     drain = blocking(Client.drain)
     flush = blocking(Client.flush)
     queues = blocking(Client.queues)
+    transaction = beginning(Client.transaction)
 
     @property
     def unanswered(self) -> int:
@@ -374,8 +415,16 @@ class SyncClient(Context[Client]):
     def admin(self) -> SyncAdmin:
         return SyncAdmin(self._inner.admin, self._thread)
 
-    def producer(self, group: str, settings: ProducerSettings | None = None) -> SyncProducer:
-        return SyncProducer(self._inner.producer(group, settings), self._thread)
+    def producer(
+        self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None
+    ) -> SyncProducer:
+        return SyncProducer(self._inner.producer(group, settings, check=check), self._thread)
+
+    def check(
+        self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
+    ) -> Callable[[K], K]:
+        """As `Client.check`. A plain function runs in threads and may block."""
+        return self._inner.check(group, concurrency=concurrency, waiting=waiting, timeout_s=timeout_s)
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> SyncPullConsumer:
         inner = self._inner.pull_consumer(group=group, **_told_in_threads(tuning))

@@ -94,30 +94,23 @@ class Intake:
         return placed
 
     def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Put messages at the end of one queue, side by side in one file of the log: all of them or none.
+        """Put messages side by side in one file of the log, each at the end of its queue: all of them or none.
 
-        Raises:
-            InvalidMessage: also if one of them is prepared or rolled back, or belongs to another queue.
-            others as `append`.
+        Raises: as `append`; InvalidMessage also if one of them is prepared or rolled back.
         """
         if not entries:
             return []
-        first = entries[0]
-        for entry in entries:
-            if entry.sys_flag & _PREPARED:
-                raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
-            if entry.topic != first.topic or entry.queue_id != first.queue_id:
-                raise InvalidMessage("a batch belongs to one queue; send one batch for each")
-        queue = self._queues.obtain(first.topic, first.queue_id)
+        if any(entry.sys_flag & _PREPARED for entry in entries):
+            raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
+        queues = [self._queues.obtain(entry.topic, entry.queue_id) for entry in entries]
         if not self._dispatch.dirty:
             self._begin_burst()
-        places, batch = self._encode_batch(queue, entries)
-        size = len(batch)
-        if self._log.end + size > self._log.limit:
-            self._make_room(size)
-            places, batch = self._encode_batch(queue, entries)
+        places, batch = self._encode_batch(queues, entries)
+        if self._log.end + len(batch) > self._log.limit:
+            self._make_room(len(batch))
+            places, batch = self._encode_batch(queues, entries)
         self._log.append(batch)
-        for entry, placed in zip(entries, places, strict=True):
+        for queue, entry, placed in zip(queues, entries, places, strict=True):
             self._enter(queue, entry, placed, placed.end - placed.offset)
         return places
 
@@ -220,11 +213,16 @@ class Intake:
             self._flusher.fail(error)
         return False
 
-    def _encode_batch(self, queue: ConsumeQueue, entries: Sequence[Entry]) -> tuple[list[Placed], bytes]:
+    def _encode_batch(
+        self, queues: list[ConsumeQueue], entries: Sequence[Entry]
+    ) -> tuple[list[Placed], bytes]:
         """The records of a batch, as they would lie at the log's end, and where."""
         offset, places, records = self._log.end, [], []
-        for queue_offset, entry in enumerate(entries, queue.next_offset):
-            placed = Placed(offset, queue_offset, self.now_ms, self._store_host)
+        before: dict[ConsumeQueue, int] = {}  # how many of the batch come before it in its queue
+        for queue, entry in zip(queues, entries, strict=True):
+            index = before.get(queue, 0)
+            before[queue] = index + 1
+            placed = Placed(offset, queue.next_offset + index, self.now_ms, self._store_host)
             record = encode(entry, placed, self._property_crc)
             offset = placed.end = offset + len(record)
             places.append(placed)

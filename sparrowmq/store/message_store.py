@@ -64,6 +64,7 @@ class MessageStore:
 
     Attributes:
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
+        settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
     """
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
@@ -83,6 +84,7 @@ class MessageStore:
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index)
         self._flusher = Flusher(self._log)
         self._hold = Hold()
+        self.settled: set[int] = set()
         self._intake = Intake(
             settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
         )
@@ -146,11 +148,9 @@ class MessageStore:
         return self._intake.append(entry)
 
     def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Put messages at the end of one queue, side by side in one file of the log: all of them or none.
+        """Put messages side by side in one file of the log, each at the end of its queue: all of them or none.
 
-        Raises:
-            InvalidMessage: also if one of them is prepared or rolled back, or belongs to another queue.
-            others as `append`.
+        Raises: as `append`; InvalidMessage also if one of them is prepared or rolled back.
         """
         return self._intake.append_batch(entries)
 
@@ -431,7 +431,7 @@ class MessageStore:
                 found.end,
                 found.cut_bytes,
             )
-        self._intake.now_ms = found.last_ms
+        self._intake.now_ms, self.settled = found.last_ms, found.settled
         self._checkpointer.start(found.scanned_from)
         if not self.settings.property_crc:
             self._log.crc_from = NO_CRC

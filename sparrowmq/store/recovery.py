@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord
@@ -48,13 +48,18 @@ _REPLAY_BATCH: Final = 10_000
 
 @dataclass(slots=True)
 class Recovered:
-    """What recovery found."""
+    """What recovery found.
+
+    Attributes:
+        settled: the half messages, by their log offsets, of which a record says that their transaction has ended.
+    """
 
     scanned_from: int
     end: int
     last_ms: int
     records: int = 0
     cut_bytes: int = 0
+    settled: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -122,6 +127,8 @@ class Recovery:
             if record is not None:
                 found.records += 1
                 found.last_ms = max(found.last_ms, records.store_timestamp_ms(record))
+                if (half := records.settled_half(record)) is not None:
+                    found.settled.add(half)
             found.end = following
 
     def _is_of_java(self, offset: int) -> bool:

@@ -45,6 +45,22 @@ def until(holds, limit_s: float = 10.0) -> None:
         time.sleep(0.002)
 
 
+def test_a_blocking_check_says_how_a_transaction_ended(mq, topic):
+    asked = []
+
+    @mq.check()
+    def check(message):
+        mq.send(topic, b"a check may call the client")
+        asked.append(threading.current_thread())
+        return True
+
+    with mq.transaction(topic, b"paid", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "0"}) as transaction:
+        transaction.unknown()
+    with mq.subscribe(topic, group=topic, start="earliest") as messages:
+        assert {message.body for message in messages.take(1) + messages.take(1)} >= {b"paid"}
+    assert asked[0] is not threading.current_thread()
+
+
 def test_hello(mq, topic):
     result = mq.send(topic, b"hello", tag="A", properties={"vip": "1"})
     with mq.subscribe(topic, group=topic, start="earliest") as messages:
@@ -211,7 +227,7 @@ def test_a_consumer_that_cannot_start_tells_why(mq, topic):
     ],
 )
 def test_whatever_the_asynchronous_class_can_do_its_twin_can(twin, original):
-    only_async = {"batches", "handle_in_threads"}
+    only_async = {"batches", "handle_in_threads", "check_in_threads"}
     asked_by_brokers = {
         "beat",
         "members_changed",

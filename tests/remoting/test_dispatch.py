@@ -254,8 +254,8 @@ async def test_the_guard_decides_before_the_handler(serve: Serve) -> None:
 
 
 async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) -> None:
-    class EndTransaction(PullMessage):
-        code = 37
+    class PopMessage(PullMessage):
+        code = 200050
 
     class Unknown(PullMessage):
         code = 4711
@@ -263,7 +263,7 @@ async def test_a_request_nobody_serves_is_refused_with_the_reason(serve: Serve) 
     async with serve(dispatcher(HEADER)) as (_, session):
         for kind, words in (
             (LitePullMessage, "ask another"),
-            (EndTransaction, "half messages"),
+            (PopMessage, "consuming by POP"),
             (Unknown, "unknown"),
         ):
             request = kind("g", "t", 1, 0, 32, 6, 0, 15000, 17)

@@ -230,12 +230,15 @@ def test_a_batch_cannot_hold_messages_of_a_transaction(stores, sys_flag):
     assert store.end == 0
 
 
-def test_a_batch_belongs_to_one_queue(stores):
-    store = stores.open()
-    for other in (message(queue_id=1), message(topic="Payments")):
-        with pytest.raises(InvalidMessage, match="send one batch for each"):
-            put_batch(store, message(), other)
-    assert store.end == 0
+def test_a_batch_lies_side_by_side_whatever_its_queues(stores):
+    store = stores.open(commit_log_file_size=4096)
+    put(store, body=b"x" * 3700)
+    others = (message(), message(queue_id=1), message(topic="Payments"), message())
+    places = put_batch(store, *others)
+    assert [place[1] for place in places] == [1, 0, 0, 2]
+    assert places[0][0] == 4096, "all of it in the next file"
+    store.dispatch()
+    assert store.queue_end("Orders", 0).value == 3 and store.queue_end("Payments", 0).value == 1
 
 
 # Looking things up

@@ -68,3 +68,15 @@ def blocking() -> None:
         mq.send("t", "text")  # wrong
         mq.subscribe("t", plain_several, group="g")  # wrong
         mq.subscribe("t", plain_one, group="g", batch=10)  # wrong
+
+
+async def transacting(mq: Client) -> None:
+    async with mq.transaction("t", b"x", delay="10s"):  # wrong
+        pass
+    with mq.transaction("t", b"x"):  # wrong
+        pass
+    mq.producer("g", check=of_text)  # wrong
+
+    @mq.check()  # wrong
+    async def check(message: ReceivedMessage) -> str:
+        return "committed"

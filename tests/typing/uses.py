@@ -172,3 +172,19 @@ def blocking() -> None:
         mq.subscribe("t", plain_one, group="g")
         mq.subscribe("t", one, group="g")
         mq.subscribe("t", plain_several, group="g", batch=10)
+
+
+async def transacting(mq: Client, blocking: sparrowmq.sync.SyncClient) -> None:
+    @mq.check("g", concurrency=5, waiting=200)
+    async def check(message: ReceivedMessage) -> bool | None:
+        return message.body == b"x"
+
+    mq.producer("g", check=check)
+    mq.producer("h", check=lambda message: None)
+    async with mq.transaction("t", b"x", tag="a", keys=["k"], properties={"a": "b"}) as transaction:
+        assert_type(transaction, sparrowmq.Transaction)
+        assert_type(transaction.msg_id, str)
+        await transaction.commit()
+    with blocking.transaction("t", b"x") as plain:
+        assert_type(plain.result, SendResult)
+        plain.rollback()

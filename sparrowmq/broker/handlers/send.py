@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
 
+from sparrowmq.broker import half_message
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.retry import is_exhausted
 from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import Transactions
 from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
@@ -22,7 +23,7 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.message_id import OffsetIds
-from sparrowmq.protocol.messages.properties import Properties, mark
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
@@ -32,8 +33,6 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL
-
-_TRAN_MSG: Final = mark(Property.TRAN_MSG)
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class SendHandler:
         writer: Writer,
         topics: Topics,
         groups: Groups,
+        transactions: Transactions,
         rules: SendRules,
         figures: Figures,
     ) -> None:
@@ -66,6 +66,7 @@ class SendHandler:
         self._writer = writer
         self._topics = topics
         self._groups = groups
+        self._transactions = transactions
         self._rules = rules
         self._received = figures.counter("messages_received", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
@@ -98,7 +99,8 @@ class SendHandler:
             header.sys_flag,
             header.reconsume_times or 0,
         )
-        self._refuse_half(properties)
+        if half_message.is_half(properties) and not _is_old_retry(header, properties):
+            return self._send_half(header, entry)
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
@@ -140,8 +142,11 @@ class SendHandler:
             )
             for part in batch.decode(body)
         ]
-        for entry in entries:
-            self._refuse_half(entry.properties)
+        if any(half_message.is_half(entry.properties) for entry in entries):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a batch cannot hold messages of a transaction; send them one by one",
+            )
         places = self._writer.put_batch(entries)
         self._received.value += len(places)
         offset_ids = ",".join([self._ids.text(placed.offset) for placed in places])
@@ -154,6 +159,14 @@ class SendHandler:
         if unique_id is None or topic.startswith(names.RETRY) or entry.deliver_at_ms & RECALL:
             return None
         return str(RecallHandle(topic, self._rules.broker_name, entry.deliver_at_ms, unique_id))
+
+    def _send_half(self, header: SendMessage | SendMessageV2, entry: Entry) -> After:
+        """Store a half message, which consumers do not see."""
+        queue_id, safety = entry.queue_id, self._store.safety(entry.properties.wants_safety)
+        placed = self._transactions.begin(entry, header.producer_group)
+        self._received.value += 1
+        reply = SendMessageReply(self._ids.text(placed.offset), queue_id, placed.queue_offset)
+        return After(safety, placed.end, reply)
 
     def _bury(self, entry: Entry) -> None:
         """Let a message that was retried often enough go to its group's dead letters, at once."""
@@ -206,9 +219,7 @@ class SendHandler:
             f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
         )
 
-    def _refuse_half(self, properties: Properties) -> None:
-        if properties.has(_TRAN_MSG) and properties.marked(_TRAN_MSG) == "true":
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._rules.broker_name}] sending transaction message is forbidden: not supported yet",
-            )
+
+def _is_old_retry(header: SendMessage | SendMessageV2, properties: Properties) -> bool:
+    """Whether a client before 4.6.1 sends back what it could not consume, as it came: with the mark of a half."""
+    return (header.reconsume_times or 0) > 0 and bool(properties.get(Property.DELAY))

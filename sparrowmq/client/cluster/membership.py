@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -14,6 +15,13 @@ from sparrowmq.protocol.requests.bodies import (
     Heartbeat,
     ProducerBeat,
 )
+from sparrowmq.protocol.requests.headers import CheckTransactionState
+from sparrowmq.remoting.peer import Peer
+
+log = logging.getLogger(__name__)
+
+
+OnCheck: TypeAlias = Callable[[CheckTransactionState, StoredMessage, Peer], None]
 
 
 class Member(Protocol):
@@ -41,11 +49,16 @@ class Member(Protocol):
 
 
 class Membership:
-    """The producer groups and consumers of one client."""
+    """The producer groups and consumers of one client.
+
+    Attributes:
+        on_check: is given what a broker asks about a transaction: the request, the half message, and who asks.
+    """
 
     def __init__(self, client_id: str) -> None:
         self.producers: set[str] = set()
         self.consumers: dict[str, Member] = {}
+        self.on_check: OnCheck = _nobody_knows
         self._client_id = client_id
 
     def add_producer(self, group: str) -> None:
@@ -77,3 +90,7 @@ class Membership:
             producer_data_set=[ProducerBeat(group) for group in sorted(self.producers)],
             consumer_data_set=[member.beat() for member in self.consumers.values()],
         ).encode()
+
+
+def _nobody_knows(header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+    log.warning("%s asks about the transaction of %s, and this client has no producers", peer.address, stored)

@@ -12,6 +12,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.bodies import ConsumerStatus, ResetOffsets
 from sparrowmq.protocol.requests.headers import (
+    CheckTransactionState,
     ConsumeMessageDirectly,
     GetConsumerRunning,
     GetConsumerStatus,
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Pushes:
-    """Answers for all consumers of one client.
+    """Answers for all consumers and producers of one client.
 
     Attributes:
         answered: is told of answers to this client's requests: `answered(push, body, address)`.
@@ -76,6 +77,11 @@ class Pushes:
         member = self._member(header.consumer_group)
         outcome = await member.handle_directly(record.decode(body), header.broker_name or "")
         return Answer(body=outcome.encode())
+
+    @handles(CheckTransactionState)
+    def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
+        """A broker never learned how a transaction ended."""
+        self._membership.on_check(header, record.decode(body), peer)
 
     def _member(self, group: str) -> Member:
         member = self._membership.consumers.get(group)

@@ -27,8 +27,8 @@ class HandlerThread:
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    async def __call__(self, argument: Any) -> None:
-        """Return when the function does, and raise what it raises. Cancelling leaves it running."""
+    async def __call__(self, argument: Any) -> object:
+        """Return what the function does, when it does, and raise what it raises. Cancelling leaves it running."""
         if not self._thread.is_alive():
             self._thread.start()
         loop = asyncio.get_running_loop()
@@ -36,8 +36,7 @@ class HandlerThread:
         context = contextvars.copy_context()
         self._calls.put(lambda: self._call(context, argument, loop, done))
         result = await done
-        if inspect.isawaitable(result):
-            await result
+        return await result if inspect.isawaitable(result) else result
 
     def end(self) -> None:
         """End the thread when the function returns."""

@@ -4,6 +4,7 @@
     future = mq.send_soon("orders", b"hello")         # hundreds may be in flight; `await mq.drain()` now and then
     mq.send_nowait("orders", b"hello")                # no answer, no retry
     results = await mq.send_many([Message("orders", body) for body in bodies])
+    async with mq.transaction("orders", b"paid") as transaction: ...
 
 Whatever its way, a message is checked and packed here; `outbox` delivers it.
 """
@@ -21,7 +22,8 @@ from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent
 from sparrowmq.client.sending.packed import batch_properties
 from sparrowmq.client.sending.settings import ProducerSettings, check_timeout
-from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge, SendManyFailed
+from sparrowmq.client.sending.transactions import Ends, Transaction
+from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName, MessageTooLarge, SendManyFailed
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
@@ -42,9 +44,16 @@ class Producer:
     """
 
     def __init__(
-        self, group: str, outbox: Outbox, next_id: NextId, settings: ProducerSettings, namespace: str = ""
+        self,
+        group: str,
+        outbox: Outbox,
+        next_id: NextId,
+        settings: ProducerSettings,
+        ends: Ends,
+        namespace: str = "",
     ) -> None:
         self.group = group
+        self._ends = ends
         self._namespace = namespace
         self._outbox = outbox
         self._next_id = next_id
@@ -167,6 +176,38 @@ class Producer:
             raise
         return _all_results(batches, answers)
 
+    def transaction(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        tag: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Transaction:
+        """A transaction around this message, for `async with`: entering it sends, and nobody sees it before the end.
+
+        Arguments are those of `send`. In `properties`, CHECK_IMMUNITY_TIME_IN_SECONDS puts the broker's first question
+        off.
+
+        Raises:
+            InvalidMessage: it cannot be sent as it is, or is delayed.
+            ConfigError: the group has no check, by which a broker learns the end if it was not told.
+        """
+        message = message_of(topic, body, tag, keys, properties, None)
+        if message.delay_level:
+            raise InvalidMessage("a message of a transaction cannot be delayed; leave out its delay_level")
+        if not self._ends.has_check:
+            raise ConfigError(
+                f"producer group {self.group} has no check, so a broker that is not told how a transaction ended could "
+                f"never know; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
+            )
+        self._check(message)
+        return Transaction(
+            self._full_topic(message.topic), lambda: self._start_half(message, timeout_s), self._ends
+        )
+
     async def drain(self) -> None:
         """Return when the window has room: the back-pressure of `send_soon` and `send_nowait`."""
         await self._outbox.drain()
@@ -192,6 +233,12 @@ class Producer:
         is_awaited: bool = False,
     ) -> asyncio.Future[SendResult]:
         return self._put(self._pack(message, timeout_s), fifo, queue, _result, is_awaited=is_awaited)
+
+    def _start_half(self, message: Message, timeout_s: float | None) -> asyncio.Future[SendResult]:
+        item = self._pack(message, timeout_s)
+        item.sys_flag |= SysFlag.PREPARED
+        item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._ends.group}\x02"
+        return self._put(item, None, None, _result, is_awaited=True)
 
     def _start_oneway(self, message: Message, fifo: str | None, queue: MessageQueue | None) -> str:
         item = self._pack(message, None)

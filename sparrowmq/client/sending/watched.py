@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sparrowmq.client.sending.hooks import SendHooks
@@ -12,6 +12,7 @@ from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import NextId, Producer
 from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.transactions import Ends
 from sparrowmq.errors import SendManyFailed
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 
@@ -29,11 +30,12 @@ class WatchedProducer(Producer):
         outbox: Outbox,
         next_id: NextId,
         settings: ProducerSettings,
+        ends: Ends,
         namespace: str = "",
         *,
         hooks: Sequence[SendHooks],
     ) -> None:
-        super().__init__(group, outbox, next_id, settings, namespace)
+        super().__init__(group, outbox, next_id, settings, ends, namespace)
         self._hooks = hooks
 
     async def send_many(
@@ -77,9 +79,19 @@ class WatchedProducer(Producer):
         *,
         is_awaited: bool = False,
     ) -> asyncio.Future[SendResult]:
+        start = super()._start
+        return self._watch(message, lambda own: start(own, fifo, queue, timeout_s, is_awaited=is_awaited))
+
+    def _start_half(self, message: Message, timeout_s: float | None) -> asyncio.Future[SendResult]:
+        start = super()._start_half
+        return self._watch(message, lambda own: start(own, timeout_s))
+
+    def _watch(
+        self, message: Message, start: Callable[[Message], asyncio.Future[SendResult]]
+    ) -> asyncio.Future[SendResult]:
         own = self._announce(message)
         try:
-            future = super()._start(own, fifo, queue, timeout_s, is_awaited=is_awaited)
+            future = start(own)
         except BaseException as error:
             self._tell(own, error)
             raise

@@ -25,12 +25,13 @@ from sparrowmq.errors import CorruptRecord, InvalidMessage, MessageTooLarge, Rem
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES as MAX_PROPERTIES_BYTES
 from sparrowmq.protocol.messages.properties import Properties, parse
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record_layout import (
     BODY_CRC_AT,
+    BODY_SIZE_BEHIND_PREPARED_OFFSET,
     BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
     HEADS,
@@ -270,6 +271,14 @@ def physical_offset(record: Buffer) -> int:
     """Where in the log the record says it lies."""
     offset: int = LONG.unpack_from(record, PHYSICAL_OFFSET_AT)[0]
     return offset
+
+
+def settled_half(record: Buffer) -> int | None:
+    """Where in the log the half message lies whose transaction ended with this record; None for all other records."""
+    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
+    prepared_offset: int = LONG.unpack_from(record, size_at - BODY_SIZE_BEHIND_PREPARED_OFFSET)[0]
+    is_committed = record[HOST_BITS_AT] & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
+    return prepared_offset if is_committed or prepared_offset else None
 
 
 def _topic(record: Buffer, magic: int, at: int) -> tuple[str, int]:

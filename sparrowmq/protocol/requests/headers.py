@@ -320,6 +320,15 @@ class EndTransaction(Request[NoFields]):
     transaction_id: str | None = None
 
 
+class ResumeCheckHalfMessage(Request[NoFields]):
+    """Begin a transaction anew that was asked about too often: `msg_id` is the offset id of its message."""
+
+    code: ClassVar[int] = RequestCode.RESUME_CHECK_HALF_MESSAGE
+
+    msg_id: str | None = None
+    topic: str | None = None
+
+
 # A broker to its clients --------------------------------------------------------------------------------------------
 
 

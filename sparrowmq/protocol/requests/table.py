@@ -119,10 +119,13 @@ _SERVED = (
         client.HeartBeat,
         client.UnregisterClient,
         client.CheckClientConfig,
+        # It names a half message, whose producer was allowed to send it.
+        client.EndTransaction,
     ),
     *_served(
         Role.BROKER,
         Access.ADMIN,
+        client.ResumeCheckHalfMessage,
         admin.UpdateAndCreateTopic,
         admin.DeleteTopic,
         admin.GetTopicStats,
@@ -162,6 +165,7 @@ _SERVED = (
         client.ResetConsumerClientOffset,
         client.GetConsumerStatus,
         client.PushReply,
+        client.CheckTransactionState,
     ),
     *_served(
         Role.NAMESRV,
@@ -200,12 +204,6 @@ _UNSERVED = (
         RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.UPDATE_CONTROLLER_CONFIG,
         RequestCode.SET_COMMITLOG_READ_MODE,
-    ),
-    *_unserved(
-        "not yet: needs half messages in the broker",
-        client.EndTransaction,
-        client.CheckTransactionState,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE,
     ),
     *_unserved(
         "never: our timers lie in no wheel of Java's, and have neither its checkpoint nor its metrics",

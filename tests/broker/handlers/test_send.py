@@ -108,7 +108,7 @@ REFUSED = [
     (send_request(), bytes(70_000), 13, "maxMessageSize is 65536"),
     (send_request(properties={"long": "x" * 32_800}), b"", 13, "use the body"),
     (send_request(properties={"DELAY": "soon"}), b"", 13, "'soon' is not a number"),
-    (send_request(properties={"TRAN_MSG": "true"}), b"", 16, "transaction"),
+    (send_request(properties={"TRAN_MSG": "true", "DELAY": "3"}), b"", 13, "cannot be delayed"),
     (send_request(batch=True), b"not a batch", 1, "batch"),
     (send_request(batch=True), b"", 1, "batch"),
 ]

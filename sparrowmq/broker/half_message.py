@@ -1,0 +1,155 @@
+"""The records of a transaction: what each of its steps stores, and what a half message says.
+
+    half     RMQ_SYS_TRANS_HALF_TOPIC[0]      the message as sent, and REAL_TOPIC, REAL_QID
+    copy     the same topic                   again before each question, TRANSACTION_CHECK_TIMES one more
+    commit   its own topic and queue          system flag COMMIT; the field "prepared offset" says where the half lies
+    op       RMQ_SYS_TRANS_OP_HALF_TOPIC[0]   tag "d", body: the queue offset of the newest copy, in digits;
+                                              5.x: many of them, a comma behind each
+    discard  TRANS_CHECK_MAX_TIME_TOPIC[0]    asked about too often, or too old
+
+Copies also have TRAN_PREPARED_QUEUE_OFFSET, the queue offset of the first one, which ties them together after a crash;
+Java writes it into those copies only that it makes while nobody is asked, and reads it there.
+Source: TransactionalMessageBridge, EndTransactionProcessor and AbstractTransactionalMessageCheckListener, Java 4.9.7;
+the properties also from the stores in tests/golden.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparrowmq.broker.detour import again, move, restore
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message_id import offset_id
+from sparrowmq.protocol.messages.properties import Properties, mark, render
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from sparrowmq.protocol.requests.headers import CheckTransactionState
+
+REMOVED: Final = "d"
+_TRAN_MSG: Final = mark(Property.TRAN_MSG)
+_GROUP: Final = mark(Property.PGROUP)
+_DELAYS: Final = (
+    Property.DELAY,
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+)
+
+
+def is_half(properties: Properties) -> bool:
+    """Whether a producer sends this as a half message. Costs others one search."""
+    return properties.has(_TRAN_MSG) and (properties.marked(_TRAN_MSG) or "").lower() == "true"
+
+
+def park(entry: Entry, group: str) -> None:
+    """Make a half message of a producer's message.
+
+    Args:
+        group: of the producer, for a client that does not put it among the properties.
+    Raises:
+        RemoteError: MESSAGE_ILLEGAL, it is delayed as well.
+    """
+    for name in _DELAYS:
+        if entry.properties.get(name) not in (None, "0"):
+            # Unlike Java 4.9, where such a message is lost when its delay is over: it returns as a half message.
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a message of a transaction cannot be delayed, and this has the property {name}; leave it out",
+            )
+    if not entry.properties.marked(_GROUP):
+        entry.properties.put(Property.PGROUP, group)
+    entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
+    move(entry, HALF_TOPIC, 0)
+
+
+def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
+    """A half message to be stored again, after its transaction was asked about so often."""
+    properties = {**half.properties, Property.TRAN_PREPARED_QUEUE_OFFSET: str(origin)}
+    if check_times:
+        properties[Property.TRANSACTION_CHECK_TIMES] = str(check_times)
+    return again(half, HALF_TOPIC, 0, Properties(render(properties)))
+
+
+def resumed(message: StoredMessage) -> Entry:
+    """A discarded half message as it begins anew."""
+    properties = dict(message.properties) | {Property.TRANSACTION_CHECK_TIMES: "0"}
+    properties.pop(Property.TRAN_PREPARED_QUEUE_OFFSET, None)
+    return again(message, HALF_TOPIC, 0, Properties(render(properties)))
+
+
+def committed(half: StoredMessage) -> Entry:
+    """The message as consumers get it. Raises: InvalidMessage, it has no address."""
+    entry = restore(half)
+    entry.sys_flag = entry.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT
+    entry.prepared_offset = half.physical_offset
+    return entry
+
+
+def discarded(half: StoredMessage) -> Entry:
+    """A half message of which nobody could tell the end."""
+    entry = again(half, CHECK_MAX_TIME_TOPIC, 0, Properties(render(half.properties)))
+    entry.prepared_offset = (
+        half.physical_offset
+    )  # Unlike Java: by this a start knows that it need not do it again.
+    return entry
+
+
+def op(queue_offset: int, now_ms: int, host: bytes) -> Entry:
+    """The record that a transaction has ended, whose newest copy has this queue offset."""
+    properties = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")
+    return Entry(OP_HALF_TOPIC, 0, b"%d" % queue_offset, properties, now_ms, host)
+
+
+def ended_by(message: StoredMessage) -> list[int]:
+    """The queue offsets in an op record, of either version; what is none is passed over, as in Java."""
+    if message.tags != REMOVED:
+        return []
+    return [int(text) for text in message.body.split(b",") if text.isdigit()]
+
+
+def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTransactionState, bytes]:
+    """The request that asks a producer, and its body.
+
+    Args:
+        half: the half message as it was.
+        entry: its copy, which was stored for this question; it lies at `placed`.
+    """
+    asked = restore(half)
+    asked.properties = entry.properties
+    unique_key = half.unique_key
+    header = CheckTransactionState(
+        tran_state_table_offset=placed.queue_offset,
+        commit_log_offset=placed.offset,
+        msg_id=unique_key,
+        transaction_id=unique_key,
+        offset_msg_id=offset_id(placed.store_host, placed.offset),
+    )
+    return header, record.encode(asked, placed, crc=False)
+
+
+def check_times(half: StoredMessage) -> int:
+    """How often its transaction was asked about."""
+    return _number(half.properties.get(Property.TRANSACTION_CHECK_TIMES)) or 0
+
+
+def origin(half: StoredMessage) -> int | None:
+    """The queue offset of its first copy; None if it is the first one, or a copy by Java, which does not say."""
+    return _number(half.properties.get(Property.TRAN_PREPARED_QUEUE_OFFSET))
+
+
+def identity(half: StoredMessage) -> tuple[str | None, str | None, int]:
+    """What copies by Java have in common."""
+    return half.properties.get(Property.PGROUP), half.unique_key, half.born_timestamp_ms
+
+
+def own_immunity_s(half: Properties | dict[str, str]) -> int | None:
+    """For how long after its birth nobody is asked, if the producer said so (CHECK_IMMUNITY_TIME_IN_SECONDS)."""
+    return _number(half.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None

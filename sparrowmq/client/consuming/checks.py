@@ -1,0 +1,204 @@
+"""Answers brokers that ask how a transaction ended: the checks of a client's producer groups.
+
+    broker ── 39, one-way ──> Checks.ask ── waits ── the group's check ── True, False, None ── 37, one-way ──> broker
+
+At most so many checks of a group run at once, and so many wait; what comes then is dropped, as the broker asks again in
+a minute. A check that raises, or takes too long, says "not known yet".
+Source: DefaultMQProducerImpl.checkTransactionState and initTransactionEnv, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.settings import check_timeout
+from sparrowmq.client.sending.transactions import ENDS
+from sparrowmq.clock import Clock
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
+from sparrowmq.protocol.requests.headers import CheckTransactionState, EndTransaction
+from sparrowmq.remoting.peer import Peer
+
+log = logging.getLogger(__name__)
+
+Check: TypeAlias = Callable[[ReceivedMessage], "bool | Awaitable[bool | None] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """How brokers' questions about transactions are answered. The values in brackets are Java's names.
+
+    Attributes:
+        concurrency: checks that run at once (checkThreadPoolMaxSize).
+        waiting: questions that wait for one; more are dropped, and come again (checkRequestHoldMax).
+        timeout_s: how long a check may take until the answer is "not known yet".
+    """
+
+    concurrency: int = 16
+    waiting: int = 2000
+    timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_timeout(self.timeout_s)
+        for name in ("concurrency", "waiting"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name}={value!r}: give a whole number above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    message: ReceivedMessage
+    header: CheckTransactionState
+    peer: Peer
+
+
+class Checks:
+    """The checks of one client, by producer group.
+
+    Args:
+        in_threads: a check that is no coroutine function may block, so it gets threads of its own.
+    """
+
+    def __init__(
+        self, spawn: Callable[[Coroutine[Any, Any, None], str], object], clock: Clock, namespace: str
+    ) -> None:
+        self._spawn = spawn
+        self._clock = clock
+        self._namespace = namespace
+        self._by_group: dict[str, _Checker] = {}
+        self.in_threads = False
+
+    def add(self, group: str, check: Check, settings: CheckSettings) -> None:
+        """Ask `check` about the transactions of a group, whose name is as brokers know it.
+
+        Raises:
+            ConfigError: it cannot be called, or the group has one.
+        """
+        if not callable(check):
+            raise ConfigError(f"check={check!r} cannot be called; give a function of one message")
+        if group in self._by_group:
+            raise ConfigError(f"producer group {group} has a check already")
+        self._by_group[group] = _Checker(self, group, check, settings)
+
+    def has(self, group: str) -> bool:
+        return group in self._by_group
+
+    def ask(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+        """A broker asks; it is answered when the check has said something."""
+        group = stored.properties.get(Property.PGROUP, "")
+        checker = self._by_group.get(group)
+        if checker is None:
+            log.warning(
+                "%s asks about a transaction of group %s, which has no check here", peer.address, group
+            )
+            return
+        queue = MessageQueue(stored.topic, peer.address, stored.queue_id)
+        message = ReceivedMessage(stored, queue, namespace=self._namespace)
+        checker.put(_Question(message, header, peer))
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._spawn(work, name)
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+
+class _Checker:
+    """The check of one group."""
+
+    def __init__(self, checks: Checks, group: str, check: Check, settings: CheckSettings) -> None:
+        self._checks = checks
+        self._group = group
+        self._check = check
+        self._settings = settings
+        self._waiting: deque[_Question] = deque()
+        self._running = 0
+
+    def put(self, question: _Question) -> None:
+        if len(self._waiting) >= self._settings.waiting:
+            log.warning(
+                "too many checks of group %s wait; %r is left to be asked again",
+                self._group,
+                question.message,
+            )
+            return
+        self._waiting.append(question)
+        if self._running < self._settings.concurrency:
+            self._running += 1
+            self._checks.start(self._work(), f"check {self._group}")
+
+    async def _work(self) -> None:
+        """Answer what waits, and end."""
+        call = self._call()
+        try:
+            while self._waiting:
+                question = self._waiting.popleft()
+                known = await self._ended(call, question.message)
+                if known is _LATE:
+                    call, known = self._renewed(call), None
+                _answer(question, self._group, known)
+        finally:
+            self._running -= 1
+            _end(call)
+
+    def _call(self) -> Callable[[ReceivedMessage], Any]:
+        if self._checks.in_threads and not is_coroutine_function(self._check):
+            return HandlerThread(self._check, f"check {self._group}")
+        return self._check
+
+    def _renewed(self, call: Callable[[ReceivedMessage], Any]) -> Callable[[ReceivedMessage], Any]:
+        """The check for the next question; the thread of one that takes too long is left to it."""
+        _end(call)
+        return self._call()
+
+    async def _ended(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> Any:
+        """How the transaction ended, by the check; None if it cannot say, `_LATE` if it takes too long."""
+        try:
+            result = call(message)
+            if inspect.isawaitable(result):
+                result = await self._checks.clock.wait_for(result, self._settings.timeout_s)
+        except TimeoutError:
+            log.error(
+                "the check of group %s has had %r for %g s", self._group, message, self._settings.timeout_s
+            )
+            return _LATE
+        except Exception:
+            log.exception("the check of group %s failed for %r; the broker asks again", self._group, message)
+            return None
+        if result is None or isinstance(result, bool):
+            return result
+        log.error("the check of group %s returned %r; return True, False or None", self._group, result)
+        return None
+
+
+_LATE: Final = object()
+
+
+def _end(call: Callable[[ReceivedMessage], Any]) -> None:
+    if isinstance(call, HandlerThread):
+        call.end()
+
+
+def _answer(question: _Question, group: str, known: bool | None) -> None:
+    header = question.header
+    question.peer.tell(
+        EndTransaction(
+            producer_group=group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=ENDS[known],
+            msg_id=question.message.msg_id,
+            topic=question.message.full_topic,
+            from_transaction_check=True,
+            transaction_id=header.transaction_id,
+        )
+    )
