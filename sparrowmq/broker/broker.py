@@ -147,6 +147,7 @@ class Broker:
         offsets = Offsets(folder / "consumerOffset.json")
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
+        timer_max_s = settings.max_timer_s if settings.timers else None
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
         writer = Writer(store, settings.cluster, (at_time, by_level))
         delayed = DelayedDelivery(
@@ -182,7 +183,7 @@ class Broker:
             ),
             Part((RecallHandler(store, writer, topics, timed, clock, settings.name, settings.recalls),)),
             Part((RetryHandler(store, writer, topics, groups),)),
-            Part((ClientHandler(clients, groups, topics, locks, announced),)),
+            Part((ClientHandler(clients, groups, topics, locks, announced, timer_max_s),)),
             Part((OffsetHandler(store, topics, offsets, delayed),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((GroupHandler(store, topics, groups, offsets, clients, consumption),)),

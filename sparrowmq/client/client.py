@@ -144,6 +144,7 @@ class Client:
     send_nowait = by_its_producer(Producer.send_nowait)
     send_many = by_its_producer(Producer.send_many)
     transaction = by_its_producer(Producer.transaction)
+    recall = by_its_producer(Producer.recall)
     drain = by_its_producer(Producer.drain)
 
     async def request(

@@ -38,7 +38,7 @@ class Requests:
     ) -> ReceivedMessage:
         """Send a request and wait for its answer. See `Client.request`."""
         check_timeout(timeout_s)
-        if message.delay_level:
+        if message.is_delayed:
             raise InvalidMessage("a request cannot be delayed: somebody waits for its answer")
         correlation_id = str(uuid.uuid4())
         asking = {

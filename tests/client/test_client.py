@@ -1,5 +1,6 @@
 import asyncio
 import inspect
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -7,7 +8,7 @@ from sparrowmq.client.client import GROUP, Client, connect
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import ConfigError, InvalidName
+from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
@@ -232,3 +233,32 @@ async def test_a_namespace_stands_before_names_on_the_wire_and_nowhere_else(clus
 def test_a_namespace_can_be_part_of_a_name(namespace):
     with pytest.raises(InvalidName, match="use only letters"):
         connect("a", namespace=namespace)
+
+
+async def test_a_message_comes_at_the_time_it_asks_for_and_a_recalled_one_does_not(mq):
+    at = datetime.now(UTC) + timedelta(seconds=0.4)
+    recalled = await mq.send("t", b"recalled", deliver_at=at)
+    await mq.send("t", b"at", deliver_at=at)
+    await mq.send("t", b"after", delay=timedelta(seconds=0.6))
+    await mq.recall(recalled)
+    got = []
+    async with mq.subscribe("t", group="g", start="earliest") as messages:
+        async for message in messages:
+            got.append(message.body)
+            assert datetime.now(UTC) >= at
+            message.ack()
+            if len(got) == 2:
+                break
+    assert got == [b"at", b"after"]
+
+
+async def test_what_was_due_already_cannot_be_recalled(mq):
+    sent = await mq.send("t", b"1", delay=timedelta(seconds=0.1))
+    await asyncio.sleep(0.15)
+    with pytest.raises(RemoteError, match="due already"):
+        await mq.recall(sent)
+
+
+async def test_a_time_beyond_the_bound_is_refused_with_it(mq):
+    with pytest.raises(SendFailed, match="timerMaxDelaySec allows 3456000 s"):
+        await mq.send("t", b"1", delay="41d")

@@ -12,7 +12,17 @@ from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TRIED = {"send", "consume", "ordered", "delayed", "operate", "spark_table", "test_orders", "request"}
+TRIED = {
+    "send",
+    "consume",
+    "ordered",
+    "delayed",
+    "at_a_time",
+    "operate",
+    "spark_table",
+    "test_orders",
+    "request",
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +68,11 @@ def test_ordered(cluster):
 
 def test_operate(cluster):
     assert run(cluster, "operate") == "set at broker-0\n1 behind\nto be billed ['i-1']\n"
+
+
+def test_at_a_time(cluster):
+    found = re.fullmatch(r"'wake up' came (\d+) ms after its moment\n", run(cluster, "at_a_time"))
+    assert found
 
 
 def test_delayed(cluster):

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_type
 
@@ -63,6 +63,7 @@ async def sending(mq: Client, queue: MessageQueue) -> None:
     await mq.send("t", b"x", delay="10s")
     await mq.send("t", b"x", delay=3)
     await mq.send("t", b"x", delay=timedelta(minutes=5))
+    await mq.recall(await mq.send("t", b"x", deliver_at=datetime.now(UTC) + timedelta(days=1)))
     await mq.send("t", b"x", fifo="customer")
     await mq.send("t", b"x", queue=queue)
     await mq.send("t", b"x", timeout_s=10)

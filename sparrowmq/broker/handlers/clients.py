@@ -44,6 +44,7 @@ class ClientHandler:
 
     Args:
         announced: returns when name servers know every topic of this broker.
+        timer_max_delay_s: how far ahead messages can be delivered; None if only after delay levels.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class ClientHandler:
         topics: Topics,
         locks: QueueLocks,
         announced: Callable[[], Awaitable[None]],
+        timer_max_delay_s: int | None = None,
     ) -> None:
         self._clients = clients
         self._groups = groups
         self._topics = topics
         self._locks = locks
         self._announced = announced
+        self._timer_max_delay_s = timer_max_delay_s
 
     @handles(HeartBeat)
     def heart_beat(
@@ -73,7 +76,10 @@ class ClientHandler:
         for producer in beat.producer_data_set:
             group = names.check_group(producer.group_name)
             self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
-        reply = HeartBeatReply(is_sub_change=any(changed) or not beat.heartbeat_fingerprint)
+        reply = HeartBeatReply(
+            is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
+            timer_max_delay_sec=self._timer_max_delay_s,
+        )
         return reply if self._topics.version is before else self._when_announced(reply)
 
     @handles(UnregisterClient)

@@ -24,6 +24,7 @@ from sparrowmq.remoting.session import Session
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S: Final = 30.0
+_V5_0_0: Final = 413  # MQVersion's ordinal: from it on Apache's brokers deliver at any time
 
 
 class Brokers:
@@ -42,6 +43,7 @@ class Brokers:
         self._heartbeat = heartbeat
         self._greeted: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._at_any_time: set[str] = set()
 
     def live(self, address: str) -> Session | None:
         """The greeted session to an address, if it is open now."""
@@ -80,6 +82,10 @@ class Brokers:
             raise BrokerUnreachable(broker_name, "no route names this broker now")
         return await self.session(address)
 
+    def delivers_at_any_time(self, session: Session) -> bool:
+        """Whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
+        return session.address in self._at_any_time or session.version >= _V5_0_0
+
     async def announce(self) -> None:
         """Send a heartbeat to every known broker; those that do not answer are only logged."""
         addresses = {address for each in self._routes.brokers.values() for address in each.values()}
@@ -114,7 +120,11 @@ class Brokers:
         if body is None:
             return
         try:
-            await session.call(HeartBeat(), body)
+            reply = await session.call(HeartBeat(), body)
+            if reply.header.timer_max_delay_sec:
+                self._at_any_time.add(session.address)
+            else:
+                self._at_any_time.discard(session.address)
         except RemoteError as error:
             # It may still take our sends; whoever needs to be known there is told by an error of his own.
             log.warning("%s refused our heartbeat: %s", session.address, error)

@@ -42,7 +42,7 @@ def _go_together(one: Message, other: Message) -> bool:
     return (
         one.topic == other.topic
         and one.wait_stored == other.wait_stored
-        and not one.delay_level
-        and not other.delay_level
+        and not one.is_delayed
+        and not other.is_delayed
         and not one.topic.startswith(RETRY)
     )

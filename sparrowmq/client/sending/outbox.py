@@ -30,6 +30,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     BrokerUnreachable,
     ClientClosed,
+    InvalidMessage,
     NameServerUnreachable,
     NetworkError,
     NoRoute,
@@ -40,6 +41,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.session import Session
 
 BUSY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
@@ -133,6 +135,19 @@ class Outbox:
             wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._end_wanted.append(wanted)
             await wanted
+
+    async def ask(self, broker_name: str, topic: str, request: Request[Any]) -> None:
+        """Ask a broker something beside its messages.
+
+        Raises:
+            RemoteError, NetworkError: as it answers, or does not.
+            ClientClosed: the client is closed, or was not entered.
+        """
+        if self._closed:
+            raise ClientClosed("the client is closed; ask inside its `with` block")
+        await self._routes.for_sending(topic)
+        session = await self._brokers.of(broker_name)
+        await session.call(request, timeout_s=self._settings.timeout_s)
 
     def close(self) -> None:
         """Fail what is not sent yet; what is in flight may or may not be stored."""
@@ -230,6 +245,9 @@ class Outbox:
         remaining_s = item.deadline - now
         if remaining_s <= 0:
             self._fail(item, TimeoutError("its time was over before it could be sent"))
+            return
+        if item.is_timed and not self._brokers.delivers_at_any_time(session):
+            self._fail(item, _knows_levels_only(queue.broker_name))
             return
         if item.future is None:
             self._transmit_oneway(item, queue, session)
@@ -444,6 +462,13 @@ class Outbox:
 def _finding(topic: str) -> str:
     """What messages wait for whose route is asked for."""
     return f"route of {topic}"
+
+
+def _knows_levels_only(broker_name: str) -> InvalidMessage:
+    return InvalidMessage(
+        f"broker {broker_name} delivers after its delay levels only, as brokers before 5.0 do, and would deliver this "
+        "message at once; it was not sent. Take one of 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h"
+    )
 
 
 def _wake(sleepers: deque[asyncio.Future[None]], count: int) -> None:

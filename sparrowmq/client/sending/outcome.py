@@ -35,6 +35,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
         msg_id: the message's own id, known before it was sent; consumers see the same.
         offset_msg_id: the broker's id, which says where it is stored.
         status: not OK means stored, but less safely than the broker was configured to.
+        recall_handle: by which `recall` takes back what waits for its time; None if it does not, or by a delay level.
     """
 
     msg_id: str
@@ -42,6 +43,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue: MessageQueue
     offset: int
     status: SendStatus = SendStatus.OK
+    recall_handle: str | None = None
 
 
 def may_go_right_again(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.packed import Packed
 from sparrowmq.client.sending.queue_choice import by_key
-from sparrowmq.errors import ClientClosed, NoRoute, SendFailed, SparrowError
+from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, SendFailed, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.remoting.session import Response
@@ -97,7 +97,7 @@ class Outgoing(Packed):
             self.future.set_exception(self._failure(error))
 
     def _failure(self, error: BaseException) -> SparrowError:
-        if isinstance(error, NoRoute | ClientClosed):
+        if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
         to = f" to {self.queue}" if self.queue else ""
         failure = SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice()}", self.is_in_doubt)

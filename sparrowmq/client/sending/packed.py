@@ -18,6 +18,7 @@ class Packed:
 
     Attributes:
         properties: as rendered; those of a batch hold for all its messages.
+        is_timed: it takes a broker that delivers at any time.
     """
 
     topic: str
@@ -28,6 +29,7 @@ class Packed:
     is_batch: bool = False
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
+    is_timed: bool = False
 
     def request(self, group: str, queue: MessageQueue, now_ms: int) -> SendMessageV2:
         """The header of its request in the name of a producer group; `body` goes with it."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Final, TypeVar, cast
 
@@ -27,9 +28,11 @@ from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName, MessageTo
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.delays import Delay, delay_level
+from sparrowmq.protocol.messages.delays import Delay, wait_of
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
 from sparrowmq.protocol.names import check_topic, is_closed_to_clients, with_namespace, without_namespace
+from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.requests.headers import RecallMessage
 
 R = TypeVar("R")
 NextId = Callable[[], str]
@@ -68,6 +71,7 @@ class Producer:
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         fifo: str | None = None,
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
@@ -80,20 +84,22 @@ class Producer:
             tag: one word that consumers can filter by.
             keys: what the message can be found by later: one key, or several.
             properties: your own texts, by name.
-            delay: deliver it later: "10s", "5m", "2h", a `timedelta`, or one of the broker's levels (3 is 10 s).
+            delay: deliver it later: "10s", "5m", "2h", a `timedelta`, or one of the broker's levels (3 is 10 s). What
+                is no level takes a broker that delivers at any time, as ours and 5.x do.
+            deliver_at: deliver it then, on such a broker: a datetime with a time zone. One that has passed is now.
             fifo: messages with the same key go to one queue, in order. What may have been stored is not retried:
                 that would reorder.
             queue: this very queue, likewise in order and not retried.
             timeout_s: for all attempts together, from when the message is in the window; by default the
                 settings'.
         Raises:
-            InvalidMessage, InvalidName: it cannot be sent as it is.
+            InvalidMessage, InvalidName: it cannot be sent as it is, or not to a broker that knows delay levels only.
             ConfigError: the time limit is none.
             NoRoute: nobody knows the topic, and brokers do not create it.
             SendFailed: no attempt was acknowledged; the last error is its cause.
             ClientClosed: the client is closed, or was not entered.
         """
-        message = message_of(topic, body, tag, keys, properties, delay)
+        message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
         return await self._start(message, fifo, queue, timeout_s, is_awaited=True)
 
     def send_soon(
@@ -105,6 +111,7 @@ class Producer:
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         fifo: str | None = None,
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
@@ -118,7 +125,7 @@ class Producer:
             InvalidMessage, InvalidName, ConfigError: at once; the errors of sending are the future's.
             SendFailed: at once, when far too many messages wait already.
         """
-        message = message_of(topic, body, tag, keys, properties, delay)
+        message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
         return self._start(message, fifo, queue, timeout_s)
 
     def send_nowait(
@@ -130,6 +137,7 @@ class Producer:
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         fifo: str | None = None,
         queue: MessageQueue | None = None,
     ) -> str:
@@ -139,7 +147,7 @@ class Producer:
             InvalidMessage: it cannot be sent as it is.
             SendFailed: far too many messages wait already.
         """
-        message = message_of(topic, body, tag, keys, properties, delay)
+        message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
         return self._start_oneway(message, fifo, queue)
 
     async def send_many(
@@ -196,8 +204,8 @@ class Producer:
             ConfigError: the group has no check, by which a broker learns the end if it was not told.
         """
         message = message_of(topic, body, tag, keys, properties, None)
-        if message.delay_level:
-            raise InvalidMessage("a message of a transaction cannot be delayed; leave out its delay_level")
+        if message.is_delayed:
+            raise InvalidMessage("a message of a transaction cannot be delayed; leave its delay out")
         if not self._ends.has_check:
             raise ConfigError(
                 f"producer group {self.group} has no check, so a broker that is not told how a transaction ended could "
@@ -207,6 +215,29 @@ class Producer:
         return Transaction(
             self._full_topic(message.topic), lambda: self._start_half(message, timeout_s), self._ends
         )
+
+    async def recall(self, sent: SendResult | str) -> None:
+        """Take back a message that waits for its time; whoever consumes it never sees it.
+
+        The broker does not say whether there was still such a message: one that was recalled before is no error.
+
+        Args:
+            sent: what `send` returned, or its `recall_handle`.
+        Raises:
+            InvalidMessage: it does not wait for a time, or only by a delay level, which cannot be recalled.
+            RemoteError: the broker refuses; code 604 if it was due already.
+            NetworkError, ClientClosed: nobody can be asked now.
+        """
+        handle = sent.recall_handle if isinstance(sent, SendResult) else sent
+        if not handle or not isinstance(handle, str):
+            raise InvalidMessage(
+                "only a message sent with deliver_at=, or with a delay that is no level, can be recalled"
+            )
+        try:
+            said = RecallHandle.parse(handle)
+        except ConfigError as error:
+            raise InvalidMessage(str(error)) from error
+        await self._outbox.ask(said.broker_name, said.topic, RecallMessage(said.topic, handle, self.group))
 
     async def drain(self) -> None:
         """Return when the window has room: the back-pressure of `send_soon` and `send_nowait`."""
@@ -275,6 +306,7 @@ class Producer:
             message.flag,
             timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
             msg_ids=(msg_id,),
+            is_timed=message.is_timed,
         )
 
     def _pack_batch(self, batch: list[Message], timeout_s: float | None) -> Outgoing:
@@ -352,10 +384,11 @@ def message_of(
     keys: str | Sequence[str],
     properties: Mapping[str, str] | None,
     delay: Delay | None,
+    deliver_at: datetime | None = None,
 ) -> Message:
     """What the arguments of a send mean. Raises: InvalidMessage."""
     if isinstance(topic, Message):
-        if body is not None or tag or keys or properties or delay is not None:
+        if body is not None or tag or keys or properties or delay is not None or deliver_at is not None:
             raise InvalidMessage(
                 "a whole Message was given; put body, tag, keys, properties and delay into it"
             )
@@ -363,13 +396,15 @@ def message_of(
         return topic
     if body is None:
         raise InvalidMessage("no body was given; send(topic, body) needs one")
-    level = 0 if delay is None else delay_level(delay)
     own = cast(dict[str, str], properties or {})
-    return Message(topic, cast(bytes, body), tag, keys, own, 0, level)
+    if delay is None and deliver_at is None:
+        return Message(topic, cast(bytes, body), tag, keys, own)
+    level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at)
+    return Message(topic, cast(bytes, body), tag, keys, own, 0, level, True, delay_ms, deliver_at_ms)
 
 
 def _properties(message: Message, msg_id: str) -> str:
-    if message.properties or message.keys:
+    if message.properties or message.keys or message.is_timed:
         rest = properties.render(message.wire_properties())
     else:
         rest = _usual_properties(message.tag, message.delay_level, message.wait_stored)
@@ -396,6 +431,7 @@ def _result(item: Outgoing, sent: Sent) -> SendResult:
         _queue(item, sent),
         sent.header.queue_offset,
         SendStatus(sent.code),
+        sent.header.recall_handle,
     )
 
 

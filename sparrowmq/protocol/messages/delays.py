@@ -1,16 +1,17 @@
-"""What an application calls a delay, as the level that a message carries.
+"""What an application calls a delay, as what a message carries: a level, or a time.
 
-    "10s"  timedelta(seconds=10)  3      -> 3, the third of the broker's delays
-    "15s"                                -> refused: the nearest are 10s and 30s
+    "10s"  timedelta(seconds=10)  3      -> level 3, the third of the broker's delays, which all brokers know
+    "15s"  timedelta(days=2)             -> so many ms, for brokers that deliver at any time; a retry has levels only
+    deliver_at=datetime                  -> ms since 1970, likewise
 
-A broker knows levels only. A duration is looked up among Java's default ones (`messageDelayLevel`); who has set up
-others at the brokers gives the level itself.
+A duration is looked up among Java's default ones (`messageDelayLevel`); who has set up others at the brokers gives the
+level itself.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sparrowmq.errors import InvalidMessage
@@ -20,6 +21,45 @@ Delay = str | timedelta | int
 
 _DELAYS_MS: Final = DelayLevels.parse().delays_ms
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def wait_of(delay: Delay | None, deliver_at: datetime | None) -> tuple[int, int, int]:
+    """The delay level, the delay in ms, and the time in ms that a message carries: one of them, the others are 0.
+
+    Raises:
+        InvalidMessage: it is no delay or no time, or both were given.
+    """
+    if deliver_at is not None:
+        if delay is not None:
+            raise InvalidMessage("give delay= or deliver_at=, not both")
+        return 0, 0, _timestamp_ms(deliver_at)
+    if delay is None:
+        return 0, 0, 0
+    wanted_ms = _wanted_ms(delay)
+    if wanted_ms is None:
+        return delay_level(delay), 0, 0
+    if wanted_ms <= 0:
+        raise InvalidMessage(f"delay={delay!r} is not later than now; leave it out")
+    index = bisect_left(_DELAYS_MS, wanted_ms)
+    if index < len(_DELAYS_MS) and _DELAYS_MS[index] == wanted_ms:
+        return index + 1, 0, 0
+    return 0, wanted_ms, 0
+
+
+def _wanted_ms(delay: Delay) -> int | None:
+    """How long a delay is; None for a level, and for what is no delay."""
+    if isinstance(delay, timedelta):
+        return -(-delay // _MILLISECOND)  # rounded up
+    return duration_ms(delay) if isinstance(delay, str) else None
+
+
+def _timestamp_ms(deliver_at: object) -> int:
+    if not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None:
+        raise InvalidMessage(
+            f"deliver_at={deliver_at!r}: give a datetime with a time zone, as datetime.now(UTC) + timedelta(hours=1)"
+        )
+    return max(1, (deliver_at - _EPOCH) // _MILLISECOND)
 
 
 def delay_level(delay: Delay | None) -> int:

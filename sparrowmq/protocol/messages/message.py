@@ -21,6 +21,7 @@ from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.messages.property_names import Property as Property
 
 KEY_SEPARATOR = " "
+MAX_TIME_MS: Final = (1 << 53) - 1
 
 
 @dataclass(slots=True)
@@ -34,9 +35,11 @@ class Message:
         properties: the application's own; names that RocketMQ uses itself are refused.
         flag: a number for the application's own use, an int32.
         delay_level: 0 is at once; 3 is the third of the broker's `messageDelayLevel`, by default 10 s.
+        delay_ms: any other delay, on brokers that deliver at any time (5.x and ours).
+        deliver_at_ms: when to deliver it, in ms since 1970, likewise.
         wait_stored: whether the broker answers only when the message is as safe as it is set up to make it.
     Raises:
-        InvalidMessage: a field is of a wrong type, or the delay level is negative.
+        InvalidMessage: a field is of a wrong type, a delay is negative, or there are two.
     """
 
     topic: str
@@ -47,6 +50,8 @@ class Message:
     flag: int = 0
     delay_level: int = 0
     wait_stored: bool = True
+    delay_ms: int = 0
+    deliver_at_ms: int = 0
 
     def __post_init__(self) -> None:
         self.check()
@@ -67,6 +72,26 @@ class Message:
             raise InvalidMessage(f"flag={self.flag!r} is not a whole number")
         if type(self.delay_level) is not int or self.delay_level < 0:
             raise InvalidMessage(f"delay_level={self.delay_level!r}: levels begin with 1; 0 is no delay")
+        if self.delay_ms or self.deliver_at_ms:
+            self._check_time()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it takes a broker that delivers at any time."""
+        return self.delay_ms != 0 or self.deliver_at_ms != 0
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is not delivered at once."""
+        return self.delay_level != 0 or self.is_timed
+
+    def _check_time(self) -> None:
+        for name in ("delay_ms", "deliver_at_ms"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= MAX_TIME_MS:
+                raise InvalidMessage(f"{name}={value!r} is no time in ms")
+        if (self.delay_level != 0) + (self.delay_ms != 0) + (self.deliver_at_ms != 0) > 1:
+            raise InvalidMessage("give one of delay_level, delay_ms and deliver_at_ms")
 
     def wire_properties(self) -> dict[str, str]:
         """All properties as they are sent: the application's, then RocketMQ's own.
@@ -86,6 +111,10 @@ class Message:
             found[Property.TAGS] = self.tag
         if self.delay_level:
             found[Property.DELAY] = str(self.delay_level)
+        if self.delay_ms:
+            found[Property.TIMER_DELAY_MS] = str(self.delay_ms)
+        if self.deliver_at_ms:
+            found[Property.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
         found[Property.WAIT] = "true" if self.wait_stored else "false"
         properties.check(found)
         _check_unicode(found)

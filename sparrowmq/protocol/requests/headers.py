@@ -243,10 +243,11 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
 
 
 class HeartBeatReply(Header):
-    """Java 5 clients read these; always sent."""
+    """Java 5 clients read the first two; always sent. The last is ours: how far ahead messages can be delivered."""
 
     is_support_heart_beat_v2: bool = field(name="IS_SUPPORT_HEART_BEAT_V2", default=True)
     is_sub_change: bool = field(name="IS_SUB_CHANGE", default=True)
+    timer_max_delay_sec: int | None = field(name="TIMER_MAX_DELAY_SEC", default=None)
 
 
 class HeartBeat(Request[HeartBeatReply]):

@@ -1,5 +1,5 @@
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,7 +16,7 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, SysFlag
-from sparrowmq.protocol.requests.headers import SendMessageReply, SendMessageV2
+from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply, SendMessageV2
 from sparrowmq.remoting.dispatch import Answer
 from tests.client.conftest import until
 
@@ -90,7 +90,8 @@ async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
         (("t", b"x"), {"properties": {"KEYS": "k"}}, InvalidMessage, "belongs to RocketMQ"),
         (("t", b"x"), {"properties": {"a": 1}}, InvalidMessage, "names and values must be text"),
         (("t", b"x"), {"keys": "a b"}, InvalidMessage, "none a blank"),
-        (("t", b"x"), {"delay": "15s"}, InvalidMessage, "the nearest are 10s"),
+        (("t", b"x"), {"delay": "soon"}, InvalidMessage, "is not a delay"),
+        (("t", b"x"), {"deliver_at": "soon"}, InvalidMessage, "a datetime with a time zone"),
         (("t", b"x"), {"delay": 0}, InvalidMessage, "levels begin with 1"),
         (("t", b"x"), {"tag": "\ud800"}, InvalidMessage, "surrogate"),
         (("t", b"x"), {"fifo": 5}, InvalidMessage, r"fifo=5 is not text; use str\(key\)"),
@@ -124,6 +125,54 @@ async def test_a_delay_is_given_as_people_say_it(peer, sender, delay):
     sender.send_nowait("t", b"3", delay=delay)
     await until(lambda: len(peer.sent) == 3)
     assert [sent_properties(command)["DELAY"] for command in peer.sent] == ["3"] * 3
+
+
+IN_A_MINUTE = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("later", [{"delay": "15s"}, {"deliver_at": IN_A_MINUTE}])
+async def test_a_broker_that_knows_levels_only_is_sent_no_other_time(peer, sender, later):
+    for send in (sender.send, sender.send_soon):
+        with pytest.raises(InvalidMessage, match="broker broker-a delivers after its delay levels only"):
+            await send("t", b"1", **later)
+    sender.send_nowait("t", b"2", **later)
+    await sender.send("t", b"3")
+    assert [command.body for command in peer.sent] == [b"3"]
+
+
+@pytest.mark.parametrize(
+    ("later", "wire"),
+    [
+        ({"delay": "15s"}, {"TIMER_DELAY_MS": "15000"}),
+        ({"delay": timedelta(seconds=1.5)}, {"TIMER_DELAY_MS": "1500"}),
+        ({"deliver_at": IN_A_MINUTE}, {"TIMER_DELIVER_MS": "4102444800000"}),
+    ],
+)
+async def test_a_broker_that_delivers_at_any_time_is_told_it(peer, sender, later, wire):
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(timer_max_delay_sec=99))
+    peer.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: Answer(
+        header=SendMessageReply("id", 0, 7, recall_handle="aGFuZGxl")
+    )
+    result = await sender.send("t", b"1", **later)
+    assert result.recall_handle == "aGFuZGxl"
+    assert sent_properties(peer.sent[0]) == {**wire, "WAIT": "true", "UNIQ_KEY": result.msg_id}
+
+
+async def test_messages_for_a_time_travel_alone(peer, sender):
+    peer.usual[RequestCode.HEART_BEAT] = lambda _: Answer(header=HeartBeatReply(timer_max_delay_sec=99))
+    await sender.send_many([Message("t", b"x", delay_ms=5), Message("t", b"y", deliver_at_ms=5)])
+    assert [command.body for command in peer.sent] == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("wrong", [None, "", 5, "no handle"])
+async def test_what_is_no_handle_cannot_be_recalled(sender, wrong):
+    with pytest.raises(InvalidMessage, match=r"can be recalled|handle is invalid"):
+        await sender.recall(wrong)
+
+
+async def test_a_message_without_a_handle_cannot_be_recalled(sender):
+    with pytest.raises(InvalidMessage, match="can be recalled"):
+        await sender.recall(await sender.send("t", b"x", delay="10s"))
 
 
 @pytest.mark.parametrize("make", [bytearray, lambda text: memoryview(bytearray(text))])

@@ -1,10 +1,10 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.delay_levels import JAVA_LEVELS
-from sparrowmq.protocol.messages.delays import delay_level
+from sparrowmq.protocol.messages.delays import delay_level, wait_of
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,61 @@ def test_levels_begin_with_1(delay):
 def test_what_is_no_delay_is_refused(delay):
     with pytest.raises(InvalidMessage, match="is not a delay; give a duration such as"):
         delay_level(delay)
+
+
+@pytest.mark.parametrize(
+    ("delay", "wait"),
+    [
+        (None, (0, 0, 0)),
+        (7, (7, 0, 0)),
+        ("10s", (3, 0, 0)),
+        (timedelta(minutes=1), (5, 0, 0)),
+        ("15s", (0, 15_000, 0)),
+        ("3h", (0, 3 * 3_600_000, 0)),
+        ("40d", (0, 40 * 86_400_000, 0)),
+        (timedelta(milliseconds=1500), (0, 1500, 0)),
+        (timedelta(microseconds=1), (0, 1, 0)),
+        (timedelta(days=1, microseconds=1), (0, 86_400_001, 0)),
+    ],
+)
+def test_a_delay_that_is_no_level_is_a_time(delay, wait):
+    assert wait_of(delay, None) == wait
+
+
+@pytest.mark.parametrize("delay", ["0s", timedelta(0), timedelta(seconds=-1)])
+def test_a_delay_of_nothing_is_refused(delay):
+    with pytest.raises(InvalidMessage, match="not later than now"):
+        wait_of(delay, None)
+
+
+@pytest.mark.parametrize("delay", [0, True, 1.0, "soon", b"1s"])
+def test_what_is_no_delay_is_no_time_either(delay):
+    with pytest.raises(InvalidMessage):
+        wait_of(delay, None)
+
+
+@pytest.mark.parametrize(
+    "deliver_at",
+    [
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, 8, tzinfo=timezone(timedelta(hours=8))),
+        datetime(2026, 1, 1, microsecond=999, tzinfo=UTC),
+    ],
+)
+def test_a_time_is_the_same_moment_in_all_zones(deliver_at):
+    assert wait_of(None, deliver_at) == (0, 0, 1_767_225_600_000)
+
+
+def test_a_time_before_1970_has_passed():
+    assert wait_of(None, datetime(1960, 1, 1, tzinfo=UTC)) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("deliver_at", [datetime(2026, 1, 1), "2026-01-01", 5, timedelta(seconds=5)])
+def test_a_time_needs_a_zone(deliver_at):
+    with pytest.raises(InvalidMessage, match="a datetime with a time zone"):
+        wait_of(None, deliver_at)
+
+
+def test_a_delay_and_a_time_are_one_too_many():
+    with pytest.raises(InvalidMessage, match="not both"):
+        wait_of("1s", datetime(2026, 1, 1, tzinfo=UTC))
