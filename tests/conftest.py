@@ -122,3 +122,11 @@ def failed_checks() -> Iterator[pytest.TestReport]:
 
 def error(node: str, text: str) -> pytest.TestReport:
     return pytest.TestReport(node, (node, None, node), {}, "failed", text, "setup")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write what the scenarios of tests/scenarios say into their files",
+    )

@@ -34,9 +34,14 @@ class ManualClock:
 
     Args:
         now_ms: the time of day at the beginning, in ms; 2026-01-01 by default.
+        settle: what is awaited after each timer, so that all it set going comes to an end before the next; by default
+            the loop gets some turns.
     """
 
-    def __init__(self, now_ms: int = 1_767_225_600_000) -> None:
+    def __init__(
+        self, now_ms: int = 1_767_225_600_000, settle: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._settle = settle or _turns
         self._start_ms = now_ms
         self._elapsed_s = 0.0
         self._timers: list[tuple[float, int, ManualTimer]] = []
@@ -83,15 +88,15 @@ class ManualClock:
     async def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
         """Let time pass, running what falls due in its order, and give the loop turns in between."""
         until = self._elapsed_s + seconds + 60 * minutes + 3600 * hours
-        await _turns()
+        await self._settle()
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:
                 self._elapsed_s = max(self._elapsed_s, due)
                 timer.callback(*timer.args)
-                await _turns()
+                await self._settle()
         self._elapsed_s = until
-        await _turns()
+        await self._settle()
 
 
 async def _turns() -> None:

@@ -66,3 +66,16 @@ async def test_cancelling_a_wait_cancels_what_it_waits_for() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert inner.cancelled()
+
+
+async def test_what_a_timer_set_going_may_come_to_its_end_before_the_next() -> None:
+    told: list[str] = []
+
+    async def settle() -> None:
+        told.append("settled")
+
+    clock = ManualClock(settle=settle)
+    clock.call_later(1, told.append, "first")
+    clock.call_later(2, told.append, "second")
+    await clock.advance(3)
+    assert told == ["settled", "first", "settled", "second", "settled", "settled"]
