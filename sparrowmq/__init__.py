@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import ConnectionClosed as ConnectionClosed
     from sparrowmq.errors import CorruptRecord as CorruptRecord
     from sparrowmq.errors import DiskFull as DiskFull
+    from sparrowmq.errors import InvalidFilter as InvalidFilter
     from sparrowmq.errors import InvalidMessage as InvalidMessage
     from sparrowmq.errors import InvalidName as InvalidName
     from sparrowmq.errors import LocalProtocolError as LocalProtocolError
@@ -99,6 +100,7 @@ _HOMES = {
     "Group": "client.admin.groups",
     "GroupLag": "client.admin.groups",
     "Hooks": "client.hooks",
+    "InvalidFilter": "errors",
     "InvalidMessage": "errors",
     "InvalidName": "errors",
     "LocalProtocolError": "errors",

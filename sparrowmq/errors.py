@@ -3,6 +3,7 @@
     SparrowError
     ├── ConfigError               a setting, an option or a command line is wrong
     ├── InvalidName               a topic or group name breaks the naming rules
+    ├── InvalidFilter             an SQL92 expression cannot be understood
     ├── InvalidMessage            a message cannot be sent as it is
     │   └── MessageTooLarge
     ├── ProtocolError             bytes do not follow the remoting protocol
@@ -63,6 +64,22 @@ class ConfigError(SparrowError):
 
 class InvalidName(SparrowError, ValueError):
     """A topic or group name breaks the naming rules."""
+
+
+class InvalidFilter(SparrowError, ValueError):
+    """An SQL92 expression cannot be understood.
+
+    Attributes:
+        line, column: where, both from 1 on.
+    """
+
+    def __init__(self, what: str, line: int, column: int) -> None:
+        super().__init__(what, line, column)
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class InvalidMessage(SparrowError, ValueError):

@@ -36,7 +36,7 @@ FLOORS: Final = (
         "shown",
         "version",
     },
-    {"protocol"},
+    {"protocol", "filter"},
     {"store", "remoting", "auth"},
     {"namesrv", "broker", "client"},
     {"sync", "testing", "otel"},
@@ -46,6 +46,8 @@ FLOORS: Final = (
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 # From left to right, so that few lines cross.
 _ORDER: Final = (
+    "protocol",
+    "filter",
     "store",
     "remoting",
     "auth",

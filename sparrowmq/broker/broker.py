@@ -19,6 +19,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access import AccessHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -146,6 +147,7 @@ class Broker:
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
+        filters = Filters(settings.property_filter)
         by_level = delay_levels(delays, clock)
         timer_max_s = settings.max_timer_s if settings.timers else None
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
@@ -159,6 +161,10 @@ class Broker:
         )
         status = Status(settings, figures, clock)
         sends = SendHandler(store, writer, topics, groups, transactions, self._send_rules(store), figures)
+        rules = self._pull_rules()
+        pulls = PullHandler(
+            store, topics, groups, clients, offsets, clock, rules, consumption, filters=filters
+        )
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         return (
             storage(store, self._turn, figures),
@@ -174,16 +180,10 @@ class Broker:
             status.part(),
             consumption.part(),
             Part((sends, ReplyHandler(sends, clients, replies, clock))),
-            Part(
-                (
-                    PullHandler(
-                        store, topics, groups, clients, offsets, clock, self._pull_rules(), consumption
-                    ),
-                )
-            ),
+            Part((pulls,)),
             Part((RecallHandler(store, writer, topics, timed, clock, settings.name, settings.recalls),)),
             Part((RetryHandler(store, writer, topics, groups),)),
-            Part((ClientHandler(clients, groups, topics, locks, announced, timer_max_s),)),
+            Part((ClientHandler(clients, groups, topics, locks, announced, filters, timer_max_s),)),
             Part((OffsetHandler(store, topics, offsets, delayed),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((GroupHandler(store, topics, groups, offsets, clients, consumption),)),

@@ -199,6 +199,9 @@ class BrokerSettings(ServerTlsSettings):
     store_replies: bool = setting(
         "storeReplyMessageEnable", True, BOOLEAN, "whether answers to requests are kept, too"
     )
+    property_filter: bool = setting(
+        "enablePropertyFilter", False, BOOLEAN, "whether consumers may filter by SQL92 expressions"
+    )
     permission: int = setting(
         "brokerPermission", 6, integer(0, 7), "what clients may do here: 2 write, 4 read, 6 both"
     )

@@ -1,20 +1,25 @@
 """Which messages of a queue a consumer gets: asked for each queue entry first, and for the record only if need be.
 
-    entry ── wants(tags_code)? ── record ── wants_record(record)? ── to the consumer
+    entry ── wants(tags_code)? ── record ── wants_record(properties)? ── to the consumer
                   │ no: the record is never looked at       │ no: the next entry
 
 A queue entry has the hash of the message's tag, which settles tag subscriptions without touching the log (a consumer
-compares the tag itself, for hashes collide). What an SQL92 expression looks at stands in the record. Whoever reads a
-queue for consumers takes a `Selector`: pulls, held polls.
+compares the tag itself, for hashes collide). What an SQL92 expression looks at stands in the record's properties.
+Whoever reads a queue for consumers takes a `Selector`: pulls, held polls.
 Source: ExpressionMessageFilter, Java 4.9.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-Predicate = Callable[[memoryview], bool]
+
+class Predicate:
+    """What must hold for a message beyond its tag."""
+
+    def holds(self, records: bytes, begin: int, end: int) -> bool:
+        """Whether it does for the message whose properties are `records[begin:end]`."""
+        raise NotImplementedError
 
 
 class Selector:
@@ -22,13 +27,17 @@ class Selector:
 
     Args:
         codes: hashes of tags, of which a message must have one; None for any.
-        predicate: what must hold for a record.
+        predicate: what must hold for a message's properties.
+        weight: so many times as long as a usual one the predicate takes; the fewer records are looked at in one go.
     """
 
-    __slots__ = ("_codes", "_predicate", "takes_all")
+    __slots__ = ("_codes", "_predicate", "takes_all", "weight")
 
-    def __init__(self, codes: frozenset[int] | None = None, predicate: Predicate | None = None) -> None:
+    def __init__(
+        self, codes: frozenset[int] | None = None, predicate: Predicate | None = None, weight: int = 1
+    ) -> None:
         self._codes = codes
+        self.weight = weight
         self._predicate = predicate
         self.takes_all = codes is None and predicate is None
 
@@ -41,9 +50,9 @@ class Selector:
         """Whether what the entry says is not enough."""
         return self._predicate is not None
 
-    def wants_record(self, record: memoryview) -> bool:
-        """Whether a message is wanted whose entry is."""
-        return self._predicate is None or self._predicate(record)
+    def wants_record(self, records: bytes, begin: int, end: int) -> bool:
+        """Whether a message is wanted whose entry is, and whose properties are `records[begin:end]`."""
+        return self._predicate is None or self._predicate.holds(records, begin, end)
 
 
 ALL: Final = Selector()

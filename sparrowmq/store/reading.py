@@ -12,12 +12,15 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from sparrowmq.protocol.messages.record import store_timestamp_ms
+from sparrowmq.protocol.messages.record import properties_at, properties_of, store_timestamp_ms
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
 
+LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
+_WINDOW: Final = 65_536
+_NEAR: Final = 1024
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
 
 
@@ -133,12 +136,54 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
     return store_timestamp_ms(view) if view else None
 
 
-def _wants_record(log: CommitLog, selector: Selector, offset: int, size: int) -> bool:
-    """Whether a message is wanted whose entry is; one that is gone counts as wanted, for its reader is told."""
-    if not selector.needs_record:
+class _Window:
+    """A copy of a part of the log, where records are looked into: in bytes that is ten times as quick as in a view.
+
+    It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
+    """
+
+    __slots__ = ("_begin", "_copy", "_end", "_entries", "_log", "_selector")
+
+    def __init__(self, log: CommitLog, entries: Entries, selector: Selector) -> None:
+        self._log = log
+        self._entries = entries
+        self._selector = selector
+        self._copy = b""
+        self._begin = self._end = 0
+
+    def is_wanted(self, index: int) -> bool:
+        """Whether the message of an entry is wanted; one that is gone counts as wanted, for its reader is told."""
+        begin, size = self._entries.offset(index), self._entries.size(index)
+        if size > LARGE:
+            record = self._log.view(begin, size)
+            if record is None:
+                return True
+            properties = properties_of(record)
+            return self._selector.wants_record(properties, 0, len(properties))
+        if not (self._begin <= begin and begin + size <= self._end) and not self._move(index):
+            return True
+        at = begin - self._begin
+        return self._selector.wants_record(self._copy, properties_at(self._copy, at), at + size)
+
+    def _move(self, index: int) -> bool:
+        """Copy the record of an entry and those that follow it closely; False if it is gone."""
+        entries = self._entries
+        begin = entries.offset(index)
+        first_end = end = begin + entries.size(index)
+        for i in range(index + 1, len(entries)):
+            next_begin = entries.offset(i)
+            next_end = next_begin + entries.size(i)
+            if not end <= next_begin <= end + _NEAR or next_end > begin + _WINDOW:
+                break
+            end = next_end
+        view = self._log.view(begin, end - begin)
+        if view is None:  # they are not all in one file
+            end = first_end
+            view = self._log.view(begin, end - begin)
+            if view is None:
+                return False
+        self._copy, self._begin, self._end = bytes(view), begin, end
         return True
-    record = log.view(offset, size)
-    return record is None or selector.wants_record(record)
 
 
 def _outside(offset: int, min_offset: int, max_offset: int) -> Read:
@@ -165,10 +210,12 @@ def _select(
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
-    entries = queue.read(offset, max_count if selector.takes_all else MAX_SCANNED_ENTRIES)
+    most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
+    entries = queue.read(offset, most)
+    window = _Window(log, entries, selector) if selector.needs_record else None
     for i in range(len(entries)):
         begin, length, code = entries.offset(i), entries.size(i), entries.tags_code(i)
-        if length != GAP_SIZE and selector.wants(code) and _wants_record(log, selector, begin, length):
+        if length != GAP_SIZE and selector.wants(code) and (window is None or window.is_wanted(i)):
             if count and (size + length > max_bytes or count == max_count):
                 break
             if log.begin <= begin and begin + length <= log.end:

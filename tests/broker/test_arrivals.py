@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.arrivals import wait_for_match
+from sparrowmq.broker.filtering import RecordFilter
+from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
@@ -26,8 +28,8 @@ async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
         yield opened
 
 
-def put(store: MessageStore, tags_code: int = 0) -> None:
-    entry = Entry("t", 0, b"body", Properties(), 1, HOST)
+def put(store: MessageStore, tags_code: int = 0, tag: str | None = None) -> None:
+    entry = Entry("t", 0, b"body", Properties(f"TAGS\x01{tag}" if tag else ""), 1, HOST)
     entry.deliver_at_ms = tags_code
     store.append(entry)
     store.dispatch()
@@ -77,14 +79,14 @@ async def test_messages_with_other_tags_are_passed_while_waiting(store: MessageS
 
 async def test_messages_whose_records_are_not_wanted_are_passed_while_waiting(store: MessageStore) -> None:
     clock = ManualClock()
-    wanted = iter([False, False, True])
-    waiting = wait(store, clock, Selector(predicate=lambda record: next(wanted)))
+    wanted = RecordFilter(parse("TAGS = 'yes'"))
+    waiting = wait(store, clock, Selector(predicate=wanted))
     await clock.advance(1)
     for _ in range(2):
-        put(store)
+        put(store, tag="no")
         await clock.advance(1)
     assert not waiting.done()
-    put(store)
+    put(store, tag="yes")
     assert (await waiting).next_offset == 3
 
 

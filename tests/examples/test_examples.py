@@ -18,6 +18,7 @@ TRIED = {
     "ordered",
     "delayed",
     "at_a_time",
+    "filtered",
     "operate",
     "spark_table",
     "test_orders",
@@ -64,6 +65,11 @@ def test_consume(cluster):
 
 def test_ordered(cluster):
     assert run(cluster, "ordered") == "20 orders, each in order: created paid packed shipped\n"
+
+
+def test_filtered(tmp_path):
+    with BackgroundCluster(tmp_path, property_filter=True) as cluster:
+        assert sorted(run(cluster, "filtered").splitlines()) == ["o-2 of 200", "o-vip of 1"]
 
 
 def test_operate(cluster):

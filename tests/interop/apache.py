@@ -141,10 +141,15 @@ def mqadmin(
 
 
 def java_program(
-    version: str, source: Path, *args: str, jvm: Iterable[str] = (), limit_s: float = 120
+    version: str,
+    source: Path,
+    *args: str,
+    jvm: Iterable[str] = (),
+    limit_s: float = 120,
+    jars: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Compile and run a single-file Java source to its end, with a Java client's jars on the class path."""
-    return _run(client_jars(version), (*jvm, str(source.resolve()), *args), limit_s)
+    """Compile and run a single-file Java source to its end, with a Java client's jars on the class path, or `jars`."""
+    return _run(jars or client_jars(version), (*jvm, str(source.resolve()), *args), limit_s)
 
 
 def free_ports(count: int) -> range:

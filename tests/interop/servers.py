@@ -39,6 +39,7 @@ SETTINGS: Final = {
     "maxHashSlotNum": 5000,
     "maxIndexNum": 20_000,
     "traceTopicEnable": "true",
+    "enablePropertyFilter": "true",
 }
 
 _POLL_S: Final = 0.05

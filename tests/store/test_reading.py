@@ -2,11 +2,13 @@
 
 import pytest
 
-from sparrowmq.protocol.messages.record import decode, walk
+from sparrowmq.broker.filtering import RecordFilter
+from sparrowmq.filter.grammar import parse
+from sparrowmq.protocol.messages.record import walk
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.reading import MAX_SCANNED_ENTRIES, Read, Status
+from sparrowmq.store.reading import LARGE, MAX_SCANNED_ENTRIES, Read, Status
 from sparrowmq.testing.clock import ManualClock
 from tests.store.stores import Stores, bodies, message, messages, put
 
@@ -231,6 +233,44 @@ def test_a_read_without_a_match_looks_at_800_entries_at_most(stores: Stores):
     assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 850)
 
 
+def by(expression: str, weight: int = 1) -> Selector:
+    """A selector that looks into records."""
+    return Selector(predicate=RecordFilter(parse(expression)), weight=weight)
+
+
+def test_a_filter_looks_at_the_properties_of_each_record(stores: Stores):
+    """Through log files of 4 KiB, with another queue's messages and large ones between."""
+    store = stores.open(consume_queue_file_entries=1000)
+    for number in range(100):
+        put(store, b"%03d" % number, tag="ab"[number % 2], key=str(number))
+        put(store, b"x" * (number * 17 % 1500), queue_id=1, tag="b")
+    store.dispatch()
+    expected = [number for number in range(100) if number % 2 and number > 40]
+    assert found(store.read("Orders", 0, 0, 100, selector=by("TAGS = 'b' AND KEYS > 40"))) == expected
+    assert found(store.read("Orders", 0, 0, 3, selector=by("KEYS BETWEEN 30 AND 90"))) == [30, 31, 32]
+    assert store.read("Orders", 0, 0, 32, selector=by("absent IS NOT NULL")).next_offset == 100
+
+
+def test_a_filter_looks_at_large_records_too(stores: Stores):
+    store = stores.open(commit_log_file_size=1 << 20)
+    for size in (1, LARGE - 200, LARGE, 3 * LARGE, 1, 70_000, 10):
+        put(store, b"%d" % size + bytes(size), tag=str(size))
+    store.dispatch()
+    for size in (LARGE, 3 * LARGE, 70_000):
+        read = store.read("Orders", 0, 0, 32, 1 << 20, selector=by(f"TAGS = '{size}'"))
+        assert [len(each.body) - len(str(size)) for each in messages(read)] == [size]
+    assert store.read("Orders", 0, 0, 32, 1 << 20, selector=by("TAGS > 0")).count == 7
+
+
+def test_a_long_filter_looks_at_fewer_records_in_one_read(stores: Stores):
+    store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
+    store.append_batch([message(b"0", tag="a")] * 900)
+    store.dispatch()
+    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800
+    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=10)).next_offset == 80
+    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=5000)).next_offset == 1
+
+
 def test_messages_without_a_tag_have_the_code_0(store: MessageStore):
     put(store, b"0")
     put(store, b"1", tag="a")
@@ -321,14 +361,13 @@ def test_a_record_is_found_by_its_offset_and_any_number_may_be_asked_for(store: 
 
 
 def test_a_selector_may_look_at_the_records(store: MessageStore):
-    fill(store, 6, tags=("a", "b"))
-
-    def has_a_body_of_interest(record: memoryview) -> bool:
-        return decode(record).body in (b"001", b"004")
-
-    read = store.read("Orders", 0, 0, 32, selector=Selector(predicate=has_a_body_of_interest))
+    for number in range(6):
+        put(store, b"%03d" % number, tag="ab"[number % 2], key=str(number))
+    store.dispatch()
+    interesting = RecordFilter(parse("KEYS IN ('1', '4')"))
+    read = store.read("Orders", 0, 0, 32, selector=Selector(predicate=interesting))
     assert (found(read), read.next_offset) == ([1, 4], 6)
-    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("b"), has_a_body_of_interest))
+    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("b"), interesting))
     assert (found(read), read.next_offset) == ([1], 6)
-    read = store.read("Orders", 0, 2, 1, selector=Selector(predicate=lambda _: False))
+    read = store.read("Orders", 0, 2, 1, selector=by("FALSE"))
     assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 6)

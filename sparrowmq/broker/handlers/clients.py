@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.topics import Topics
@@ -44,6 +45,7 @@ class ClientHandler:
 
     Args:
         announced: returns when name servers know every topic of this broker.
+        filters: what checks subscriptions by SQL92.
         timer_max_delay_s: how far ahead messages can be delivered; None if only after delay levels.
     """
 
@@ -54,8 +56,10 @@ class ClientHandler:
         topics: Topics,
         locks: QueueLocks,
         announced: Callable[[], Awaitable[None]],
+        filters: Filters,
         timer_max_delay_s: int | None = None,
     ) -> None:
+        self._filters = filters
         self._clients = clients
         self._groups = groups
         self._topics = topics
@@ -118,19 +122,19 @@ class ClientHandler:
 
     @handles(CheckClientConfig)
     def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> None:
-        """Whether a subscription can be served; Java consumers with SQL92 filters ask at their start."""
+        """Whether a subscription can be served; consumers with SQL92 filters ask at their start."""
         subscription = ClientConfigCheck.decode(body).subscription_data
         if subscription is not None and subscription.kind != TAG:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.kind}",
-            )
+            self._filters.selector(subscription.kind, subscription.expression)
 
     def _consumer(self, each: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
         """One group's part; returns whether the client should send its subscriptions in full next time."""
         group = self._groups.ensure(each.group_name)
         self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
         without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
+        for subscription in each.subscription_data_set:
+            if subscription.kind != TAG:
+                self._filters.announced(group.group_name, subscription)
         incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
         self._clients.consume(
             peer,

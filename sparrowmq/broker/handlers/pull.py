@@ -15,6 +15,7 @@ from typing import Final
 from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.consumption import Consumption
+from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
@@ -78,7 +79,10 @@ class PullHandler:
         clock: Clock,
         rules: PullRules,
         consumption: Consumption,
+        *,
+        filters: Filters,
     ) -> None:
+        self._filters = filters
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -178,10 +182,13 @@ class PullHandler:
     def _wanted(self, header: PullMessage) -> Selector:
         """What to let through: the request says, or else the group's heartbeat did."""
         if header.sys_flag & SUBSCRIPTION:
-            self._refuse_sql(header.expression_type)
+            kind = header.expression_type
+            if kind and kind != TAG:
+                return self._filters.selector(kind, header.subscription)
             return _selector_of(header.subscription or ALL)
         subscription = self._known_subscription(header)
-        self._refuse_sql(subscription.kind)
+        if subscription.kind != TAG:
+            return self._filters.selector(subscription.kind, subscription.expression)
         return _of_codes(subscription.codes)
 
     def _known_subscription(self, header: PullMessage) -> Subscription:
@@ -198,14 +205,6 @@ class PullHandler:
                 "the consumer's subscription not latest: the heartbeat with the new one has not come yet",
             )
         return subscription
-
-    @staticmethod
-    def _refuse_sql(kind: str | None) -> None:
-        if kind and kind != TAG:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}; subscribe by tags",
-            )
 
 
 def _code(found: Read, header: PullMessage) -> int:

@@ -261,6 +261,25 @@ def outline(record: Buffer) -> Outline:
     return Outline(size, topic, queue_id, queue_offset, physical_offset, sys_flag, store_ms, properties)
 
 
+def properties_at(records: bytes, at: int) -> int:
+    """Where the properties begin of the record that begins at `at`; they end where it ends."""
+    size_at = at + BODY_SIZE_BY_HOSTS[records[at + HOST_BITS_AT] >> 4 & 3]
+    body_size: int = read_i32_be(records, size_at)
+    topic_at = size_at + BODY_SIZE_FIELD + body_size
+    if read_i32_be(records, at + MAGIC_AT) == MAGIC_V1:
+        return topic_at + TOPIC_SIZE_FIELD_V1 + records[topic_at] + PROPERTIES_SIZE_FIELD
+    topic_size = records[topic_at] << 8 | records[topic_at + 1]
+    return topic_at + TOPIC_SIZE_FIELD_V2 + topic_size + PROPERTIES_SIZE_FIELD
+
+
+def properties_of(record: memoryview) -> bytes:
+    """The properties of a record, without a copy of its body."""
+    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
+    topic_at = size_at + BODY_SIZE_FIELD + INT.unpack_from(record, size_at)[0]
+    _, begin = _topic(record, PREFIX.unpack_from(record)[1], topic_at)
+    return bytes(record[begin:])
+
+
 def store_timestamp_ms(record: Buffer) -> int:
     """When the record was stored."""
     stored_ms: int = LONG.unpack_from(record, STORE_TIMESTAMP_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3])[0]

@@ -13,6 +13,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access import AccessHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -119,7 +120,7 @@ class Desk:
 
     def handlers(self) -> tuple[object, ...]:
         return (
-            ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced),
+            ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced, Filters(False)),
             OffsetHandler(self.store, self.topics, self.offsets, self.delayed),
             TopicHandler(self.store, self.topics, self.offsets, self.announced),
             GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.consumption),

@@ -1,7 +1,9 @@
 import logging
+from pathlib import Path
 
 import pytest
 
+from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck, ConsumerList, LockedQueues, LockQueues
@@ -15,6 +17,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.subscription import Subscription
 from tests.broker.conftest import until
+from tests.broker.live import live_broker
 
 QUEUES = [MessageQueue("Orders", "broker-a", queue_id) for queue_id in range(3)]
 
@@ -143,3 +146,15 @@ async def test_tag_subscriptions_pass_the_check_and_sql_does_not(client):
     await client.call(CheckClientConfig(), b"{}")
     error = await client.refusal(*check("SQL92"))
     assert error.remark == "The broker does not support consumer to filter message by SQL92"
+
+
+async def test_where_sql_is_allowed_the_check_tells_what_is_wrong_with_it(tmp_path: Path) -> None:
+    def check(expression: str) -> tuple[CheckClientConfig, bytes]:
+        subscription = Subscription.build("Orders", expression, "SQL92")
+        return CheckClientConfig(), ClientConfigCheck("one", "g", subscription).encode()
+
+    async with live_broker(tmp_path, property_filter=True) as live:
+        await live.session.call(*check("amount > 5"))
+        with pytest.raises(RemoteError, match="line 1, column 10, before '> 5'") as caught:
+            await live.session.call(*check("amount > > 5"))
+    assert caught.value.code == 23

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import (
     GetConsumeStats,
     UpdateAndCreateSubscriptionGroup,
@@ -282,3 +283,101 @@ async def test_a_pull_waits_for_the_heartbeat_that_its_subscription_is_of(tmp_pa
         assert len(await live.messages(sys_flag=0, sub_version=5)) == 1
         await beat(live, version=6)
         assert len(await live.messages(sys_flag=0, sub_version=6)) == 1
+
+
+# SQL92
+
+
+async def fill_amounts(live: Live, count: int, topic: str = "orders") -> None:
+    for number in range(count):
+        await live.send(b"%d" % number, topic, properties={"amount": str(number)})
+
+
+async def subscribe_by(live: Live, expression: str, version: int = 5) -> None:
+    """The heartbeat of a consumer of "orders" by an SQL92 expression."""
+    subscription = Subscription.build("orders", expression, "SQL92", version)
+    group = ConsumerBeat("consumers", subscription_data_set=[subscription])
+    await live.session.call(HeartBeat(), Heartbeat("c@1", consumer_data_set=[group]).encode())
+
+
+def bodies(messages: list[StoredMessage]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+async def test_a_pull_brings_what_its_own_expression_wants(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, property_filter=True) as live:
+        await fill_amounts(live, 9)
+        wanted = await live.messages(expression_type="SQL92", subscription="amount BETWEEN 3 AND 5")
+        assert bodies(wanted) == [3, 4, 5]
+        by_tag = await live.messages(expression_type="TAG", subscription="*")
+        assert len(by_tag) == 9
+
+
+async def test_a_pull_brings_what_the_heartbeats_expression_wants(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, property_filter=True) as live:
+        await fill_amounts(live, 9)
+        await subscribe_by(live, "amount > 6")
+        assert bodies(await live.messages(sys_flag=0)) == [7, 8]
+        await subscribe_by(live, "amount < 2", version=6)
+        assert bodies(await live.messages(sys_flag=0)) == [0, 1]
+
+
+async def test_where_nothing_matches_the_pull_moves_on(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, property_filter=True) as live:
+        await fill_amounts(live, 9)
+        answer = await live.pull(expression_type="SQL92", subscription="amount > 100", offset=2)
+    assert (answer.code, answer.header.next_begin_offset) == (20, 9)
+
+
+async def test_a_held_pull_waits_for_what_the_expression_wants(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, property_filter=True) as live:
+        await fill_amounts(live, 1)
+        held = asyncio.ensure_future(
+            live.pull(
+                offset=1,
+                sys_flag=SUBSCRIPTION | SUSPEND,
+                suspend_timeout_millis=20_000,
+                expression_type="SQL92",
+                subscription="amount = 'last'",
+            )
+        )
+        await fill_amounts(live, 5)
+        assert not held.done()
+        await live.send(b"9", properties={"amount": "last"})
+        assert bodies(decoded(await held)) == [9]
+
+
+async def test_a_bad_expression_is_refused_with_its_place_however_it_came(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, property_filter=True) as live:
+        await live.send()
+        await subscribe_by(live, "amount > > 5")
+        for error in (
+            await refusal(live, sys_flag=0),
+            await refusal(live, expression_type="SQL92", subscription="amount > > 5"),
+        ):
+            assert error.code == 23
+            assert "parse the consumer's subscription failed: line 1, column 10, before '> 5'" in error.remark
+
+
+async def test_a_heartbeat_by_sql_is_refused_at_its_pull_where_that_is_not_allowed(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await subscribe_by(live, "amount > 5")
+        error = await refusal(live, sys_flag=0)
+    assert (error.code, error.remark) == (
+        1,
+        "The broker does not support consumer to filter message by SQL92",
+    )
+
+
+async def test_what_comes_again_is_not_filtered_again(tmp_path: Path) -> None:
+    """Its retry topic has a subscription of its own, by every tag."""
+    async with live_broker(tmp_path, property_filter=True) as live:
+        subscriptions = [
+            Subscription.build("orders", "amount > 6", "SQL92"),
+            Subscription.build("%RETRY%consumers"),
+        ]
+        group = ConsumerBeat("consumers", subscription_data_set=subscriptions)
+        await live.session.call(HeartBeat(), Heartbeat("c@1", consumer_data_set=[group]).encode())
+        await fill_amounts(live, 3, "%RETRY%consumers")
+        assert bodies(await live.messages("%RETRY%consumers", sys_flag=0)) == [0, 1, 2]

@@ -1,0 +1,208 @@
+"""Comparisons: =, <>, >, >=, <, <=, and by two of them BETWEEN.
+
+Two values of one kind are compared as such, but text only for equality: for > and its like both are read as numbers.
+Otherwise the one is converted to the kind of the other:
+
+    text with a number       the text is read as that kind of number: "7.5" fails against 5, not against 5.0
+    text with a Boolean      the text is true if it says so; but a Boolean on the left fails
+    two kinds of number      the wider one; a long becomes a double, and may be rounded
+    Boolean with a number    differ
+
+Where one side is null: > and its like are unknown, = is unknown if it is the left one and false if it is the right one,
+and two nulls are equal. <> is NOT =.
+Source: ComparisonExpression, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from sparrowmq.filter.numbers import double, double_order, integer, whole_order
+from sparrowmq.filter.tree import (
+    BOOLEAN,
+    DOUBLE,
+    FAILED,
+    FALSE,
+    INT,
+    LONG,
+    RAISED,
+    TEXT,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    Literal,
+    Operand,
+    Property,
+    Values,
+)
+
+EQUAL: Final = 0
+ABOVE: Final = 1
+AT_LEAST: Final = 2
+BELOW: Final = 3
+AT_MOST: Final = 4
+_MIRRORED: Final = (EQUAL, BELOW, AT_MOST, ABOVE, AT_LEAST)
+
+_NO_ORDER: Final = 9  # Java throws
+
+
+def comparison(left: Operand, how: int, right: Operand) -> Condition:
+    """The condition for `left how right`; those that are usual are quick."""
+    if isinstance(left, Property) and isinstance(right, Literal):
+        return _with_literal(left, how, right, UNKNOWN) or Comparison(left, how, right)
+    if isinstance(left, Literal) and isinstance(right, Property):
+        when_null = FALSE if how == EQUAL else UNKNOWN
+        return _with_literal(right, _MIRRORED[how], left, when_null) or Comparison(left, how, right)
+    return Comparison(left, how, right)
+
+
+def _with_literal(left: Property, how: int, right: Literal, when_null: int) -> Condition | None:
+    constant = right.constant
+    if right.kind == TEXT:
+        return SameText(left.index, cast(str, constant), when_null) if how == EQUAL else None
+    if right.kind == DOUBLE:
+        return DoubleComparison(left.index, how, cast(float, constant), when_null)
+    return WholeComparison(left.index, how, cast(int, constant), 32 if right.kind == INT else 64, when_null)
+
+
+class SameText(Condition):
+    """A property is equal to a text."""
+
+    def __init__(self, index: int, text: str, when_null: int) -> None:
+        super().__init__(2)
+        self.index = index
+        self.text = text
+        self.encoded = text.encode("utf-8", "surrogatepass")
+        self.when_null = when_null
+
+    def truth(self, values: Values) -> int:
+        if values.is_same(self.index, self.text, self.encoded):
+            return TRUE
+        return self.when_null if values.is_missing(self.index) else FALSE
+
+
+class WholeComparison(Condition):
+    """A property is compared with a whole number."""
+
+    def __init__(self, index: int, how: int, number: int, bits: int, when_null: int) -> None:
+        super().__init__(2)
+        self.index = index
+        self.how = how
+        self.number = number
+        self.bits = bits
+        self.when_null = when_null
+
+    def truth(self, values: Values) -> int:
+        short = values.short_number(self.index)
+        if short >= 0:
+            return _holds(self.how, short - self.number)
+        text = values.text(self.index)
+        if text is None:
+            return self.when_null
+        number = integer(text, self.bits)
+        return FAILED if number is None else _holds(self.how, whole_order(number, self.number))
+
+
+class DoubleComparison(Condition):
+    """A property is compared with a number that has a fraction or an exponent."""
+
+    def __init__(self, index: int, how: int, number: float, when_null: int) -> None:
+        super().__init__(2)
+        self.index = index
+        self.how = how
+        self.number = number
+        self.when_null = when_null
+
+    def truth(self, values: Values) -> int:
+        short = values.short_number(self.index)
+        if short >= 0:
+            return _holds(self.how, double_order(float(short), self.number))
+        text = values.text(self.index)
+        if text is None:
+            return self.when_null
+        number = double(text)
+        return FAILED if number is None else _holds(self.how, double_order(number, self.number))
+
+
+class Comparison(Condition):
+    """Any two operands are compared."""
+
+    def __init__(self, left: Operand, how: int, right: Operand) -> None:
+        super().__init__(max(left.depth, right.depth) + 1)
+        self.left = left
+        self.how = how
+        self.right = right
+
+    def truth(self, values: Values) -> int:
+        left = self.left.value(values)
+        if left is RAISED:
+            return FAILED
+        if left is None and self.how != EQUAL:
+            return UNKNOWN
+        right = self.right.value(values)
+        if right is RAISED:
+            return FAILED
+        if left is None or right is None:
+            return self._with_null(left, right)
+        order = self._order(left, right)
+        return FAILED if order == _NO_ORDER else _holds(self.how, order)
+
+    def _with_null(self, left: object, right: object) -> int:
+        if self.how != EQUAL:
+            return UNKNOWN
+        if left is None:
+            return TRUE if right is None else UNKNOWN
+        return FALSE
+
+    def _order(self, left: object, right: object) -> int:
+        kinds = self.left.kind, self.right.kind
+        if kinds == (TEXT, TEXT):
+            return (
+                _equality(left == right) if self.how == EQUAL else _text_order(str(left), str(right), DOUBLE)
+            )
+        if kinds == (BOOLEAN, BOOLEAN):
+            return _equality(left == right)
+        if kinds[0] == BOOLEAN:
+            return _NO_ORDER if kinds[1] == TEXT else -1
+        if kinds[1] == BOOLEAN:
+            return _equality((str(left).lower() == "true") == right) if kinds[0] == TEXT else -1
+        if kinds[0] == TEXT:
+            return _order_of(_read(str(left), kinds[1]), right, kinds[1])
+        if kinds[1] == TEXT:
+            return _order_of(left, _read(str(right), kinds[0]), kinds[0])
+        return _order_of(left, right, max(kinds))
+
+
+def _text_order(left: str, right: str, kind: int) -> int:
+    return _order_of(_read(left, kind), _read(right, kind), kind)
+
+
+def _read(text: str, kind: int) -> int | float | None:
+    if kind == DOUBLE:
+        return double(text)
+    return integer(text, 64 if kind == LONG else 32)
+
+
+def _order_of(left: object, right: object, kind: int) -> int:
+    """The order of two numbers; None for one that could not be read."""
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return _NO_ORDER
+    if kind == DOUBLE:
+        return double_order(float(left), float(right))
+    return whole_order(cast(int, left), cast(int, right))
+
+
+def _equality(is_equal: bool) -> int:
+    return 0 if is_equal else 1
+
+
+def _holds(how: int, order: int) -> int:
+    if how == EQUAL:
+        return TRUE if order == 0 else FALSE
+    if how == ABOVE:
+        return TRUE if order > 0 else FALSE
+    if how == AT_LEAST:
+        return TRUE if order >= 0 else FALSE
+    if how == BELOW:
+        return TRUE if order < 0 else FALSE
+    return TRUE if order <= 0 else FALSE

@@ -1,0 +1,169 @@
+"""The grammar of SQL92 filters, and how a text becomes a `Filter` or one error that names the place.
+
+It is that of Java's SelectorParser: OR below AND, below = <> and IS, below the other comparisons, below NOT and signs.
+So NOT a = 5 is (NOT a) = 5; a comparison needs parentheses after NOT. Words do not care for case, names of properties
+do. CONTAINS, STARTSWITH and ENDSWITH are words only where an operator may stand, so that filters written for 4.9 still
+find properties of these names.
+
+Whoever may subscribe decides what is read here, so its length, its words and their nesting are bounded; lark's parser
+keeps a stack of its own, so that no text makes Python's recursion end.
+Source: SelectorParser.jj, Java 4.9.7 and 5.4.0.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
+
+from sparrowmq.errors import InvalidFilter
+from sparrowmq.filter.builder import Builder, Misuse
+from sparrowmq.filter.tree import Filter
+
+MAX_LENGTH: Final = 32_768  # characters
+MAX_TOKENS: Final = 4096  # of words, values and signs: they take a tenth of a second
+_SHOWN: Final = 24  # characters of the expression that an error repeats
+
+# Of several tokens that fit, the longest counts, hence the looks ahead; a name is none of the words.
+_WORD_END: Final = "(?![A-Za-z0-9_$])"
+SEARCHES: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})  # words of 5.x
+_WORDS: Final = ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", *sorted(SEARCHES))
+_GRAMMAR: Final = rf"""
+start: either
+?either: both | either OR both
+?both: equality | both AND equality
+?equality: comparison
+    | equality EQUAL comparison         -> equal
+    | equality UNEQUAL comparison       -> unequal
+    | equality IS NULL                  -> is_null
+    | equality IS NOT NULL              -> is_not_null
+?comparison: operand
+    | comparison (ABOVE | AT_LEAST | BELOW | AT_MOST) operand       -> order
+    | comparison NOT? (CONTAINS | STARTSWITH | ENDSWITH) TEXT       -> search
+    | comparison NOT? BETWEEN operand AND operand                   -> between
+    | comparison NOT? IN "(" TEXT ("," TEXT)* ")"                   -> among
+?operand: "+" operand
+    | MINUS operand     -> negative
+    | NOT operand       -> negation
+    | "(" either ")"
+    | (TEXT | DECIMAL | FLOAT | TRUE | FALSE | NULL)            -> literal
+    | (NAME | CONTAINS | STARTSWITH | ENDSWITH)                 -> name
+
+EQUAL: "="
+UNEQUAL: "<>"
+AT_LEAST: ">="
+AT_MOST: "<="
+ABOVE: ">"
+BELOW: "<"
+MINUS: "-"
+{"".join(f"{word}.3: /{word}{_WORD_END}/{chr(10)}" for word in _WORDS)}
+NAME.2: /[A-Za-z_$][A-Za-z0-9_$]*/
+TEXT: /'(?:''|[^'])*'/
+FLOAT.3: /[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)?|\.[0-9]+(?:E[+-]?[0-9]+)?|[0-9]+E[+-]?[0-9]+/
+DECIMAL.2: /0|[1-9][0-9]*L?/
+SPACE.4: /[ \t\n\r\f]+/
+LINE_COMMENT.4: /--[^\n\r]*(?:\n|\r)/
+BLOCK_COMMENT.4: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
+%ignore SPACE
+%ignore LINE_COMMENT
+%ignore BLOCK_COMMENT
+"""
+_SIGNS: Final = {
+    "NAME": "a property",
+    "TEXT": "a 'text'",
+    "DECIMAL": "a number",
+    "FLOAT": "a number",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "PLUS": "+",
+    "MINUS": "-",
+    "EQUAL": "=",
+    "UNEQUAL": "<>",
+    "AT_LEAST": ">=",
+    "AT_MOST": "<=",
+    "ABOVE": ">",
+    "BELOW": "<",
+    "$END": "the end",
+}
+
+
+def parse(expression: str) -> Filter:
+    """The filter that a text means.
+
+    Raises:
+        InvalidFilter: it means none, or is too long or too deep; tells where.
+    """
+    if not expression.strip():
+        raise InvalidFilter("the expression is empty; write a condition such as amount > 5", 1, 1)
+    if len(expression) > MAX_LENGTH:
+        raise InvalidFilter(
+            f"the expression has {len(expression)} characters, {MAX_LENGTH} are allowed", 1, MAX_LENGTH + 1
+        )
+    tree, size = _tree(expression)
+    builder = Builder()
+    try:
+        root = builder.transform(tree)
+    except VisitError as error:
+        if isinstance(error.orig_exc, Misuse):
+            raise _invalid(expression, error.orig_exc.token, str(error.orig_exc)) from None
+        raise
+    return Filter(tuple(builder.names), root, size)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Lark:
+    # ASCII, or the Kelvin sign would be a k.
+    return Lark(_GRAMMAR, parser="lalr", lexer="basic", g_regex_flags=re.ASCII | re.IGNORECASE)
+
+
+def _tree(expression: str) -> tuple[Tree[Token], int]:
+    parser = _parser().parse_interactive(expression)
+    count = 0
+    try:
+        for token in parser.iter_parse():
+            count += 1
+            if count > MAX_TOKENS:
+                what = f"the expression has more than {MAX_TOKENS} words, values and signs; make it shorter"
+                raise _invalid(expression, token, what)
+        tree: Tree[Token] = parser.feed_eof()  # type: ignore[no-untyped-call]
+        return tree, count
+    except UnexpectedToken as error:
+        raise _invalid(expression, error.token, _unexpected(error)) from None
+    except UnexpectedCharacters as error:
+        position: int = error.pos_in_stream  # type: ignore[assignment]
+        found = expression[position]
+        what = "this text has no end: a ' is missing" if found == "'" else f"{found!r} means nothing here"
+        raise _invalid(expression, _place(expression, position), what) from None
+
+
+def _place(expression: str, position: int) -> Token:
+    line = expression.count("\n", 0, position) + 1
+    column = position - (expression.rfind("\n", 0, position) + 1) + 1
+    return Token("", expression[position : position + 1], position, line, column)
+
+
+def _unexpected(error: UnexpectedToken) -> str:
+    token = error.token
+    found = "the end" if token.type == "$END" else f'"{token[:_SHOWN]}"'
+    names = set(error.accepts or error.expected)
+    if "NAME" in names:
+        names -= SEARCHES
+    wanted = sorted({_SIGNS.get(name, name) for name in names})
+    if "the end" in wanted:
+        return f"{found} cannot follow what is a whole expression; AND or OR is missing, or it is misspelt"
+    return f"{found} cannot stand here; what can is {', '.join(wanted)}"
+
+
+def _invalid(expression: str, token: Token, what: str) -> InvalidFilter:
+    """The error, with the place where `token` begins."""
+    if token.type == "$END" or token.start_pos is None:
+        token = _place(expression, len(expression))
+    position = token.start_pos or 0
+    line, column = token.line or 1, token.column or 1
+    rest = expression[position : position + _SHOWN]
+    where = f"before {rest!r}" if rest else "at the end"
+    return InvalidFilter(f"line {line}, column {column}, {where}: {what}", line, column)

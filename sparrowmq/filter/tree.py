@@ -1,0 +1,277 @@
+"""What an expression is made of: operands, which have a value, and conditions, which hold or do not.
+
+A condition is one of four things for a message: true, false, unknown (SQL's NULL), or failed, where Java throws: a
+failed one makes the whole expression fail, unless AND or OR has its answer before it gets there. Only a true expression
+matches.
+
+The values of the properties are asked for one by one, by their places in the filter's names, so that what decides first
+spares the others. All of this runs compiled where a C compiler was at hand, so it is small classes with one method, not
+closures.
+Source: ConstantExpression, PropertyExpression, UnaryExpression and LogicExpression, Java 4.9.7; ComparisonExpression of
+5.4.0 for the searches in text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FALSE: Final = 0
+TRUE: Final = 1
+UNKNOWN: Final = 2
+FAILED: Final = 3
+
+# What a value is when it is not null: it follows from the expression alone, for properties are always text.
+NOTHING: Final = 0  # always null
+INT: Final = 1
+LONG: Final = 2
+DOUBLE: Final = 3
+TEXT: Final = 4
+BOOLEAN: Final = 5
+
+RAISED: Final = object()  # as an operand's value: Java throws here
+
+
+class Values:
+    """The values of one message's properties, each by its place in `Filter.names`."""
+
+    def text(self, index: int) -> str | None:
+        """The value; None if the message lacks it."""
+        raise NotImplementedError
+
+    def short_number(self, index: int) -> int:
+        """The number that the value is, if it is one to nine decimal digits; else -1, and `text` has to be asked."""
+        return -1
+
+    def is_same(self, index: int, text: str, encoded: bytes) -> bool:
+        """Whether the value is `text`, which in UTF-8 is `encoded`."""
+        return self.text(index) == text
+
+    def is_missing(self, index: int) -> bool:
+        """Whether the message lacks it."""
+        return self.text(index) is None
+
+
+class Texts(Values):
+    """Values that are at hand."""
+
+    def __init__(self, texts: list[str | None]) -> None:
+        self._texts = texts
+
+    def text(self, index: int) -> str | None:
+        return self._texts[index]
+
+
+class Operand:
+    """Something with a value.
+
+    Attributes:
+        kind: of the value, unless that is null.
+        is_literal: it stands in the expression as it is; -5 does not, it is 5 with a sign.
+        depth: how many operands lie in each other here.
+    """
+
+    def __init__(self, kind: int, depth: int = 1, is_literal: bool = False) -> None:
+        self.kind = kind
+        self.depth = depth
+        self.is_literal = is_literal
+
+    def value(self, values: Values) -> object:
+        """The value, None for null, or RAISED."""
+        raise NotImplementedError
+
+
+class Property(Operand):
+    """A property of the message."""
+
+    def __init__(self, name: str, index: int) -> None:
+        super().__init__(TEXT)
+        self.name = name
+        self.index = index
+
+    def value(self, values: Values) -> object:
+        return values.text(self.index)
+
+
+class Literal(Operand):
+    """A number or a text that stands in the expression, or such a number with a sign."""
+
+    def __init__(self, kind: int, constant: object, is_literal: bool = True) -> None:
+        super().__init__(kind, is_literal=is_literal)
+        self.constant = constant
+
+    def value(self, values: Values) -> object:
+        return self.constant
+
+
+class Negated(Operand):
+    """A minus before what is no number: null, if it does not fail."""
+
+    def __init__(self, inner: Operand) -> None:
+        super().__init__(NOTHING, inner.depth + 1)
+        self.inner = inner
+
+    def value(self, values: Values) -> object:
+        return RAISED if self.inner.value(values) is RAISED else None
+
+
+class Condition(Operand):
+    """Something that holds or does not."""
+
+    def __init__(self, depth: int, is_literal: bool = False) -> None:
+        super().__init__(BOOLEAN, depth, is_literal)
+
+    def truth(self, values: Values) -> int:
+        """TRUE, FALSE, UNKNOWN or FAILED."""
+        raise NotImplementedError
+
+    def value(self, values: Values) -> object:
+        truth = self.truth(values)
+        if truth == UNKNOWN:
+            return None
+        return RAISED if truth == FAILED else truth == TRUE
+
+
+class Constant(Condition):
+    """TRUE, FALSE or NULL."""
+
+    def __init__(self, constant: int) -> None:
+        super().__init__(1, is_literal=True)
+        self.constant = constant
+
+    def truth(self, values: Values) -> int:
+        return self.constant
+
+
+class Flag(Condition):
+    """A property where a condition should stand: never true, for properties are text."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(2)
+        self.index = index
+
+    def truth(self, values: Values) -> int:
+        return UNKNOWN if values.is_missing(self.index) else FALSE
+
+
+class Not(Condition):
+    """NOT."""
+
+    def __init__(self, inner: Condition) -> None:
+        super().__init__(inner.depth + 1)
+        self.inner = inner
+
+    def truth(self, values: Values) -> int:
+        truth = self.inner.truth(values)
+        return 1 - truth if truth <= TRUE else truth
+
+
+class Every(Condition):
+    """Conditions with AND between them: the first that is false, or fails, decides."""
+
+    def __init__(self, parts: list[Condition]) -> None:
+        super().__init__(max([part.depth for part in parts]) + 1)
+        self.parts = parts
+
+    def truth(self, values: Values) -> int:
+        result = TRUE
+        for part in self.parts:
+            truth = part.truth(values)
+            if truth in (FALSE, FAILED):
+                return truth
+            if truth == UNKNOWN:
+                result = UNKNOWN
+        return result
+
+
+class Some(Condition):
+    """Conditions with OR between them: the first that is true, or fails, decides."""
+
+    def __init__(self, parts: list[Condition]) -> None:
+        super().__init__(max([part.depth for part in parts]) + 1)
+        self.parts = parts
+
+    def truth(self, values: Values) -> int:
+        result = FALSE
+        for part in self.parts:
+            truth = part.truth(values)
+            if truth in (TRUE, FAILED):
+                return truth
+            if truth == UNKNOWN:
+                result = UNKNOWN
+        return result
+
+
+class Missing(Condition):
+    """IS NULL."""
+
+    def __init__(self, operand: Operand) -> None:
+        super().__init__(operand.depth + 1)
+        self.operand = operand
+
+    def truth(self, values: Values) -> int:
+        operand = self.operand
+        if isinstance(operand, Property):
+            return TRUE if values.is_missing(operand.index) else FALSE
+        value = operand.value(values)
+        if value is RAISED:
+            return FAILED
+        return TRUE if value is None else FALSE
+
+
+class Among(Condition):
+    """IN: a property is one of some texts."""
+
+    def __init__(self, index: int, texts: frozenset[str], is_negated: bool) -> None:
+        super().__init__(2)
+        self.index = index
+        self.texts = texts
+        self.is_negated = is_negated
+
+    def truth(self, values: Values) -> int:
+        text = values.text(self.index)
+        if text is None:
+            return UNKNOWN
+        return TRUE if (text in self.texts) != self.is_negated else FALSE
+
+
+class Search(Condition):
+    """CONTAINS, STARTSWITH and ENDSWITH; false with NOT too where there is no text, or no text to look for."""
+
+    def __init__(self, operand: Operand, how: str, text: str, is_negated: bool) -> None:
+        super().__init__(operand.depth + 1)
+        self.operand = operand
+        self.how = how
+        self.text = text
+        self.is_negated = is_negated
+
+    def truth(self, values: Values) -> int:
+        value = self.operand.value(values)
+        if value is RAISED and self.text:  # without a text to look for, Java does not even look
+            return FAILED
+        if not isinstance(value, str) or not self.text:
+            return FALSE
+        if self.how == "CONTAINS":
+            found = self.text in value
+        elif self.how == "STARTSWITH":
+            found = value.startswith(self.text)
+        else:
+            found = value.endswith(self.text)
+        return TRUE if found != self.is_negated else FALSE
+
+
+class Filter:
+    """A whole expression.
+
+    Attributes:
+        names: the properties that it looks at.
+        size: how many words and signs it has, a measure of what it costs.
+    """
+
+    def __init__(self, names: tuple[str, ...], root: Condition, size: int) -> None:
+        self.names = names
+        self.size = size
+        self._root = root
+
+    def matches(self, values: Values) -> bool:
+        """Whether it is true of a message whose properties have these values."""
+        return self._root.truth(values) == TRUE

@@ -1,0 +1,88 @@
+"""Properties are found in a record where they lie, whatever stands around them."""
+
+import pytest
+
+from sparrowmq.broker.filtering import RecordFilter, RecordValues
+from sparrowmq.filter.grammar import parse
+
+
+def values(
+    raw: bytes, *names: str, before: bytes = b"body\x02a\x011\x02", after: bytes = b"\x02a\x019\x02"
+) -> RecordValues:
+    """Those of a record whose neighbours have properties too."""
+    found = RecordValues(names)
+    found.move(before + raw + after, len(before), len(before) + len(raw))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"a\x015\x02", "5"),
+        (b"a\x015", "5"),
+        (b"b\x011\x02a\x015\x02c\x012\x02", "5"),
+        (b"b\x011\x02a\x015", "5"),
+        (b"a\x011\x02a\x015\x02", "5"),
+        (b"a\x015\x02a\x01\x02", "5"),
+        (b"a\x01\x02", None),
+        (b"", None),
+        (b"xa\x015\x02", None),
+        (b"b\x01a\x02", None),
+        (b"a\x01x\x01y\x02", "x\x01y"),
+        ("a\x01é😀\x02".encode(), "é😀"),
+        (b"a\x01\xff\x02", "\ufffd"),
+    ],
+)
+def test_a_value_is_the_last_one_of_its_name_that_is_not_empty(raw, expected):
+    found = values(raw, "a")
+    assert found.text(0) == expected
+    assert found.is_missing(0) == (expected is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("007", 7),
+        ("999999999", 999999999),
+        ("1234567890", -1),
+        ("-1", -1),
+        ("1.0", -1),
+        ("x", -1),
+    ],
+)
+def test_a_few_digits_are_a_number_at_once(text, expected):
+    assert values(f"a\x01{text}\x02".encode(), "a").short_number(0) == expected
+
+
+def test_no_value_is_no_number():
+    assert values(b"b\x011\x02", "a").short_number(0) == -1
+
+
+def test_a_text_is_the_same_byte_by_byte():
+    found = values("a\x01né\x02b\x01\x02".encode(), "a", "b")
+    assert found.is_same(0, "né", "né".encode())
+    assert not found.is_same(0, "ne", b"ne") and not found.is_same(0, "néx", "néx".encode())
+    assert not found.is_same(1, "", b"")
+    broken = values(b"a\x01n\xff\x02", "a")
+    assert broken.is_same(0, "n\ufffd", "n\ufffd".encode())
+
+
+def test_the_next_record_has_its_own_values():
+    found = RecordValues(("a", "b"))
+    found.move(b"a\x011\x02b\x012\x02", 0, 8)
+    assert (found.text(0), found.text(1), found.text(0)) == ("1", "2", "1")
+    found.move(b"xb\x013\x02", 1, 5)
+    assert (found.text(0), found.text(1)) == (None, "3")
+    found.leave()
+
+
+def test_a_filter_holds_for_a_record_or_not():
+    wanted = RecordFilter(parse("a > 5 AND b = 'x' AND c IS NULL"))
+    for raw, expected in (
+        (b"a\x016\x02b\x01x\x02", True),
+        (b"a\x016\x02b\x01x\x02c\x01y", False),
+        (b"", False),
+    ):
+        assert wanted.holds(raw, 0, len(raw)) is expected

@@ -1,0 +1,91 @@
+"""The broker's filters: allowed or not, compiled once, kept within bounds."""
+
+import logging
+
+import pytest
+
+from sparrowmq.broker import filters as filters_of_broker
+from sparrowmq.broker.filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.subscription import SQL92, Subscription
+
+
+def refusal(filters: Filters, expression: str | None, kind: str = SQL92) -> tuple[int, str]:
+    with pytest.raises(RemoteError) as caught:
+        filters.selector(kind, expression)
+    return caught.value.code, caught.value.remark
+
+
+def lets_through(filters: Filters, expression: str, properties: bytes) -> bool:
+    return filters.selector(SQL92, expression).wants_record(properties, 0, len(properties))
+
+
+def test_an_expression_lets_messages_through() -> None:
+    filters = Filters(True)
+    assert lets_through(filters, "a > 5", b"a\x016\x02")
+    assert not lets_through(filters, "a > 5", b"a\x015\x02")
+
+
+def test_where_they_are_not_allowed_java_says_so() -> None:
+    text = "The broker does not support consumer to filter message by "
+    assert refusal(Filters(False), "a > 5") == (1, f"{text}SQL92")
+    assert refusal(Filters(True), "a > 5", "XPATH\n") == (1, f"{text}XPATH\\n")
+
+
+@pytest.mark.parametrize("expression", ["a > > 5", "", None])
+def test_a_bad_expression_is_code_23_with_its_place_every_time(expression: str | None) -> None:
+    filters = Filters(True)
+    code, remark = refusal(filters, expression)
+    assert code == 23
+    assert remark.startswith("parse the consumer's subscription failed: ")
+    assert (code, remark) == refusal(filters, expression)
+    if expression:
+        assert "line 1, column 5, before '> 5'" in remark
+
+
+def test_an_expression_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    filters = Filters(True)
+    first = filters.selector(SQL92, "a > 5")
+    refusal(filters, "a >")
+    monkeypatch.setattr(filters_of_broker, "parse", None)
+    assert filters.selector(SQL92, "a > 5") is first
+    refusal(filters, "a >")
+
+
+def test_those_that_were_not_asked_for_lately_are_forgotten() -> None:
+    filters = Filters(True)
+    first = filters.selector(SQL92, "a = 0")
+    for number in range(1, MOST_KEPT + 10):
+        filters.selector(SQL92, f"a = {number}")
+        assert filters.selector(SQL92, "a = 0") is first
+    assert len(filters._kept) == MOST_KEPT
+
+
+def test_long_ones_are_kept_in_smaller_number() -> None:
+    filters = Filters(True)
+    first = filters.selector(SQL92, "a = 0")
+    for number in range(40):
+        refusal(filters, f"{number:032000}")
+    assert filters.selector(SQL92, "a = 0") is not first
+    assert sum(map(len, filters._kept)) == filters._kept_characters <= MOST_KEPT_CHARACTERS
+
+
+def test_a_long_expression_weighs_more() -> None:
+    filters = Filters(True)
+    assert filters.selector(SQL92, "a > 5 AND b IS NULL").weight == 1
+    assert filters.selector(SQL92, " OR ".join(["a > 5"] * 200)).weight == 13
+
+
+def test_a_heartbeat_with_a_bad_expression_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    filters = Filters(True)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            filters.announced("g", Subscription.build("t", "a >\n> 5", SQL92))
+            filters.announced("g", Subscription.build("t", "a > 5", SQL92))
+    assert len(caplog.records) == 1
+    assert "group g subscribes t by a bad SQL92 expression: line 2, column 1" in caplog.text
+
+
+def test_heartbeats_are_not_looked_at_where_filters_are_not_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    Filters(False).announced("g", Subscription.build("t", "a > >", SQL92))
+    assert not caplog.records
