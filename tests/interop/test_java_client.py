@@ -30,6 +30,18 @@ def test_a_lite_pull_consumer_polls_what_matches_and_commits_it(target, java, to
     assert java.call("pull", group=group, topic=topic, expression="TagA || TagB", count=1)["bodies"] == ["6"]
 
 
+@pytest.mark.covers("S-CONS-16")
+@pytest.mark.cell("sql")
+def test_a_push_consumer_gets_what_its_expression_lets_through(java, topic, group):
+    for colour in ("red", "5", "blue", "it's"):
+        java.send(topic, colour, colour=colour)
+    java.send(topic, "none")
+    wanted = "colour IN ('red', 'it''s') OR colour IS NULL"
+    with java.consume(group, topic, wanted, type="SQL92") as consumer:
+        received = consumer.wait_for_bodies(["red", "it's", "none"])
+    assert sorted(event["body"] for event in received) == ["it's", "none", "red"]
+
+
 @pytest.mark.covers("S-STORE-05", "S-STORE-06")
 def test_messages_are_found_by_id_key_and_time(java, topic):
     sent = java.send(topic, "first", keys="key-1 key-2", how="ordered", shard=0)
