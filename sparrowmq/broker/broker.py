@@ -20,6 +20,7 @@ from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.filters import Filters
+from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access import AccessHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
@@ -108,6 +109,9 @@ class Broker:
     async def _start(self, stack: AsyncExitStack) -> None:
         self._server.bind()
         stack.push_async_callback(self._server.stop)
+        fast = fast_door(self.settings)
+        if fast is not None:
+            self._server.also_at(fast, without_pulls(lambda *asked: self._server.dispatch(*asked)))
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         store = MessageStore.open(kept, clock=self._clock)
         stack.callback(store.close)

@@ -38,6 +38,15 @@ def _only(value: Any, why: str) -> Kind:
     return Kind(parse, f"{value}: {why}")
 
 
+def _port_or_off(text: str) -> int:
+    if text.lower() == "off":
+        return 0
+    port = int(text)
+    if not 0 < port < 65536:
+        raise ValueError(text)
+    return port
+
+
 def _hours(text: str) -> str:
     if not all(0 <= int(hour) <= 23 for hour in text.split(";")):
         raise ValueError(text)
@@ -47,6 +56,7 @@ def _hours(text: str) -> str:
 _NAME = Kind(check_broker_name, "letters, digits, '.', '_' and '-', at most 127 of them")
 _TOPIC = Kind(check_topic, "the name of a topic")
 _DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h 1d")
+_PORT_OR_OFF = Kind(_port_or_off, "a port from 1 to 65535, or off", lambda port: str(port) if port else "off")
 _HOURS = Kind(_hours, "hours of the day from 00 to 23, with ; between")
 _NO_SLAVES = "replication is not supported yet"
 
@@ -68,6 +78,12 @@ class BrokerSettings(ServerTlsSettings):
 
     # Where it is
     port: int = setting("listenPort", 10911, integer(0, 65535), "where clients connect; 0 takes a free port")
+    fast_port: int | None = setting(
+        "fastListenPort",
+        None,
+        _PORT_OR_OFF,
+        "where Java's clients before 4.5 send (the VIP channel): two below listenPort; off, or another port",
+    )
     ip: str = setting("brokerIP1", LOOPBACK, TEXT, "the address that clients are told")
     ha_ip: str | None = setting(
         "brokerIP2", None, TEXT, "the address that slaves are told; brokerIP1 without it"

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq import descriptors
 from sparrowmq.clock import Clock
-from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
+from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.opening import Opening
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.remoting.tls import ServerTls
@@ -81,7 +81,6 @@ class Server:
         tls: ServerTls | None = None,
     ) -> None:
         self.host = host
-        self.port = port
         self.sessions: set[Session] = set()
         self.dispatch = dispatch
         self._clock = clock
@@ -89,8 +88,8 @@ class Server:
         self._limits = limits or ServerLimits()
         self._tls = tls
         self._budget = Budget(clock, self._limits.together)
-        self._server: asyncio.Server | None = None
-        self._socket: socket.socket | None = None
+        self._door = Door(host, port)
+        self._others: list[tuple[Door, Dispatch]] = []
         self._silent: dict[Session, float] = {}  # who said nothing yet, and since when: the oldest first
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
@@ -102,26 +101,22 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    @property
+    def port(self) -> int:
+        """The one that was asked for, or that was free."""
+        return self._door.port
+
     def bind(self) -> None:
         """Take the port without listening yet, so that whoever needs it can be told. A port of 0 takes a free one.
 
         Raises:
             ConfigError: the address cannot be had.
         """
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                self.host.strip("[]"), self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, kind, protocol)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(address)
-        except OSError as error:
-            self._release()
-            raise ConfigError(
-                f"cannot listen on {self.host}:{self.port} ({error.strerror or error}); "
-                "stop the program that uses the port, or choose another listenPort or address"
-            ) from error
-        self.port = self._socket.getsockname()[1]
+        self._door.bind()
+
+    def also_at(self, door: Door, dispatch: Dispatch) -> None:
+        """Before `start`: take connections at another door too, whose requests another dispatcher handles."""
+        self._others.append((door, dispatch))
 
     async def start(self) -> None:
         """Listen, after `bind` if that was not called.
@@ -129,33 +124,26 @@ class Server:
         Raises:
             ConfigError: as `bind`.
         """
-        if self._socket is None:
-            self.bind()
-        assert self._socket is not None
-        try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._accept_either if self._tls else protocol_of(self._accept),
-                sock=self._socket,
-                backlog=self._limits.backlog,
-            )
-        except OSError as error:
-            self._release()
-            raise ConfigError(
-                f"cannot listen on {self.host}:{self.port} ({error.strerror or error})"
-            ) from error
+        await self._door.open(self._protocol(lambda: self.dispatch), self._limits.backlog)
+        for door, dispatch in self._others:
+            await door.open(self._protocol(lambda dispatch=dispatch: dispatch), self._limits.backlog)  # type: ignore[misc]
 
     async def stop(self) -> None:
         """Stop accepting, send what was answered, end every session."""
-        if self._server is None:
-            self._release()
+        was_open = self._door.is_open
+        for door in self._doors:
+            door.close()
+        if not was_open:
             return
-        self._server.close()
         for session in list(self.sessions):
             _end(session)
-        await self._server.wait_closed()
+        for door in self._doors:
+            await door.closed()
         await asyncio.sleep(0)  # Let the transports report their end.
-        self._server = None
-        self._socket = None
+
+    @property
+    def _doors(self) -> list[Door]:
+        return [self._door, *(door for door, _ in self._others)]
 
     async def drop_silent_peers(self) -> None:
         """For ever: end the sessions of peers that vanished without a word. The owner runs it in its task group."""
@@ -180,24 +168,22 @@ class Server:
             return
         _end(session)
 
-    def _release(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+    def _protocol(self, dispatch: Callable[[], Dispatch]) -> Callable[[], Any]:
+        """What makes the protocol of a connection to one of the doors."""
+        tls = self._tls
+        if tls is None:
+            return protocol_of(lambda: self._session(dispatch()))
+        return lambda: Opening(self._session(dispatch()), tls, self._clock)
 
-    def _accept(self) -> Session:
+    def _session(self, dispatch: Dispatch) -> Session:
         return Session(
-            self.dispatch,
+            dispatch,
             self._clock,
             self._limits.session,
             turn=self._turn,
             on_begin=self._admit,
             budget=self._budget,
         )
-
-    def _accept_either(self) -> Any:
-        assert self._tls is not None
-        return Opening(self._accept(), self._tls, self._clock)
 
     def _admit(self, session: Session) -> None:
         self.sessions.add(session)

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 import sparrowmq
+from tests.interop.apache import free_ports
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import BINARY_HEADERS
+from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
@@ -102,3 +104,16 @@ def test_other_compressions_pass_through(target, topic, group, compression):
             (received,) = consumer.wait_for(1)
     assert received["body"] == "squeeze " * 2500
     assert received["size"] < 2000
+
+
+def test_a_client_sends_by_the_port_of_the_vip_channel(tmp_path):
+    conf = {"fastListenPort": free_ports(3)[0]}
+    jvm = ["-Dcom.rocketmq.sendMessageWithVIPChannel=true"]
+    port = conf["fastListenPort"] + 2
+    with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path, conf, port=port) as broker:
+        target = Target(OURS, namesrv.address, broker.address)
+        target.create_topic("T")
+        with JavaClient("4.9.8", namesrv.address, jvm=jvm) as java:
+            java.send("T", "past the queue")
+            with java.consume("g", "T") as consumer:
+                assert [event["body"] for event in consumer.wait_for(1)] == ["past the queue"]

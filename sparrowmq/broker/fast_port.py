@@ -1,0 +1,68 @@
+"""The second port, two below the first, at which Java's clients before 4.5 send their messages (the VIP channel).
+
+It takes every request but pulls, and they have its address from nowhere: whoever has `vipChannelEnabled` takes 2 from
+the broker's port. One event loop serves both ports, so this one is no faster; it is there for those who ask for it.
+
+    fastListenPort=        listenPort - 2, if that can be had; where not, a line in the log says so
+    fastListenPort=10909   this port, or the broker does not start
+    fastListenPort=off     none; so it is without a fixed listenPort
+Unlike Java, which always wants it, and does not start without it.
+Source: BrokerController.fastRemotingServer and MixAll.brokerVIPChannel, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.session import Dispatch, Session
+
+log = logging.getLogger(__name__)
+
+BELOW: Final = 2
+
+
+def fast_door(settings: BrokerSettings) -> Door | None:
+    """The second port, bound; None where there is to be none.
+
+    Raises:
+        ConfigError: it was asked for by its number and cannot be had.
+    """
+    wanted = settings.fast_port
+    if wanted == 0 or (wanted is None and settings.port <= BELOW):
+        return None
+    door = Door(settings.bind_address, wanted or settings.port - BELOW, "fastListenPort")
+    try:
+        door.bind()
+    except ConfigError as error:
+        if wanted is not None:
+            raise
+        log.warning(
+            "clients that send by the VIP channel, as Java's before 4.5 do, are not served (%s; fastListenPort=off "
+            "does without)",
+            error,
+        )
+        return None
+    return door
+
+
+def without_pulls(dispatch: Dispatch) -> Dispatch:
+    """What handles requests at the second port: pulls are refused, as Apache's does, all others are `dispatch`'s."""
+
+    def handle(session: Session, command: Command) -> None:
+        if command.code == RequestCode.PULL_MESSAGE:
+            session.reply(
+                command,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                None,
+                f"request code {command.code} is not supported (pull at the broker's own port, not the VIP channel)",
+            )
+        else:
+            dispatch(session, command)
+
+    return handle

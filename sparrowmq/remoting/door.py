@@ -1,0 +1,94 @@
+"""A socket that listens. A server has one, or several that share its sessions and limits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from sparrowmq.errors import ConfigError
+
+
+class Door:
+    """One address that is listened on.
+
+    Args:
+        setting: what to change when the address cannot be had.
+    Attributes:
+        port: once it is bound, the real one.
+    """
+
+    def __init__(self, host: str, port: int, setting: str = "listenPort") -> None:
+        self.host = host
+        self.port = port
+        self._setting = setting
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it listens."""
+        return self._server is not None
+
+    def bind(self) -> None:
+        """Take the port without listening yet; a port of 0 takes a free one. Nothing happens when it was taken before.
+
+        Raises:
+            ConfigError: the address cannot be had.
+        """
+        if self._socket is not None:
+            return
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                self.host.strip("[]"), self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family, kind, protocol)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(address)
+        except OSError as error:
+            self.release()
+            raise self._refused(
+                error,
+                f"; stop the program that uses the port, or choose another {self._setting} or address",
+            ) from error
+        self.port = self._socket.getsockname()[1]
+
+    async def open(self, make: Callable[[], Any], backlog: int) -> None:
+        """Listen, after `bind` if that was not called; `make` makes the protocol of a connection.
+
+        Raises:
+            ConfigError: as `bind`.
+        """
+        self.bind()
+        assert self._socket is not None
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                make, sock=self._socket, backlog=backlog
+            )
+        except OSError as error:
+            self.release()
+            raise self._refused(error) from error
+
+    def close(self) -> None:
+        """Take no more connections."""
+        if self._server is not None:
+            self._server.close()
+        else:
+            self.release()
+
+    async def closed(self) -> None:
+        """Return when it is closed."""
+        if self._server is not None:
+            await self._server.wait_closed()
+        self._server = None
+        self._socket = None
+
+    def release(self) -> None:
+        """Give the port back that was bound and is not listened on."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _refused(self, error: OSError, rest: str = "") -> ConfigError:
+        return ConfigError(f"cannot listen on {self.host}:{self.port} ({error.strerror or error}){rest}")

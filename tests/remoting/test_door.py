@@ -1,0 +1,39 @@
+"""Taking a port, and giving it back."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.door import Door
+
+
+async def test_a_taken_port_is_told_with_the_setting_to_change() -> None:
+    first = Door("127.0.0.1", 0)
+    first.bind()
+    first.bind()
+    assert first.port > 0 and not first.is_open
+    await first.open(asyncio.Protocol, 1)
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{first.port} .*another otherPort"):
+        Door("127.0.0.1", first.port, "otherPort").bind()
+    first.close()
+    await first.closed()
+
+
+async def test_a_port_that_was_only_bound_is_given_back() -> None:
+    door = Door("127.0.0.1", 0)
+    door.bind()
+    door.close()
+    again = Door("127.0.0.1", door.port)
+    again.bind()
+    again.close()
+
+
+async def test_a_closed_door_takes_nobody() -> None:
+    door = Door("127.0.0.1", 0)
+    await door.open(asyncio.Protocol, 1)
+    assert door.is_open
+    door.close()
+    await door.closed()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", door.port)
