@@ -29,7 +29,14 @@ S = TypeVar("S", bound="Settings")
 
 
 def setting(
-    key: str, otherwise: Any, kind: Kind, doc: str, *, also: Sequence[str] = (), secret: bool = False
+    key: str,
+    otherwise: Any,
+    kind: Kind,
+    doc: str,
+    *,
+    also: Sequence[str] = (),
+    secret: bool = False,
+    live: bool = False,
 ) -> Any:
     """A field that is read from `key`, and is `otherwise` without it.
 
@@ -37,10 +44,10 @@ def setting(
         doc: what it is for, one line.
         also: other spellings of the key that Apache's files use; `key` wins when both are there.
         secret: keeps it out of the settings' repr.
+        live: it can change while the server runs (changing.py).
     """
-    return field(
-        default=otherwise, repr=not secret, metadata={"keys": (key, *also), "kind": kind, "doc": doc}
-    )
+    metadata = {"keys": (key, *also), "kind": kind, "doc": doc, "live": live}
+    return field(default=otherwise, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ FLOORS: Final = (
         "background",
         "snapshot",
         "config",
+        "changing",
         "kinds",
         "stats",
         "compiled",

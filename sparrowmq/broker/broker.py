@@ -10,30 +10,32 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from sparrowmq import descriptors
 from sparrowmq.background import Background
 from sparrowmq.broker.access import AccessControl, topics_of
+from sparrowmq.broker.changes import pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.fast_port import fast_door, without_pulls
+from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access import AccessHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
-from sparrowmq.broker.handlers.pull import PullHandler, PullRules
+from sparrowmq.broker.handlers.pull import PullHandler
 from sparrowmq.broker.handlers.query import QueryHandler
 from sparrowmq.broker.handlers.recall import RecallHandler
 from sparrowmq.broker.handlers.relay import RelayHandler
 from sparrowmq.broker.handlers.reply import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry import RetryHandler
-from sparrowmq.broker.handlers.send import SendHandler, SendRules
+from sparrowmq.broker.handlers.send import SendHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.handlers.transactions import TransactionHandler
 from sparrowmq.broker.offsets import Offsets
@@ -46,6 +48,7 @@ from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import TransactionRules, Transactions
 from sparrowmq.broker.writing import Writer
+from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -66,6 +69,8 @@ class Broker:
         async with Broker(settings) as broker:
             await broker.serve()
 
+    Args:
+        file: of the settings, where changes to them are kept.
     Raises:
         ConfigError: too few files may be open (descriptors.py), or the files of TLS cannot be used.
     Raises on entering:
@@ -73,8 +78,11 @@ class Broker:
         StoreLocked, BadStore, CorruptRecord, DiskFull: the store cannot be opened.
     """
 
-    def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, clock: Clock | None = None, file: Path | None = None
+    ) -> None:
         self.settings = settings
+        self._changing = Changing(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True)
@@ -126,6 +134,8 @@ class Broker:
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
         registration = Registration(self.settings, topics, self._clock, pool, self.address)
         topics.on_change = registration.topics_changed
+        self._changing.tell(registration.use)
+        self._changing.tell(topics.use)
         who = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, who, self._clock))
         parts = (*self._parts(store, topics, registration), access_part, registration.part())
@@ -164,11 +174,15 @@ class Broker:
             store, writer, topics, offsets, clients, clock, self._transaction_rules(), figures
         )
         status = Status(settings, figures, clock)
-        sends = SendHandler(store, writer, topics, groups, transactions, self._send_rules(store), figures)
-        rules = self._pull_rules()
+        sends = SendHandler(store, writer, topics, groups, transactions, send_rules(settings, store), figures)
+        rules = pull_rules(settings)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, rules, consumption, filters=filters
         )
+        self._changing.tell(lambda now: groups.use(now.auto_create_group))
+        self._changing.tell(lambda now: sends.use(send_rules(now, store)))
+        self._changing.tell(lambda now: pulls.use(pull_rules(now)))
+        self._changing.tell(lambda now: use_in_store(now, store))
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         return (
             storage(store, self._turn, figures),
@@ -194,15 +208,11 @@ class Broker:
             Part(
                 (
                     QueryHandler(store),
-                    InspectHandler(settings, status),
+                    InspectHandler(self._changing, status),
                     RelayHandler(store, clients, settings.name),
                 )
             ),
         )
-
-    def _send_rules(self, store: MessageStore) -> SendRules:
-        settings = self.settings
-        return SendRules(settings.max_message_bytes, store.settings.store_host, settings.name)
 
     def _transaction_rules(self) -> TransactionRules:
         settings = self.settings
@@ -213,11 +223,6 @@ class Broker:
             settings.retention_h * 3_600_000,
             settings.reject_transactions,
         )
-
-    def _pull_rules(self) -> PullRules:
-        settings = self.settings
-        rules = PullRules(settings.name, settings.max_pull_messages, settings.max_pull_bytes)
-        return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
 
 
 def _not_yet(session: Session, command: Command) -> None:

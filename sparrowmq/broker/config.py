@@ -116,12 +116,14 @@ class BrokerSettings(ServerTlsSettings):
         30_000,
         duration("ms", 10_000, 60_000),
         "how often it tells them that it is there",
+        live=True,
     )
     register_timeout_ms: int = setting(
         "registerBrokerTimeoutMills",
         24_000,
         duration("ms", 100, 120_000),
         "how long one of them may take to answer",
+        live=True,
     )
 
     busy_poll: bool = setting(
@@ -172,6 +174,7 @@ class BrokerSettings(ServerTlsSettings):
         500,
         duration("ms", 1, 60_000),
         "how often ASYNC_FLUSH writes to disk; at least every 500 ms",
+        live=True,
     )
     safety_timeout_ms: int = setting(
         "syncFlushTimeout",
@@ -180,27 +183,32 @@ class BrokerSettings(ServerTlsSettings):
         "how long a send waits for the disk until it is answered FLUSH_DISK_TIMEOUT",
     )
     retention_h: int = setting(
-        "fileReservedTime", 72, duration("h", 1, 1_000_000), "how long messages are kept"
+        "fileReservedTime", 72, duration("h", 1, 1_000_000), "how long messages are kept", live=True
     )
     delete_when: str = setting(
-        "deleteWhen", "04", _HOURS, "the hours of the day when expired files are deleted"
+        "deleteWhen", "04", _HOURS, "the hours of the day when expired files are deleted", live=True
     )
     disk_max_used_percent: int = setting(
         "diskMaxUsedSpaceRatio",
         75,
         integer(10, 95),
         "percent of the disk above which expired files go at any hour",
+        live=True,
     )
 
     # Topics, groups and messages
     auto_create_topic: bool = setting(
-        "autoCreateTopicEnable", True, BOOLEAN, "whether a send makes its topic"
+        "autoCreateTopicEnable", True, BOOLEAN, "whether a send makes its topic", live=True
     )
     auto_create_group: bool = setting(
-        "autoCreateSubscriptionGroup", True, BOOLEAN, "whether a consumer makes its group"
+        "autoCreateSubscriptionGroup", True, BOOLEAN, "whether a consumer makes its group", live=True
     )
     topic_queues: int = setting(
-        "defaultTopicQueueNums", 8, integer(1, 65_535), "at most so many queues for a topic made by a send"
+        "defaultTopicQueueNums",
+        8,
+        integer(1, 65_535),
+        "at most so many queues for a topic made by a send",
+        live=True,
     )
     cluster_topic: bool = setting(
         "clusterTopicEnable", True, BOOLEAN, "whether the topic named like the cluster takes messages"
@@ -219,10 +227,10 @@ class BrokerSettings(ServerTlsSettings):
         "enablePropertyFilter", False, BOOLEAN, "whether consumers may filter by SQL92 expressions"
     )
     permission: int = setting(
-        "brokerPermission", 6, integer(0, 7), "what clients may do here: 2 write, 4 read, 6 both"
+        "brokerPermission", 6, integer(0, 7), "what clients may do here: 2 write, 4 read, 6 both", live=True
     )
     max_message_bytes: int = setting(
-        "maxMessageSize", 4 << 20, size(1, 16 << 20), "the largest body that is taken"
+        "maxMessageSize", 4 << 20, size(1, 16 << 20), "the largest body that is taken", live=True
     )
     delay_levels: DelayLevels = setting(
         "messageDelayLevel", DelayLevels.parse(), _DELAYS, "how long each delay level waits"
@@ -270,21 +278,28 @@ class BrokerSettings(ServerTlsSettings):
         32,
         integer(1, 65_536),
         "at most so many messages in an answer to a pull",
+        live=True,
     )
     max_pull_bytes: int = setting(
         "maxTransferBytesOnMessageInMemory",
         256 << 10,
         size(1024, 16 << 20),
         "at most so many bytes in such an answer",
+        live=True,
     )
     long_polling: bool = setting(
-        "longPollingEnable", True, BOOLEAN, "whether a pull that finds nothing waits as long as it asks for"
+        "longPollingEnable",
+        True,
+        BOOLEAN,
+        "whether a pull that finds nothing waits as long as it asks for",
+        live=True,
     )
     short_polling_ms: int = setting(
         "shortPollingTimeMills",
         1000,
         duration("ms", 1, 60_000),
         "how long it waits at most where it does not",
+        live=True,
     )
     save_offsets_ms: int = setting(
         "flushConsumerOffsetInterval",
@@ -317,13 +332,27 @@ class BrokerSettings(ServerTlsSettings):
         """The folder of topics.json and its like."""
         return self.store_path / "config"
 
+    @property
+    def disk_clean_ratio(self) -> float:
+        """How full the disk is when expired files go at any hour."""
+        return self.disk_max_used_percent / 100
+
+    @property
+    def disk_force_ratio(self) -> float:
+        """How full it is when files go that are not expired: Java's level, unless the operator's own lies above it."""
+        return max(0.85, self.disk_clean_ratio)
+
+    @property
+    def disk_full_ratio(self) -> float:
+        """How full it is when nothing more is taken: likewise."""
+        return max(0.90, self.disk_clean_ratio)
+
     def store(self, port: int) -> StoreSettings:
         """The store's part; records carry the address, so `port` must be the one that is listened on.
 
         Raises:
             ConfigError: brokerIP1 is a name that nobody knows.
         """
-        ratio = self.disk_max_used_percent / 100
         return StoreSettings(
             path=self.store_path,
             commit_log_path=self.commit_log_path,
@@ -340,10 +369,9 @@ class BrokerSettings(ServerTlsSettings):
             corrupt_policy=self.corrupt_policy,
             retention_hours=self.retention_h,
             delete_when=self.delete_when,
-            disk_clean_ratio=ratio,
-            # Java's levels, unless the operator's own lies above them.
-            disk_force_ratio=max(0.85, ratio),
-            disk_full_ratio=max(0.90, ratio),
+            disk_clean_ratio=self.disk_clean_ratio,
+            disk_force_ratio=self.disk_force_ratio,
+            disk_full_ratio=self.disk_full_ratio,
             delay_levels_ms=self.delay_levels.delays_ms,
         )
 

@@ -42,6 +42,10 @@ class Groups:
         self._table: dict[str, GroupConfig] = saved.subscription_group_table
         self.file = SavedFile(path, self.content)
 
+    def use(self, auto_create: bool) -> None:
+        """From now on let consumers make their groups, or not."""
+        self._auto_create = auto_create
+
     def get(self, name: str) -> GroupConfig | None:
         return self._table.get(name)
 

@@ -74,6 +74,11 @@ class Registration:
             for link in self._links:
                 tasks.create_task(link.run(), name=f"registration at {link.namesrv}")
 
+    def use(self, settings: BrokerSettings) -> None:
+        """Announce by other settings from now on, and everything anew, as the permission concerns each topic."""
+        for link in self._links:
+            link.use(settings)
+
     def part(self) -> Part:
         """It announces for as long as the broker runs."""
         return Part(tasks=(Task("registration", self.run),))
@@ -123,6 +128,12 @@ class Link:
         # What the name server knows, as long as it answers with this version.
         self._known_version: DataVersion | None = None
         self._known_topics: dict[str, TopicConfig] = {}
+
+    def use(self, settings: BrokerSettings) -> None:
+        """Announce by other settings, and everything anew."""
+        self._settings = settings
+        self._known_version, self._known_topics = None, {}
+        self.wake()
 
     def wake(self) -> None:
         """There is something new to tell."""
@@ -177,11 +188,13 @@ class Link:
         before = known if is_shown else {}
         if self._left or before is None:
             return
+        settings = self._settings
         version, topics = self._topics.version, {topic.topic_name: topic for topic in self._topics.all()}
         changed = {name: topic for name, topic in topics.items() if before.get(name) is not topic}
         header, body = self._registration(version, changed)
         await session.call(header, body, timeout_s=self._timeout_s)
-        self._known_version, self._known_topics = version, topics
+        if settings is self._settings:  # Else everything is to be told anew.
+            self._known_version, self._known_topics = version, topics
 
     async def _what_it_knows(self, session: Session) -> dict[str, TopicConfig] | None:
         """The topics that we told this name server and it still knows; None if that is all there is to tell."""

@@ -70,6 +70,17 @@ class Topics:
             self._table.pop(names.DEFAULT_TOPIC, None)  # Else name servers would let producers use it.
         self.file = SavedFile(path, self.content)
 
+    def use(self, settings: BrokerSettings) -> None:
+        """Make topics, and permit what clients may do, by other settings from now on; name servers are told."""
+        self._settings = settings
+        self.permission = settings.permission
+        # Unlike a start without autoCreateTopicEnable the template stays, as name servers know it: it cannot be used.
+        inherit = Perm.INHERIT if settings.auto_create_topic else 0
+        if inherit or names.DEFAULT_TOPIC in self._table:
+            template = _plain(names.DEFAULT_TOPIC, settings.topic_queues, inherit | Perm.READ_WRITE)
+            self._table[names.DEFAULT_TOPIC] = self._system[names.DEFAULT_TOPIC] = template
+        self._changed()
+
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
 

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
@@ -85,7 +86,7 @@ def namesrv(**given: Any) -> None:
     settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
     log.info("%s", identity())
     _run(
-        lambda: Namesrv(settings, SystemClock()),
+        lambda: Namesrv(settings, SystemClock(), _file(given)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
     )
 
@@ -105,7 +106,7 @@ def broker(**given: Any) -> None:
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
     _run(
-        lambda: Broker(settings, SystemClock()),
+        lambda: Broker(settings, SystemClock(), _file(given)),
         lambda server: (
             f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
         ),
@@ -146,6 +147,11 @@ def _settings(
             click.echo(f"{key}={properties[key]}")
         sys.exit(0)
     return settings
+
+
+def _file(given: Mapping[str, Any]) -> Path | None:
+    """Where changes of settings are kept."""
+    return Path(given["file"]).expanduser() if given["file"] else None
 
 
 # Running ------------------------------------------------------------------------------------------------------------

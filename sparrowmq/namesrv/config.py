@@ -56,5 +56,5 @@ class NamesrvSettings(ServerTlsSettings):
         "kvConfigPath", Path("~/namesrv/kvConfig.json").expanduser(), PATH, "the file that keeps the KV"
     )
     order_messages: bool = setting(
-        "orderMessageEnable", False, BOOLEAN, "whether routes tell the order topics' fixed queues"
+        "orderMessageEnable", False, BOOLEAN, "whether routes tell the order topics' fixed queues", live=True
     )

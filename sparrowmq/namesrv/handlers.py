@@ -6,6 +6,7 @@ and what running name servers answer.
 
 from __future__ import annotations
 
+from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
 from sparrowmq.kinds import ADDRESSES
@@ -25,7 +26,7 @@ from sparrowmq.remoting.peer import Peer
 class RouteHandlers:
     """Routes for clients and tools."""
 
-    def __init__(self, routes: Routes, values: KeyValues, settings: NamesrvSettings) -> None:
+    def __init__(self, routes: Routes, values: KeyValues, settings: Changing[NamesrvSettings]) -> None:
         self._routes = routes
         self._values = values
         self._settings = settings
@@ -39,7 +40,7 @@ class RouteHandlers:
                 f"No topic route info in name server for the topic: {header.topic}\n"
                 "Create it, or check that a broker with autoCreateTopicEnable is registered here.",
             )
-        if self._settings.order_messages:
+        if self._settings.now.order_messages:
             found.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
         return Answer(body=found.encode())
 
@@ -130,7 +131,7 @@ class BrokerHandlers:
 class ValueHandlers:
     """The KV and the name server's own settings."""
 
-    def __init__(self, values: KeyValues, settings: NamesrvSettings) -> None:
+    def __init__(self, values: KeyValues, settings: Changing[NamesrvSettings]) -> None:
         self._values = values
         self._settings = settings
 
@@ -167,7 +168,11 @@ class ValueHandlers:
 
     @handles(ask.GetNamesrvConfig)
     def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=settings_text.render(self._settings.as_properties()))
+        return Answer(body=settings_text.render(self._settings.now.as_properties()))
+
+    @handles(ask.UpdateNamesrvConfig)
+    async def change(self, header: ask.UpdateNamesrvConfig, body: bytes, peer: Peer) -> None:
+        await self._settings.change(settings_text.parse(body), peer.address)
 
 
 def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerId:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final, Self
 
 from sparrowmq import descriptors
 from sparrowmq.background import Background
+from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
@@ -29,6 +31,8 @@ class Namesrv:
         async with Namesrv(NamesrvSettings(port=0), SystemClock()) as namesrv:
             print(namesrv.address)
 
+    Args:
+        file: of the settings, where changes to them are kept.
     Attributes:
         routes: what it knows.
     Raises:
@@ -37,9 +41,10 @@ class Namesrv:
         BadStore: the KV's file cannot be read.
     """
 
-    def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
+    def __init__(self, settings: NamesrvSettings, clock: Clock, file: Path | None = None) -> None:
         self.routes = Routes()
         self._settings = settings
+        self._changing = Changing(settings, file)
         self._clock = clock
         self._server: Server | None = None
         self._open = AsyncExitStack()
@@ -56,9 +61,9 @@ class Namesrv:
         values = KeyValues(settings.kv_path)
         tasks = Background()
         handlers = (
-            RouteHandlers(self.routes, values, settings),
+            RouteHandlers(self.routes, values, self._changing),
             BrokerHandlers(self.routes, values, self._clock),
-            ValueHandlers(values, settings),
+            ValueHandlers(values, self._changing),
         )
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))

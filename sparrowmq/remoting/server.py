@@ -106,6 +106,10 @@ class Server:
         """The one that was asked for, or that was free."""
         return self._door.port
 
+    @port.setter
+    def port(self, port: int) -> None:
+        self._door.port = port
+
     def bind(self) -> None:
         """Take the port without listening yet, so that whoever needs it can be told. A port of 0 takes a free one.
 

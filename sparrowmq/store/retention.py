@@ -60,7 +60,7 @@ class Retention:
         hold: Hold,
     ) -> None:
         self.is_full: DiskFull | None = None
-        self._settings = settings
+        self.settings = settings
         self._vfs = vfs
         self._log = log
         self._queues = queues
@@ -76,7 +76,7 @@ class Retention:
         Raises:
             OutOfResources: the next run goes on.
         """
-        settings = self._settings
+        settings = self.settings
         used = self._vfs.used_ratio(settings.layout.commit_log)
         self.is_full = None
         if used >= settings.disk_full_ratio:
@@ -94,7 +94,7 @@ class Retention:
 
     def expired(self, now_ms: int, used: float) -> int:
         """How many of the oldest files go."""
-        settings = self._settings
+        settings = self.settings
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         is_time = hour in map(int, settings.delete_when.split(";")) or used >= settings.disk_clean_ratio
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
@@ -135,7 +135,7 @@ class Retention:
 
     def _keeps_too_much(self, queue: ConsumeQueue) -> bool:
         """Whether the queue's first file holds only messages that are gone, and another one follows it."""
-        following = queue.begin + self._settings.consume_queue_file_entries
+        following = queue.begin + self.settings.consume_queue_file_entries
         return following <= queue.min_offset and len(queue.paths) > 1
 
     def _first_ms(self, offset: int, now_ms: int) -> int:

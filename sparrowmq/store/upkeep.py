@@ -44,9 +44,8 @@ async def run(store: MessageStore, turn: Turn) -> None:
 
 
 async def _flush_regularly(store: MessageStore) -> None:
-    period_s = min(store.settings.flush_interval_ms, MAX_FLUSH_INTERVAL_MS) / 1000
     while True:
-        await store.clock.sleep(period_s)
+        await store.clock.sleep(min(store.settings.flush_interval_ms, MAX_FLUSH_INTERVAL_MS) / 1000)
         store.flush_soon()
 
 
@@ -83,6 +82,7 @@ async def _delete_regularly(store: MessageStore) -> None:
     while True:
         await store.clock.sleep(_RETENTION_PERIOD_S)
         try:
+            retention.settings = store.settings  # An operator may have changed them.
             for _ in retention.run(store.clock.now_ms()):
                 await asyncio.sleep(0)  # between two queues the loop may serve others
         except OutOfResources as short:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> Non
 @pytest.mark.covers("S-PORT-01")
 async def test_every_port_can_be_changed(tmp_path: Path) -> None:
     namesrv, fast, port = free_ports(3)
-    ports = {"port": port, "fast_port": fast, "ha_port": 12_345}
+    ports: dict[str, Any] = {"port": port, "fast_port": fast, "ha_port": 12_345}
     async with Cluster(tmp_path, namesrv_settings={"port": namesrv}, **ports) as cluster:
         assert cluster.namesrv == f"127.0.0.1:{namesrv}"
         async with connect(cluster.namesrv) as mq:

@@ -196,6 +196,26 @@ async def test_a_topic_made_by_one_send_lives_on_one_broker(tmp_path):
             assert {queue.broker_name for queue in await other.queues("made")} == {result.queue.broker_name}
 
 
+async def test_the_trap_of_topics_made_by_sends_is_explained_once(tmp_path, caplog):
+    """Each of two brokers could have had it; one gets all messages, for ever."""
+    async with Cluster(tmp_path, brokers=2) as cluster, connect(cluster.namesrv) as mq:
+        there = (await mq.send("made", b"x")).queue.broker_name
+        await until(lambda: cluster._namesrv.routes.route("made"))
+        for _ in range(3):
+            await mq._network.routes.refresh()
+            results = [await mq.send("made", b"x") for _ in range(20)]
+            assert {result.queue.broker_name for result in results} == {there}, "all traffic goes there"
+        other = {"broker-0": "broker-1", "broker-1": "broker-0"}[there]
+        told = (
+            f"topic made was made by a send and is on {there} alone, so {other} will never get its messages"
+        )
+        assert caplog.text.count(told) == 1 and "mqadmin updateTopic -c CLUSTER" in caplog.text
+        caplog.clear()
+        await mq.admin.create_topic("everywhere", queues=4)
+        await mq.send("everywhere", b"x")
+        assert "was made by a send" not in caplog.text
+
+
 async def test_a_namespace_stands_before_names_on_the_wire_and_nowhere_else(cluster):
     async with (
         connect(cluster.namesrv, namespace="shop") as shop,

@@ -41,6 +41,8 @@ SETTINGS: Final = {
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",
 }
+# Where two below its port somebody else may want to be.
+OUR_SETTINGS: Final = {"fastListenPort": "off"}
 
 _POLL_S: Final = 0.05
 
@@ -146,7 +148,9 @@ class OurBroker(Child):
         self.store = store
         self.port = port or free_ports(1)[0]
         self.address = f"127.0.0.1:{self.port}"
-        settings = SETTINGS | {"listenPort": self.port, "storePathRootDir": store} | dict(conf or {})
+        settings = (
+            SETTINGS | OUR_SETTINGS | {"listenPort": self.port, "storePathRootDir": store} | dict(conf or {})
+        )
         super().__init__(home, [*_command(home.name, "broker", settings), "-n", namesrv])
 
     def _wait_ready(self) -> None:

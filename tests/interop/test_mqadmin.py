@@ -83,6 +83,9 @@ statsAll -a
 allocateMQ -t AdminTopic -i a,b
 wipeWritePerm -b broker-a
 addWritePerm -b broker-a
+updateBrokerConfig -b {broker} -k maxMessageSize -v 4000000
+updateBrokerConfig -c DefaultCluster -k brokerPermission -v 6
+updateNamesrvConfig -k orderMessageEnable -v true
 updateKvConfig -s NS -k name -v value
 deleteKvConfig -s NS -k name
 updateOrderConf -m put -t Ordered -v broker-a:4

@@ -251,3 +251,18 @@ async def test_the_settings_are_told_as_properties(session, settings):
     answer = await session.call(ask.GetNamesrvConfig())
     assert parse(answer.body) == settings.as_properties()
     assert parse(answer.body)["bindAddress"] == "127.0.0.1"
+
+
+async def test_order_topics_are_told_or_not_without_a_restart(session):
+    await session.call(registration(), body("Orders").encode())
+    await session.call(ask.PutKVConfig(ORDER_TOPICS, "Orders", "broker-a:4"))
+
+    async def told():
+        return TopicRoute.decode((await session.call(ask.GetRoute("Orders"))).body).order_topic_conf
+
+    assert await told() is None
+    await session.call(ask.UpdateNamesrvConfig(), b"orderMessageEnable=true\n")
+    assert await told() == "broker-a:4"
+    with pytest.raises(RemoteError, match="listenPort cannot change while the server runs"):
+        await session.call(ask.UpdateNamesrvConfig(), b"listenPort=1\norderMessageEnable=false\n")
+    assert await told() == "broker-a:4"

@@ -92,6 +92,10 @@ class PullHandler:
         self._rules = rules
         self._consumption = consumption
 
+    def use(self, rules: PullRules) -> None:
+        """Answer by other rules from now on."""
+        self._rules = rules
+
     @handles(PullMessage, LitePullMessage)
     def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
         """Records from `queue_offset` on that the subscription matches."""

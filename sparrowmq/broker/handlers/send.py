@@ -73,6 +73,11 @@ class SendHandler:
         # Topics that were found open to clients.
         self._open: set[str] = set()
 
+    def use(self, rules: SendRules) -> None:
+        """Accept by other rules from now on, and look anew at who may send where."""
+        self._rules = rules
+        self._open.clear()
+
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
     def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After:
         """Store one message or one batch."""

@@ -14,6 +14,7 @@ from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.bodies import TopicRoute
 
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
+MOST_QUEUES: Final = 65_536  # of one broker that an order topic may name
 MASTER: Final = 0
 
 Addresses = Mapping[int, str]  # by broker id; 0 is the master
@@ -24,7 +25,8 @@ class Route:
     """Where a topic's queues are, in Java's order: by broker name, then queue id.
 
     Attributes:
-        writable: queues that take messages. Their broker has a master: slaves take none.
+        writable: queues that take messages. Their broker has a master: slaves take none. Those of an order topic are
+            fixed, whatever brokers are there, so that a key never changes its queue.
         readable: queues that can be consumed.
         brokers: the addresses of each broker.
         is_template: the topic does not exist yet; a send creates it.
@@ -55,7 +57,8 @@ class Route:
                     MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums)
                 )
         clusters = frozenset(broker.cluster for broker in body.broker_datas)
-        return cls(topic, tuple(writable), tuple(readable), brokers, clusters=clusters)
+        fixed = _fixed_queues(topic, body.order_topic_conf or "")
+        return cls(topic, fixed or tuple(writable), tuple(readable), brokers, clusters=clusters)
 
     def for_new_topic(self, topic: str) -> Route:
         """Where to send the first messages of a topic that does not exist yet; this is the template's own route."""
@@ -70,3 +73,17 @@ class Route:
 def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:
     """Where a replica of a broker is, or the first of its others when that is not there; None when there is none."""
     return addresses.get(broker_id) or (addresses[min(addresses)] if addresses else None)
+
+
+def _fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
+    """The queues of an order topic, as in broker-a:4;broker-b:4; none for a text that is not of this form.
+
+    Source: MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8, which keeps their order.
+    """
+    queues: list[MessageQueue] = []
+    for part in filter(None, conf.split(";")):
+        broker, _, count = part.strip().rpartition(":")
+        if not broker or not (count.isascii() and count.isdigit()):
+            return ()
+        queues += (MessageQueue(topic, broker, number) for number in range(min(int(count), MOST_QUEUES)))
+    return tuple(queues)

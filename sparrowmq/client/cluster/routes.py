@@ -87,7 +87,7 @@ class Routes:
         route = await self._ask(topic)
         if route is None:
             raise NoRoute(topic, str(self._name_servers))
-        self._templates.pop(topic, None)
+        _warn_of_few(route, self._templates.pop(topic, None))
         if self._known.get(topic) != route:
             self._known[topic] = route
             self._forget_unnamed()
@@ -163,3 +163,21 @@ class Routes:
         routes = [*self._known.values(), *self._templates.values()]
         named = {name for route in routes for name in route.brokers}
         self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}
+
+
+def _warn_of_few(route: Route, template: Route | None) -> None:
+    """Tell, once, of a topic that sends have just made on some of the brokers that could have it.
+
+    A send makes its topic on the broker that it reaches. Once that is known, all producers send there alone, and the
+    other brokers never get a message of it.
+    """
+    if template is None:
+        return
+    there = {queue.broker_name for queue in route.writable}
+    missing = sorted({queue.broker_name for queue in template.writable} - there)
+    if missing:
+        log.warning(
+            "topic %s was made by a send and is on %s alone, so %s will never get its messages; create it on all "
+            "brokers: mqadmin updateTopic -c CLUSTER, or Admin.create_topic",
+            *(route.topic, ", ".join(sorted(there)) or "no broker", ", ".join(missing)),
+        )

@@ -22,6 +22,12 @@ class GetBrokerConfig(Request[GetBrokerConfigReply]):
     code: ClassVar[int] = RequestCode.GET_BROKER_CONFIG
 
 
+class UpdateBrokerConfig(Request[NoFields]):
+    """Change some of the broker's settings; the body is properties text."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_BROKER_CONFIG
+
+
 class GetBrokerRuntime(Request[NoFields]):
     """How the broker is doing: about fifty figures in a `KVTable`."""
 

@@ -175,6 +175,12 @@ class GetKVListByNamespace(Request[NoFields]):
     namespace: str
 
 
+class UpdateNamesrvConfig(Request[NoFields]):
+    """Change some of the name server's settings; the body is properties text."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_NAMESRV_CONFIG
+
+
 class GetNamesrvConfig(Request[NoFields]):
     """The name server's settings, as properties text."""
 

@@ -138,6 +138,7 @@ _SERVED = (
         admin.GetConsumerConnectionList,
         admin.GetProducerConnectionList,
         admin.GetBrokerConfig,
+        admin.UpdateBrokerConfig,
         admin.GetBrokerRuntime,
         admin.InvokeGetConsumerStatus,
         admin.UpdateAndCreateAclConfig,
@@ -187,6 +188,7 @@ _SERVED = (
         namesrv.PutKVConfig,
         namesrv.DeleteKVConfig,
         namesrv.GetNamesrvConfig,
+        namesrv.UpdateNamesrvConfig,
     ),
     *_served(
         Role.NAMESRV,
@@ -200,8 +202,6 @@ _SERVED = (
 _UNSERVED = (
     *_unserved(
         "refused by design: settings are changed in the broker's or name server's own file, never over the network",
-        RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.UPDATE_NAMESRV_CONFIG,
         RequestCode.UPDATE_CONTROLLER_CONFIG,
         RequestCode.SET_COMMITLOG_READ_MODE,
     ),

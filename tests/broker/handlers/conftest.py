@@ -30,6 +30,7 @@ from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
+from sparrowmq.changing import Changing
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
@@ -126,7 +127,7 @@ class Desk:
             GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.consumption),
             QueryHandler(self.store),
             RetryHandler(self.store, self.writer, self.topics, self.groups),
-            InspectHandler(self.settings, self.status),
+            InspectHandler(Changing(self.settings), self.status),
             RelayHandler(self.store, self.clients, self.settings.name),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),
         )

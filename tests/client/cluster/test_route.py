@@ -62,3 +62,24 @@ def test_a_route_names_the_clusters_of_its_brokers():
     body = TopicRoute(broker_datas=[BrokerRoute(cluster=name, broker_name=name) for name in "cdc"])
     route = Route.build("t", body)
     assert route.clusters == route.for_new_topic("new").clusters == {"c", "d"}
+
+
+def test_an_order_topic_has_fixed_queues_whatever_brokers_are_there():
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={0: "x"})],
+        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=8, write_queue_nums=8, perm=6)],
+        order_topic_conf="b:2;a:1;",
+    )
+    route = Route.build("t", body)
+    assert route.writable == (MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("t", "a", 0))
+    assert len(route.readable) == 8
+
+
+@pytest.mark.parametrize("conf", ["", ";", "a", "a:", ":3", "a:many", "a:-1", "b:2;nonsense"])
+def test_a_text_that_names_no_queues_fixes_none(conf):
+    body = TopicRoute(
+        broker_datas=[BrokerRoute(broker_name="a", broker_addrs={0: "x"})],
+        queue_datas=[QueueRoute(broker_name="a", read_queue_nums=1, write_queue_nums=3, perm=6)],
+        order_topic_conf=conf,
+    )
+    assert len(Route.build("t", body).writable) == 3

@@ -1,0 +1,36 @@
+"""What becomes of a broker's settings in its parts: at the start, and when one of them changes (`sparrowmq.changing`).
+
+Each part that has a changeable setting takes the new one by its `use`. What is asked for at every step, such as how
+often name servers are told, is read from the settings there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.handlers.pull import PullRules
+from sparrowmq.broker.handlers.send import SendRules
+from sparrowmq.store.message_store import MessageStore
+
+
+def send_rules(settings: BrokerSettings, store: MessageStore) -> SendRules:
+    return SendRules(settings.max_message_bytes, store.settings.store_host, settings.name)
+
+
+def pull_rules(settings: BrokerSettings) -> PullRules:
+    rules = PullRules(settings.name, settings.max_pull_messages, settings.max_pull_bytes)
+    return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
+
+
+def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
+    """Let the store flush and delete by the new settings, from its next look on; the others are those of its start."""
+    store.settings = replace(
+        store.settings,
+        flush_interval_ms=settings.flush_interval_ms,
+        retention_hours=settings.retention_h,
+        delete_when=settings.delete_when,
+        disk_clean_ratio=settings.disk_clean_ratio,
+        disk_force_ratio=settings.disk_force_ratio,
+        disk_full_ratio=settings.disk_full_ratio,
+    )

@@ -1,0 +1,162 @@
+"""Each setting that can change while a broker runs, and what then is otherwise."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.broker import Broker
+from sparrowmq.broker.changes import use_in_store
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.changing import live_keys
+from sparrowmq.clock import SystemClock
+from sparrowmq.config import load
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests import settings_text
+from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrokerConfig, UpdateBrokerConfig
+from sparrowmq.protocol.requests.bodies import TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import StoreSettings
+from tests.broker.live import SUBSCRIPTION, SUSPEND, Live, live_broker
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    async with live_broker(tmp_path) as live:
+        yield live
+
+
+async def change(live: Live, **values: object) -> None:
+    body = settings_text.render({key: str(value) for key, value in values.items()})
+    await live.session.call(UpdateBrokerConfig(), body)
+
+
+async def refused(asked: object) -> RemoteError:
+    with pytest.raises(RemoteError) as error:
+        await asked  # type: ignore[misc]
+    return error.value
+
+
+async def test_the_largest_body(live: Live) -> None:
+    await live.send(b"x" * 1000)
+    await change(live, maxMessageSize="999")
+    assert "maxMessageSize is 999" in str(await refused(live.send(b"x" * 1000)))
+    shown = settings_text.parse((await live.session.call(GetBrokerConfig())).body)
+    assert shown["maxMessageSize"] == "999"
+
+
+async def test_what_clients_may_do_and_name_servers_tell(live: Live) -> None:
+    await live.send()
+    await live.pull()
+
+    async def perms() -> set[int]:
+        pool = Pool(SystemClock())
+        try:
+            session = await pool.session(live.cluster.namesrv)
+            route = TopicRoute.decode((await session.call(GetRoute("orders"))).body)
+        finally:
+            pool.close()
+        return {queue.perm for queue in route.queue_datas}
+
+    await change(live, brokerPermission=4)
+    assert (await refused(live.send())).code == ResponseCode.NO_PERMISSION
+    await live.pull()
+    async with asyncio.timeout(10):
+        while await perms() != {4}:
+            await asyncio.sleep(0.01)
+    await change(live, brokerPermission=2)
+    await live.send()
+    assert (await refused(live.pull())).code == ResponseCode.NO_PERMISSION
+    await change(live, brokerPermission=6)
+    async with asyncio.timeout(10):
+        while await perms() != {6}:
+            await asyncio.sleep(0.01)
+
+
+async def test_whether_sends_make_topics_and_with_how_many_queues(live: Live) -> None:
+    await change(live, autoCreateTopicEnable="false")
+    assert (await refused(live.send(topic="new"))).code == ResponseCode.TOPIC_NOT_EXIST
+    await change(live, autoCreateTopicEnable="true", defaultTopicQueueNums=3)
+    await live.send(topic="new")
+    told = (await live.session.call(GetAllTopicConfig())).body
+    assert json.loads(told)["topicConfigTable"]["new"]["writeQueueNums"] == 3
+
+
+async def test_whether_consumers_make_groups(live: Live) -> None:
+    await live.send()
+    await change(live, autoCreateSubscriptionGroup="false")
+    assert (await refused(live.pull(consumer_group="g9"))).code == 26
+    await change(live, autoCreateSubscriptionGroup="true")
+    await live.pull(consumer_group="g9")
+
+
+async def test_how_much_an_answer_to_a_pull_holds(live: Live) -> None:
+    for _ in range(20):
+        await live.send(b"x" * 300)
+    await change(live, maxTransferCountOnMessageInMemory=5)
+    assert len(await live.messages()) == 5
+    await change(live, maxTransferCountOnMessageInMemory=32, maxTransferBytesOnMessageInMemory=1024)
+    assert 0 < len(await live.messages()) < 5
+
+
+async def test_how_long_a_pull_waits(live: Live) -> None:
+    await live.send()
+    await change(live, longPollingEnable="false", shortPollingTimeMills=1)
+    waits: dict[str, Any] = {
+        "offset": 1,
+        "sys_flag": SUBSCRIPTION | SUSPEND,
+        "suspend_timeout_millis": 25_000,
+    }
+    assert (await asyncio.wait_for(live.pull(**waits), 10)).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_how_the_store_flushes_and_deletes(tmp_path: Path) -> None:
+    store = MessageStore.open(StoreSettings(path=tmp_path, commit_log_file_size=1 << 20, index=False))
+    settings = BrokerSettings(retention_h=1, delete_when="05", disk_max_used_percent=92, flush_interval_ms=7)
+    use_in_store(settings, store)
+    store.close()
+    now = store.settings
+    assert (now.retention_hours, now.delete_when, now.flush_interval_ms) == (1, "05", 7)
+    assert (now.disk_clean_ratio, now.disk_force_ratio, now.disk_full_ratio) == (0.92, 0.92, 0.92)
+
+
+async def test_a_name_server_is_told_in_its_new_period(live: Live) -> None:
+    await change(live, registerNameServerPeriod="10s", registerBrokerTimeoutMills=500)
+    shown = settings_text.parse((await live.session.call(GetBrokerConfig())).body)
+    assert (shown["registerNameServerPeriod"], shown["registerBrokerTimeoutMills"]) == ("10000", "500")
+
+
+async def test_what_cannot_change_is_refused_with_its_name(live: Live) -> None:
+    for key, words in (
+        ("brokerName", "cannot change"),
+        ("nonsense", "no setting"),
+        ("haMasterAddress", "no effect"),
+    ):
+        error = await refused(change(live, **{key: "x"}))
+        assert error.code == ResponseCode.SYSTEM_ERROR and key in str(error) and words in str(error)
+
+
+async def test_a_change_is_kept_in_the_brokers_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("# ours\nmaxMessageSize=100\n")
+    settings = BrokerSettings(
+        port=0, store_path=tmp_path / "store", commit_log_file_bytes=1 << 20, index=False
+    )
+    async with Broker(settings, SystemClock(), file) as broker:
+        pool = Pool(SystemClock())
+        session = await pool.session(broker.address)
+        await session.call(UpdateBrokerConfig(), b"maxMessageSize=200\n")
+        pool.close()
+    assert load(file) == {"maxMessageSize": "200"} and file.read_text().startswith("# ours")
+
+
+def test_every_setting_that_can_change_is_tried_here() -> None:
+    text = Path(__file__).read_text()
+    by_the_store = {"fileReservedTime", "deleteWhen", "diskMaxUsedSpaceRatio", "flushIntervalCommitLog"}
+    assert {key for key in live_keys(BrokerSettings) if f"{key}=" not in text} == by_the_store
