@@ -40,6 +40,8 @@ SETTINGS: Final = {
     "maxIndexNum": 20_000,
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 3000,
 }
 # Where two below its port somebody else may want to be.
 OUR_SETTINGS: Final = {"fastListenPort": "off"}
