@@ -23,6 +23,7 @@ TRIED = {
     "spark_table",
     "test_orders",
     "request",
+    "transaction",
 }
 
 
@@ -117,3 +118,9 @@ def test_the_tests_of_a_user():
     )
     assert ran.returncode == 0, ran.stdout
     assert "2 passed" in ran.stdout
+
+
+def test_transaction(cluster):
+    lines = run(cluster, "transaction").splitlines()
+    assert lines[0] == "rolled back, as the account is empty"
+    assert sorted(lines[1:]) == ["paid", "paid, as the check says"]
