@@ -8,7 +8,10 @@ from typing import Any
 import click
 
 from sparrowmq.cli.asking import CLUSTER, HELP, ask, asking, table
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import ResetTo
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.protocol.messages.property_names import Property
 
 _COUNT = click.IntRange(0)
 
@@ -133,6 +136,46 @@ def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: Rese
         ("BROKER", "QUEUE", "OFFSET"),
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
     )
+
+
+@group.command("dead-letters")
+@asking
+@click.argument("name")
+@click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
+@click.option("--limit", type=click.IntRange(1), default=64, show_default=True, help="The eldest so many.")
+def dead_letters(
+    namesrv: str | None, timeout_s: float, name: str, resend: tuple[str, ...], limit: int
+) -> None:
+    """Show what the group NAME could not handle, or let it try some of that again.
+
+    They stay among the dead letters as well, until they are as old as the broker keeps messages.
+    """
+
+    async def found(admin: Admin) -> tuple[list[ReceivedMessage], list[str]]:
+        messages = await admin.dead_letters(name, limit=limit)
+        wanted = [each for each in messages if {"all", each.msg_id} & set(resend)]
+        for each in wanted:
+            await admin.resend(each)
+        return messages, [each.msg_id for each in wanted]
+
+    messages, sent = ask(namesrv, timeout_s, found)
+    unknown = set(resend) - {"all", *sent}
+    if not resend:
+        table(
+            ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"),
+            [
+                (
+                    *(each.msg_id, each.stored.properties.get(Property.RETRY_TOPIC, "-")),
+                    *(each.queue.broker_name, each.offset, each.reconsume_times),
+                    *(datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat(), len(each.body)),
+                )
+                for each in messages
+            ],
+        )
+    for msg_id in sent:
+        click.echo(f"sent {msg_id} to group {name} again")
+    if unknown:
+        raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(unknown))}")
 
 
 def _yes(value: bool) -> str:

@@ -369,6 +369,8 @@ class SyncAdmin(Context[Admin]):
     delete_group = blocking(Admin.delete_group)
     lag = blocking(Admin.lag)
     reset = blocking(Admin.reset)
+    dead_letters = blocking(Admin.dead_letters)
+    resend = blocking(Admin.resend)
     message = blocking(Admin.message)
     find = blocking(Admin.find)
 

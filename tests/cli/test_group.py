@@ -72,3 +72,26 @@ def test_errors_say_what_to_do_on_stderr(run):
     ]:
         result = run(verb, *args)
         assert (result.exit_code, result.stdout) == (status, "") and text in result.stderr, result.output
+
+
+@pytest.mark.covers("S-RETRY-08")
+def test_dead_letters_are_shown_and_sent_again(run, cluster):
+    run("create", "billing", "--max-retries", "0")
+    with sparrowmq.sync.connect(cluster.namesrv) as mq:
+        mq.admin.create_topic("orders", queues=1)
+        sent = mq.send("orders", b"hello")
+        with mq.subscribe("orders", group="billing", start="earliest", max_reconsume_times=0) as messages:
+            next(iter(messages)).retry()
+            deadline = time.monotonic() + 10
+            while sent.msg_id not in run("dead-letters", "billing").output:
+                assert time.monotonic() < deadline, "it never died"
+        row = run("dead-letters", "billing").output.splitlines()[1].split()
+        assert row[:5] == [sent.msg_id, "orders", "broker-0", "0", "1"]
+        missing = run("dead-letters", "billing", "--resend", "NOBODY")
+        assert missing.exit_code == 1 and "no dead letter of group billing is NOBODY" in missing.output
+        again = run("dead-letters", "billing", "--resend", "all")
+        assert again.output == f"sent {sent.msg_id} to group billing again\n"
+        with mq.subscribe("orders", group="billing", start="latest") as messages:
+            message = next(iter(messages))
+            message.ack()
+            assert message.msg_id == sent.msg_id

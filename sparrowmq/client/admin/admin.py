@@ -16,7 +16,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import finding, groups, topics
+from sparrowmq.client.admin import dead_letters, finding, groups, topics
 from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.topics import Topic, TopicPerm
@@ -249,6 +249,22 @@ class Admin:
             NoGroup, NoRoute: the group or the topic does not exist.
         """
         return await groups.reset(self._servers, group, topic, to)
+
+    async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
+        """What the group could not handle however often it was tried, eldest first, as long as brokers keep it."""
+        if limit < 1:
+            raise ConfigError(f"limit={limit} asks for nothing; give 1 or more")
+        return await dead_letters.of_group(self._servers, group, limit)
+
+    async def resend(self, dead_letter: ReceivedMessage) -> None:
+        """Let the group of a dead letter try it again, from the first time on; other groups do not get it.
+
+        It stays among the dead letters, and sent again twice it comes twice.
+
+        Raises:
+            InvalidMessage: it is none of `dead_letters`.
+        """
+        await dead_letters.resend(self._servers, dead_letter)
 
     # Messages -------------------------------------------------------------------------------------------------------
 

@@ -68,10 +68,10 @@ async def by_time(
 
     async def at(broker: str, address: str) -> list[ReceivedMessage]:
         own = [queue for queue in queues if queue.broker_name == broker]
-        return [each for queue in own for each in await _read(servers, address, queue, span, limit)]
+        return [each for queue in own for each in await read(servers, address, queue, span, limit)]
 
     found = await servers.all(masters_in(route), at)
-    return _in_order([each for messages in found.values() for each in messages])[:limit]
+    return in_order([each for messages in found.values() for each in messages])[:limit]
 
 
 async def _place(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:
@@ -108,10 +108,10 @@ async def _query(servers: Servers, masters: Masters, request: QueryMessage) -> l
         return [_received(record.decode(each), broker) for each in record.walk(answer.body)]
 
     found = await servers.all(masters, at)
-    return _in_order([each for messages in found.values() for each in messages])
+    return in_order([each for messages in found.values() for each in messages])
 
 
-async def _read(
+async def read(
     servers: Servers, address: str, queue: MessageQueue, span: range, limit: int
 ) -> list[ReceivedMessage]:
     """The first messages of a queue that were stored in a span of milliseconds."""
@@ -138,7 +138,7 @@ def _received(stored: StoredMessage, broker: str) -> ReceivedMessage:
     return ReceivedMessage(stored, MessageQueue(stored.topic, broker, stored.queue_id))
 
 
-def _in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+def in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
     return sorted(messages, key=lambda each: (each.store_timestamp_ms, each.queue, each.offset))
 
 

@@ -1,15 +1,22 @@
+import asyncio
+import os
+from functools import partial
+
 import msgspec
 import pytest
 
-from sparrowmq.client.client import connect
+from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.errors import SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
-from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, SendMessageV2
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, GetMaxOffset, SendMessageV2
 from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.testing.clock import ManualClock
+from sparrowmq.testing.cluster import Cluster
+from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -70,3 +77,84 @@ async def test_when_nobody_takes_it_that_is_an_error(peer, retries):
     peer.script(RequestCode.SEND_MESSAGE_V2, *[REFUSED] * 3)
     with pytest.raises(SendFailed):
         await retries.give_back(failed())
+
+
+INTERVALS_S = [10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3600, 7200]
+
+
+@pytest.mark.covers("S-RETRY-02")
+async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_then_it_is_dead(tmp_path):
+    """The broker's clock is turned by hand; the client lives in real time, and retries as soon as it is told."""
+    clock = ManualClock()
+    tries_ms: list[int] = []
+    async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("t", queues=1)
+
+        async def fail(message: ReceivedMessage) -> None:
+            tries_ms.append(clock.now_ms())
+            raise RuntimeError("it fails")
+
+        async with mq.subscribe("t", fail, group="g", start="earliest"):
+            await mq.send("t", b"x")
+            await until(lambda: tries_ms)
+            for number, wait_s in enumerate(INTERVALS_S, 1):
+                await parked(mq, cluster, 2 + number)
+                await mq._network.brokers.announce()  # the broker's clock runs faster than ours
+                await jump(clock, wait_s - 1)
+                assert len(tries_ms) == number, "it comes too early"
+                await clock.advance(1)
+                await until(partial(has, tries_ms, number + 1))
+            dead: list[ReceivedMessage] = []
+            while not dead:
+                dead = await mq.admin.dead_letters("g")
+            assert (dead[0].body, dead[0].reconsume_times) == (b"x", 17)
+        assert len(tries_ms) == 17
+        assert tries_ms[-1] - tries_ms[0] == sum(INTERVALS_S) * 1000
+        assert round(sum(INTERVALS_S) / 60) == 4 * 60 + 46
+
+
+@pytest.mark.covers("S-RETRY-07")
+async def test_dead_letters_are_kept_for_72_hours_like_all_messages(tmp_path):
+    clock = ManualClock()
+    hours = ";".join(map(str, range(24)))
+    async with (
+        Cluster(tmp_path, clock=clock, commit_log_file_bytes=1 << 16, delete_when=hours) as cluster,
+        connect(cluster.namesrv) as mq,
+    ):
+        await mq.admin.create_topic("t", queues=1)
+        await mq.send("t", b"dead")
+        async with mq.subscribe("t", group="g", start="earliest", max_reconsume_times=0) as messages:
+            (await anext(aiter(messages))).retry()
+            while not await mq.admin.dead_letters("g"):
+                await asyncio.sleep(0.01)
+        for _ in range(6):
+            await mq.send("t", os.urandom(30_000))  # which cannot be compressed
+        await jump(clock, 72 * 3600 - 60)
+        (letter,) = await mq.admin.dead_letters("g")
+        assert letter.body == b"dead"
+        for _ in range(20):
+            await jump(clock, 61)  # what is deleted must be in a checkpoint, which a thread writes
+            if await mq.admin.dead_letters("g") == []:
+                return
+        raise AssertionError("it is still there")
+
+
+def has(tries_ms: list[int], count: int) -> bool:
+    return len(tries_ms) == count
+
+
+async def jump(clock: ManualClock, seconds: float) -> None:
+    """Let time pass, all but the last minute of it at once."""
+    clock._start_ms += max(0, round((seconds - 61) * 1000))
+    await clock.advance(min(seconds, 61))
+
+
+async def parked(mq: Client, cluster: Cluster, level: int) -> None:
+    """Return once a retry waits in the queue of its level."""
+    session = await mq._network.brokers.session(cluster.brokers[0].address)
+    for _ in range(2000):
+        answer = await session.call(GetMaxOffset("SCHEDULE_TOPIC_XXXX", level - 1))
+        if answer.header.offset == 1:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"no retry was parked at level {level}")

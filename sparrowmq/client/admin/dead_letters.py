@@ -1,0 +1,80 @@
+"""Dead letters: what a group could not handle however often it was tried, looked at and sent again.
+
+    %DLQ%billing    one queue at each broker, kept as long as other messages (fileReservedTime)
+    sent again      to %RETRY%billing: only that group gets it, with all its tries, and as if it had never failed
+
+They stay among the dead letters too, until they are too old; nothing notes which ones were sent again. Source: the
+dashboard's DlqMessageServiceImpl, which hands one to a member of the group; here nobody need be on line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparrowmq.client.admin import finding
+from sparrowmq.client.admin.servers import Servers, masters_in
+from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.outcome import LESS_SAFE
+from sparrowmq.client.sending.packed import Packed
+from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoRoute
+from sparrowmq.protocol import names
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
+from sparrowmq.protocol.messages.property_names import Property
+
+_BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
+_TRIES: Final = 16
+# What said when it should come, and where it waited for that.
+_WAITED: Final = frozenset(
+    {
+        Property.DELAY,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.TIMER_DELAY_SEC,
+        Property.TIMER_DELAY_MS,
+        Property.TIMER_DELIVER_MS,
+        Property.TIMER_OUT_MS,
+        Property.CRC32,
+    }
+)
+
+
+async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
+    """See `Admin.dead_letters`."""
+    topic = names.dlq_topic(names.check_group(group))
+    try:
+        route = await servers.route(topic)
+    except NoRoute:
+        return []
+    queues = Route.build(topic, route).readable
+
+    async def at(broker: str, address: str) -> list[ReceivedMessage]:
+        own = [queue for queue in queues if queue.broker_name == broker]
+        span = range(finding.FOR_EVER_MS)
+        return [each for queue in own for each in await finding.read(servers, address, queue, span, limit)]
+
+    found = await servers.all(masters_in(route), at)
+    return finding.in_order([each for messages in found.values() for each in messages])[:limit]
+
+
+async def resend(servers: Servers, message: ReceivedMessage) -> None:
+    """See `Admin.resend`."""
+    topic = message.queue.topic
+    if not topic.startswith(names.DLQ):
+        raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
+    group = topic.removeprefix(names.DLQ)
+    stored, topic = message.stored, names.retry_topic(group)
+    kept = {name: value for name, value in stored.properties.items() if name not in _WAITED}
+    flags = stored.sys_flag & _BODY_FLAGS
+    # Its own limit, or a group without retries would have it among the dead letters at once.
+    again = Packed(
+        topic, stored.body, properties.render(kept), flags, stored.flag, max_reconsume_times=_TRIES
+    )
+    queue = MessageQueue(topic, message.queue.broker_name, 0)
+    address = masters_in(await servers.route(message.queue.topic)).get(queue.broker_name)
+    if address is None:
+        raise BrokerUnreachable(queue.broker_name, "it has no master now")
+    header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
+    session = await servers.network.brokers.session(address)
+    await session.call(header, again.body, timeout_s=servers.timeout_s, accept=LESS_SAFE)
