@@ -78,6 +78,10 @@ if TYPE_CHECKING:
     from sparrowmq.errors import TransactionEnded as TransactionEnded
     from sparrowmq.protocol.messages.message import Message as Message
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
+    from sparrowmq.protocol.messages.trace import EndTransactionTrace as EndTransactionTrace
+    from sparrowmq.protocol.messages.trace import PubTrace as PubTrace
+    from sparrowmq.protocol.messages.trace import SubAfterTrace as SubAfterTrace
+    from sparrowmq.protocol.messages.trace import SubBeforeTrace as SubBeforeTrace
 
 compiled.choose()
 
@@ -97,6 +101,7 @@ _HOMES = {
     "CorruptRecord": "errors",
     "Credentials": "client.cluster.access",
     "DiskFull": "errors",
+    "EndTransactionTrace": "protocol.messages.trace",
     "Group": "client.admin.groups",
     "GroupLag": "client.admin.groups",
     "Hooks": "client.hooks",
@@ -117,6 +122,7 @@ _HOMES = {
     "Producer": "client.sending.producer",
     "ProducerSettings": "client.sending.settings",
     "ProtocolError": "errors",
+    "PubTrace": "protocol.messages.trace",
     "PullConsumer": "client.consuming.pull_consumer",
     "QueueLag": "client.admin.groups",
     "QueueRange": "client.admin.topics",
@@ -132,6 +138,8 @@ _HOMES = {
     "StoreError": "errors",
     "StoreFailed": "errors",
     "StoreLocked": "errors",
+    "SubAfterTrace": "protocol.messages.trace",
+    "SubBeforeTrace": "protocol.messages.trace",
     "Topic": "client.admin.topics",
     "TopicShare": "client.admin.topics",
     "Transaction": "client.sending.transactions",

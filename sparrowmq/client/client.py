@@ -23,11 +23,13 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
+from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
+from sparrowmq.client.consuming.hooks import ConsumeHooks
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import (
@@ -41,16 +43,25 @@ from sparrowmq.client.consuming.settings import (
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
+from sparrowmq.client.sending.hooks import SendHooks
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Body, Producer, message_of, plain_queue
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.client.sending.transactions import Ends
 from sparrowmq.client.sending.watched import WatchedProducer
+from sparrowmq.client.tracing import Tracing
 from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
-from sparrowmq.protocol.names import DEFAULT_PRODUCER_GROUP, INNER_PRODUCER_GROUP, check_group
+from sparrowmq.protocol.names import (
+    DEFAULT_PRODUCER_GROUP,
+    INNER_PRODUCER_GROUP,
+    TRACE_TOPIC,
+    check_group,
+    check_topic,
+    without_namespace,
+)
 from sparrowmq.protocol.requests.headers import UnregisterClient
 
 log = logging.getLogger(__name__)
@@ -98,6 +109,8 @@ class Client:
         namespace: keeps topics and groups apart from those of other namespaces: brokers know them as
             `namespace%name`, this program as `name`. `Admin` and the queues of consumers have the full names.
         hooks: see every message before and after it is sent or consumed.
+        trace: report to the trace topic what is sent and consumed, so that `admin.trace` and dashboards show it;
+            True is the brokers' own topic (traceTopicEnable), a text is another one.
     Raises:
         ConfigError: there is no such address, or `tls` is none.
     """
@@ -114,6 +127,7 @@ class Client:
         tls: Tls = False,
         namespace: str = "",
         hooks: Sequence[Hooks] = (),
+        trace: bool | str = False,
         clock: Clock | None = None,
     ) -> None:
         self._hooks = tuple(hooks)
@@ -128,11 +142,13 @@ class Client:
         )
         self._ids = UniqueIds(ip_address(self._network.ip).packed, os.getpid(), random.getrandbits(32))
         self._outboxes: list[Outbox] = []
+        self._trace_outbox: list[Outbox] = []
         self._requests = Requests(self._network)
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
         self._network.membership.on_check = self._checks.ask
         self._declared: Declared[Consumer] = Declared()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
+        self._tracing = self._start_tracing(trace) if trace else None
         self._producer = self.producer(group, settings)
         # Found here, they spare each message the call of what stands in the class: a hundredth of a send.
         vars(self).update({name: getattr(self._producer, name) for name in _BY_ITS_PRODUCER})
@@ -205,8 +221,11 @@ class Client:
             self._checks.add(full, check, CheckSettings())
         own, namespace = settings or ProducerSettings(), self._network.namespace
         outbox, ends = self._open_outbox(full, own), Ends(full, self._network.brokers, self._checks.has)
-        if self._hooks:
-            return WatchedProducer(group, outbox, self._make_id, own, ends, namespace, hooks=self._hooks)
+        hooks: tuple[SendHooks, ...] = self._hooks
+        if self._tracing is not None:
+            hooks = (*hooks, self._tracing.sends(group))
+        if hooks:
+            return WatchedProducer(group, outbox, self._make_id, own, ends, namespace, hooks=hooks)
         return Producer(group, outbox, self._make_id, own, ends, namespace)
 
     def check(
@@ -301,6 +320,9 @@ class Client:
         """
         settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
         wanted = subscriptions(self._full_names(topics), tag, where, self._network.clock.now_ms())
+        hooks: tuple[ConsumeHooks, ...] = self._hooks
+        if self._tracing is not None:
+            hooks = (*hooks, self._tracing.consumes(without_namespace(self._network.namespace, group)))
         return Consumer(
             settings,
             wanted,
@@ -308,7 +330,7 @@ class Client:
             self._network.membership,
             self._inner_outbox,
             handler,
-            hooks=self._hooks,
+            hooks=hooks,
         )
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> PullConsumer:
@@ -374,6 +396,8 @@ class Client:
 
     async def __aenter__(self) -> Self:
         await self._network.__aenter__()
+        if self._tracing is not None:
+            self._network.background.spawn(self._tracing.run(), "traces")
         return self
 
     async def __aexit__(
@@ -382,11 +406,13 @@ class Client:
         try:
             if kind is None:
                 await self._network.clock.wait_for(self.flush(), FLUSH_S)
+                if self._tracing is not None:
+                    await self._tracing.drain()
             await self._leave()
         except TimeoutError:
             log.warning("%d messages are not answered; they may or may not be stored", self.unanswered)
         finally:
-            for outbox in self._outboxes:
+            for outbox in (*self._outboxes, *self._trace_outbox):
                 outbox.close()
             await self._network.__aexit__(kind, error, trace)
 
@@ -398,11 +424,24 @@ class Client:
             )
 
     def _open_outbox(self, group: str, settings: ProducerSettings) -> Outbox:
-        network = self._network
-        spawn = network.background.spawn
-        outbox = Outbox(group, settings, network.routes, network.brokers, network.clock, spawn)
+        outbox = self._make_outbox(group, settings)
         self._outboxes.append(outbox)
         return outbox
+
+    def _make_outbox(self, group: str, settings: ProducerSettings) -> Outbox:
+        network = self._network
+        spawn = network.background.spawn
+        return Outbox(group, settings, network.routes, network.brokers, network.clock, spawn)
+
+    def _start_tracing(self, trace: bool | str) -> Tracing:
+        """Traces have an outbox of their own, which nobody waits for and nobody counts."""
+        topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
+        settings = ProducerSettings()
+        outbox = self._make_outbox(tracing.GROUP, settings)
+        self._trace_outbox.append(outbox)
+        ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has)
+        producer = Producer(tracing.GROUP, outbox, self._make_id, settings, ends)
+        return Tracing(topic, producer, self._network.clock, self._make_id)
 
     def _full_names(self, topics: Topics) -> Topics:
         full = self._network.full_name
@@ -427,6 +466,7 @@ def connect(
     tls: Tls = False,
     namespace: str = "",
     hooks: Sequence[Hooks] = (),
+    trace: bool | str = False,
     clock: Clock | None = None,
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
@@ -440,6 +480,7 @@ def connect(
         tls=tls,
         namespace=namespace,
         hooks=hooks,
+        trace=trace,
         clock=clock,
     )
 

@@ -373,6 +373,7 @@ class SyncAdmin(Context[Admin]):
     resend = blocking(Admin.resend)
     message = blocking(Admin.message)
     find = blocking(Admin.find)
+    trace = blocking(Admin.trace)
 
 
 class SyncClient(Context[Client]):
@@ -542,6 +543,7 @@ def connect(
     tls: Tls = False,
     namespace: str = "",
     hooks: Sequence[Hooks] = (),
+    trace: bool | str = False,
 ) -> SyncClient:
     """A client of a cluster, for `with`. Arguments and errors are those of `Client`."""
     client = Client(
@@ -554,6 +556,7 @@ def connect(
         tls=tls,
         namespace=namespace,
         hooks=hooks,
+        trace=trace,
     )
     return SyncClient(client, LoopThread(), owns_thread=True)
 

@@ -57,7 +57,9 @@ def rocketmq_server(
         return
     from sparrowmq.testing.background import BackgroundCluster
 
-    with BackgroundCluster(tmp_path_factory.mktemp("rocketmq"), property_filter=True) as cluster:
+    with BackgroundCluster(
+        tmp_path_factory.mktemp("rocketmq"), trace_topic_enabled=True, property_filter=True
+    ) as cluster:
         yield RocketmqServer(cluster.namesrv)
 
 

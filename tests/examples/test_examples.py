@@ -24,12 +24,13 @@ TRIED = {
     "test_orders",
     "request",
     "transaction",
+    "trace",
 }
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with BackgroundCluster(tmp_path_factory.mktemp("store")) as cluster:
+    with BackgroundCluster(tmp_path_factory.mktemp("store"), trace_topic_enabled=True) as cluster:
         yield cluster
 
 
@@ -90,6 +91,12 @@ def test_delayed(cluster):
 
 def test_request(cluster):
     assert run(cluster, "request") == "EURUSD 1.0842\nGBPUSD 1.2644\nUSDJPY 154.31\n"
+
+
+def test_trace(cluster):
+    sent, handled = run(cluster, "trace").splitlines()
+    assert re.fullmatch(r"shop sent it to parcels at 127\.0\.0\.1:\d+ in \d+ ms", sent)
+    assert re.fullmatch(r"carriers handled it in \d+ ms", handled)
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -76,6 +77,30 @@ async def test_our_client_answers_java_and_java_answers_ours(target, java, topic
         with java.consume(f"{group}-java", topic) as consumer:
             await asyncio.to_thread(consumer.wait_for, 1)
             assert (await mq.request(topic, b"from ours", timeout_s=20)).body == b"re: from ours"
+
+
+@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
+async def test_what_java_traces_is_read(target, topic, group, version):
+    # A consumer of 5.x reports only messages that their broker has stored with its region, as only 5.x's brokers do.
+    expected = {"4.9.8": 3, "5.4.0": 1}[version]
+    with JavaClient(version, target.namesrv) as client:
+        client.call("produce", group=f"{group}-traced", trace=True)
+        sent = client.send(topic, "traced", tags="TagA", keys="key-1 key-2")
+        with client.consume(group, topic, trace=True) as consumer:
+            consumer.wait_for(1)
+            async with sparrowmq.connect(target.namesrv) as mq:
+                deadline = time.monotonic() + 30
+                while len(traces := await mq.admin.trace(sent["id"])) < expected:
+                    assert time.monotonic() < deadline, traces
+                    await asyncio.sleep(0.1)
+    pub, *rest = traces
+    assert isinstance(pub, sparrowmq.PubTrace)
+    assert (pub.group, pub.topic, pub.tag, pub.keys) == (f"{group}-traced", topic, "TagA", "key-1 key-2")
+    assert (pub.store_host, pub.offset_msg_id) == (target.broker, sent["offset_id"])
+    if rest:
+        before, after = rest
+        assert isinstance(before, sparrowmq.SubBeforeTrace) and isinstance(after, sparrowmq.SubAfterTrace)
+        assert (after.group, after.request_id, after.is_success) == (group, before.request_id, True)
 
 
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])

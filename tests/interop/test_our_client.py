@@ -499,6 +499,25 @@ async def test_apaches_admin_tool_sees_our_consumer_and_moves_it(target, mq, top
     assert set(bodies.values()) == {2}
 
 
+@pytest.mark.java
+async def test_apaches_admin_tool_shows_what_our_client_traced(target, topic):
+    group = f"g-{topic}"
+    async with sparrowmq.connect(target.namesrv, trace=True, group="shop") as mq:
+        sent = await mq.send(topic, b"hello", keys="k")
+        async with mq.subscribe(topic, lambda message: None, group=group, start="earliest"):
+            deadline = time.monotonic() + LIMIT_S
+            while len(traces := await mq.admin.trace(sent.msg_id)) < 3:
+                assert time.monotonic() < deadline, traces
+                await asyncio.sleep(0.1)
+    done = await asyncio.to_thread(
+        mqadmin, "4.9.7", "queryMsgTraceById", "-i", sent.msg_id, "-n", target.namesrv
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    (pub,) = [line for line in lines if line[:1] == ["Pub"]]
+    (sub,) = [line for line in lines if line[:1] == ["Sub"]]
+    assert (pub[1], pub[-1], sub[1], sub[-1]) == ("shop", "success", group, "success")
+
+
 # Operating ----------------------------------------------------------------------------------------------------------
 
 

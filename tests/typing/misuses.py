@@ -39,6 +39,14 @@ async def sending(mq: Client, queue: MessageQueue) -> None:
     print((await mq.send("t", b"x")).message_id)  # wrong
 
 
+async def asking(mq: Client, message: ReceivedMessage) -> None:
+    await mq.request("t", "text")  # wrong
+    await mq.request("t", b"x", delay="10s")  # wrong
+    await mq.request("t", b"x", timeout=3)  # wrong
+    await message.reply("text")  # wrong
+    sparrowmq.connect("a", trace=5)  # wrong
+
+
 async def consuming(mq: Client, message: ReceivedMessage) -> None:
     mq.subscribe("t")  # wrong
     mq.subscribe("t", one)  # wrong

@@ -50,6 +50,23 @@ async def connecting() -> None:
     sparrowmq.connect("a", tls=ssl.create_default_context())
     sparrowmq.connect("a", tls=Path("tls.properties"))
     sparrowmq.connect("a", namespace="test")
+    sparrowmq.connect("a", trace=True)
+    sparrowmq.connect("a", trace="my-traces")
+
+
+async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> None:
+    assert_type(await mq.request("t", b"x"), ReceivedMessage)
+    await mq.request("t", b"x", tag="a", keys="k", properties={"a": "b"}, queue=queue, timeout_s=2.5)
+    await mq.request(Message("t", b"x"), fifo="k")
+    assert_type(await message.reply(b"x"), bool)
+    for trace in await mq.admin.trace("id", topic="my-traces"):
+        if isinstance(trace, sparrowmq.PubTrace):
+            assert_type(trace.cost_ms, int)
+
+
+def asking_without_async(mq: sparrowmq.sync.SyncClient, message: ReceivedMessage) -> None:
+    assert_type(mq.request("t", b"x", timeout_s=2), ReceivedMessage)
+    assert_type(mq.reply(message, b"x"), bool)
 
 
 async def sending(mq: Client, queue: MessageQueue) -> None:

@@ -26,6 +26,8 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.trace import Trace
+from sparrowmq.protocol.names import TRACE_TOPIC
 from sparrowmq.protocol.requests.bodies import GroupConfig
 
 TIMEOUT_S: Final = 5.0
@@ -303,3 +305,14 @@ class Admin:
         if since is None:
             raise ConfigError("give a key, or a time with `since`; to read a whole topic use `pull_consumer`")
         return await finding.by_time(self._servers, topic, since, until, limit)
+
+    async def trace(self, msg_id: str, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """What producers and consumers that trace have reported of a message, the eldest first.
+
+        Args:
+            msg_id: `SendResult.msg_id`.
+            topic: the trace topic that they report to.
+        Raises:
+            NoRoute: there is no such topic; brokers have it with traceTopicEnable=true.
+        """
+        return await finding.traces(self._servers, topic, msg_id)

@@ -11,6 +11,7 @@ QueryMsgByIdSubCommand, Java 4.9.8.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 from typing import Final
 
@@ -21,15 +22,19 @@ from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, NoMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages import record, trace
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.message_id import OffsetId, parse_offset_id
+from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.protocol.requests.headers import QueryMessage, SearchOffset, ViewMessage
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 
+log = logging.getLogger(__name__)
+
 FOR_EVER_MS: Final = (1 << 63) - 1
 AT_ONCE: Final = 32  # more Apache's brokers do not answer
+MOST_TRACES: Final = 64  # messages with traces of one, likewise
 
 
 async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMessage:
@@ -46,6 +51,17 @@ async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMes
     if not found:
         raise NoMessage(msg_id, f"in topic {topic}")
     return found[0]
+
+
+async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
+    """See `Admin.trace`; what cannot be read is left out, with a line in the log."""
+    found: list[Trace] = []
+    for message in await by_key(servers, topic, msg_id, None, None, MOST_TRACES):
+        try:
+            found += trace.decode(message.text())
+        except (RemoteProtocolError, UnicodeDecodeError) as error:
+            log.warning("%r is no trace: %s", message, error)
+    return sorted((each for each in found if each.msg_id == msg_id), key=lambda each: each.time_ms or 0)
 
 
 async def by_key(

@@ -1,0 +1,253 @@
+"""Reports to the trace topic what this client does with each message: `connect(..., trace=True)`.
+
+    hooks ── a record each ──> waiting, bounded ── 100 at once, or after a second ──> one message in the trace topic
+
+Tracing never makes a send wait or fail: a record for which there is no room is dropped and counted, and a trace that
+cannot be sent is told of in the log. What waits when the client is left is sent then. Traces and retries are not traced
+themselves, nor are sends that failed, as in Java. Source: AsyncTraceDispatcher, SendMessageTraceHookImpl and
+ConsumeMessageTraceHookImpl, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from sparrowmq.client.consuming.hooks import ConsumeHooks
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.hooks import SendHooks
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.clock import Clock
+from sparrowmq.errors import RemoteProtocolError, SparrowError
+from sparrowmq.protocol.messages.message import KEY_SEPARATOR, Message, Property
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.messages.trace import (
+    DEFAULT_REGION,
+    PubTrace,
+    Reaction,
+    SubAfterTrace,
+    SubBeforeTrace,
+    Trace,
+    TracedKind,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "_INNER_TRACE_PRODUCER"
+MOST_WAITING: Final = 10_000
+AT_ONCE: Final = 100  # records of one trace message; their keys must fit into its properties
+BODY_BYTES: Final = 118_000  # (Java: maxMsgSize less 10,000)
+KEYS_BYTES: Final = 16_000
+WAIT_S: Final = 1.0
+DRAIN_S: Final = 3.0
+TOLD_S: Final = 60.0  # between two lines of the log about traces that are lost
+
+
+class Tracing:
+    """The traces of one client.
+
+    Args:
+        topic: the trace topic, by its full name.
+        producer: sends them; nobody else uses it.
+        next_id: makes request ids.
+    """
+
+    def __init__(self, topic: str, producer: Producer, clock: Clock, next_id: Callable[[], str]) -> None:
+        self.topic = topic
+        self.clock = clock
+        self.next_id = next_id
+        self.lost = 0
+        self._producer = producer
+        self._waiting: deque[tuple[str, Trace]] = deque()
+        self._some = asyncio.Event()
+        self._many = asyncio.Event()
+        self._told_at = -TOLD_S
+
+    def sends(self, group: str) -> Sends:
+        """What reports the sends of a producer group."""
+        return Sends(self, group)
+
+    def consumes(self, group: str) -> Consumes:
+        """What reports the deliveries to a consumer of a group."""
+        return Consumes(self, group)
+
+    def add(self, trace: Trace) -> None:
+        """Report this soon."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._lose(1, "more come than can be sent")
+            return
+        self._waiting.append((encode(trace), trace))
+        self._some.set()
+        if len(self._waiting) >= AT_ONCE:
+            self._many.set()
+
+    async def run(self) -> None:
+        """For ever: send what waits."""
+        while True:
+            await self._some.wait()
+            with suppress(TimeoutError):
+                await self.clock.wait_for(self._many.wait(), WAIT_S)
+            await self._send_all()
+
+    async def drain(self) -> None:
+        """Send what waits, and return when it is stored, after 3 s at the latest."""
+        with suppress(TimeoutError):
+            await self.clock.wait_for(self._send_and_flush(), DRAIN_S)
+        if self._waiting:
+            self._lose(len(self._waiting), "the client is closed")
+
+    async def _send_and_flush(self) -> None:
+        await self._send_all()
+        await self._producer.flush()
+
+    async def _send_all(self) -> None:
+        self._some.clear()
+        self._many.clear()
+        while self._waiting:
+            await self._producer.drain()
+            count, message = self._next_message()
+            try:
+                future = self._producer.send_soon(message)
+            except SparrowError as error:
+                self._lose(count, error)
+            else:
+                future.add_done_callback(partial(self._sent, count))
+
+    def _next_message(self) -> tuple[int, Message]:
+        """As many records as fit into one message, the eldest first."""
+        texts: list[str] = []
+        keys: dict[str, None] = {}
+        body_size = keys_size = 0
+        while self._waiting and len(texts) < AT_ONCE:
+            text, trace = self._waiting[0]
+            found = dict.fromkeys(_keys(trace))
+            keys_size += sum(len(key.encode()) + 1 for key in found if key not in keys)
+            body_size += len(text.encode())
+            if texts and (body_size > BODY_BYTES or keys_size > KEYS_BYTES):
+                break
+            self._waiting.popleft()
+            texts.append(text)
+            keys |= found
+        return len(texts), Message(self.topic, "".join(texts).encode(), keys=tuple(keys))
+
+    def _sent(self, count: int, sent: asyncio.Future[SendResult]) -> None:
+        if sent.cancelled():
+            self._lose(count, "sending it was cancelled")
+        elif (error := sent.exception()) is not None:
+            self._lose(count, error)
+
+    def _lose(self, count: int, why: object) -> None:
+        self.lost += count
+        now = self.clock.monotonic()
+        if now - self._told_at >= TOLD_S:
+            self._told_at = now
+            log.warning(
+                "%d traces are lost by now: %s; topic %s must exist (traceTopicEnable=true)",
+                self.lost,
+                why,
+                self.topic,
+            )
+
+
+class Sends(SendHooks):
+    """Reports what the producers of a group send."""
+
+    def __init__(self, tracing: Tracing, group: str) -> None:
+        self._tracing = tracing
+        self._group = group
+        # When each message under way was begun. A hook gets an object of its own for each send, the same one twice.
+        self._begun: dict[int, int] = {}
+
+    def before_send(self, message: Message) -> None:
+        """Note when it begins."""
+        self._begun[id(message)] = self._tracing.clock.now_ms()
+
+    def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
+        """Report it, if it was stored."""
+        begun_ms = self._begun.pop(id(message))
+        if isinstance(outcome, SendResult) and message.topic != self._tracing.topic:
+            cost_ms = self._tracing.clock.now_ms() - begun_ms
+            self._tracing.add(_pub(message, outcome, self._group, begun_ms, cost_ms))
+
+
+class Consumes(ConsumeHooks):
+    """Reports what the consumers of a group are given, and how they handle it."""
+
+    def __init__(self, tracing: Tracing, group: str) -> None:
+        self._tracing = tracing
+        self._group = group
+        self._begun: dict[int, tuple[str, int]] = {}
+
+    def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Report that handling begins."""
+        begun_ms = self._tracing.clock.now_ms()
+        request_id = self._tracing.next_id()
+        self._begun[id(messages)] = request_id, begun_ms
+        for message in self._traced(messages):
+            region = message.properties.get(Property.MSG_REGION, DEFAULT_REGION)
+            keys = message.properties.get(Property.KEYS)
+            self._tracing.add(
+                SubBeforeTrace(
+                    begun_ms, self._group, request_id, message.msg_id, message.reconsume_times, keys, region
+                )
+            )
+
+    def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
+        """Report how it ended."""
+        request_id, begun_ms = self._begun.pop(id(messages))
+        now_ms = self._tracing.clock.now_ms()
+        cost_ms = (now_ms - begun_ms) // len(messages)
+        reaction = Reaction.SUCCESS if error is None else Reaction.EXCEPTION
+        for message in self._traced(messages):
+            keys = message.properties.get(Property.KEYS)
+            self._tracing.add(
+                SubAfterTrace(
+                    request_id, message.msg_id, cost_ms, error is None, keys, reaction, now_ms, self._group
+                )
+            )
+
+    def _traced(self, messages: Sequence[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+        """Those that shall be traced: a broker may forbid it (traceOn), and traces of traces would never end."""
+        for message in messages:
+            if (
+                message.properties.get(Property.TRACE_ON) != "false"
+                and message.full_topic != self._tracing.topic
+            ):
+                yield message
+
+
+def _pub(message: Message, result: SendResult, group: str, begun_ms: int, cost_ms: int) -> PubTrace:
+    return PubTrace(
+        begun_ms,
+        group,
+        message.topic,
+        result.msg_id,
+        message.tag,
+        KEY_SEPARATOR.join(message.keys) or None,
+        _store_host(result.offset_msg_id),
+        len(message.body),
+        cost_ms,
+        TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL,
+        result.offset_msg_id,
+        result.status is SendStatus.OK,
+    )
+
+
+def _store_host(offset_msg_id: str) -> str:
+    try:
+        return parse_offset_id(offset_msg_id).store_host
+    except RemoteProtocolError:
+        return ""
+
+
+def _keys(trace: Trace) -> list[str]:
+    """By what a record is found: the message's id and keys; of very long ones the id alone."""
+    own = (trace.keys or "").split()
+    return [trace.msg_id, *own] if sum(map(len, own)) < KEYS_BYTES // 4 else [trace.msg_id]
