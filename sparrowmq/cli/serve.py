@@ -2,7 +2,7 @@
 
 settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < --set key=value, -n, --insecure
 stdout     one line when it serves, with the words that people's scripts wait for from Apache's
-stderr     the log, and what is wrong
+stderr     the log, unless --log-file says where else, and what is wrong
 exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the settings or the address are wrong
 """
 
@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -62,6 +63,9 @@ _OPTIONS: Final = [
     click.option("-p", "--print", "show_all", is_flag=True, help="Print all settings and stop."),
     click.option(
         "-m", "--print-important", "show", is_flag=True, help="Print the important settings and stop."
+    ),
+    click.option(
+        "--log-file", metavar="FILE", help="Log there and not to stderr; who rotates it just moves it away."
     ),
     click.option("-v", "--verbose", is_flag=True, help="Log more."),
 ]
@@ -125,9 +129,14 @@ def _settings(
         prefix: of environment variables that are named like keys.
         variables: other environment variables, each with its key; Java lets a file overrule them.
     """
+    try:
+        to = WatchedFileHandler(given["log_file"], encoding="utf-8") if given["log_file"] else None
+    except OSError as error:
+        _fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
     logging.basicConfig(
         level=logging.DEBUG if given["verbose"] else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[to] if to is not None else None,
     )
     weak = [
         (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)

@@ -150,3 +150,29 @@ def test_a_server_loads_nothing_that_it_does_not_need(server):
     code = f"import sparrowmq.cli.serve, {module}, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
     assert not {"rich", "numpy", "javaproperties"} & set(run.stdout.split())
+
+
+@pytest.mark.covers("S-PORT-04")
+def test_the_store_and_the_log_lie_where_they_are_put(start, tmp_path):
+    log, folder = tmp_path / "logs.txt", tmp_path / "data"
+    settings = [
+        "--set",
+        "listenPort=0",
+        "--set",
+        f"storePathRootDir={folder}",
+        "--set",
+        "mappedFileSizeCommitLog=1m",
+    ]
+    broker = start(
+        "broker", *settings, "--set", f"storePathCommitLog={tmp_path / 'log'}", "--log-file", str(log)
+    ).ready()
+    log.rename(tmp_path / "rotated.txt")
+    _, said = broker.stop()
+    assert said == "" and f"store {folder}" in (tmp_path / "rotated.txt").read_text()
+    assert "stopped" in log.read_text(), "who rotates it moves it away"
+    assert any(folder.iterdir()) and (tmp_path / "log").exists() and not (folder / "commitlog").exists()
+
+
+def test_a_log_that_cannot_be_written_is_told(start, tmp_path):
+    status, said = start("namesrv", "--log-file", str(tmp_path / "none" / "log")).end()
+    assert status == 2 and "cannot be written (No such file or directory)" in said
