@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import StoreFailed as StoreFailed
     from sparrowmq.errors import StoreLocked as StoreLocked
     from sparrowmq.errors import TransactionEnded as TransactionEnded
+    from sparrowmq.protocol import allocation as allocation
     from sparrowmq.protocol.messages.message import Message as Message
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
     from sparrowmq.protocol.messages.trace import EndTransactionTrace as EndTransactionTrace
@@ -146,14 +147,14 @@ _HOMES = {
     "TransactionEnded": "errors",
     "connect": "client.client",
 }
-_MODULES = ("errors", "sync")
+_MODULES = {"allocation": "protocol.allocation", "errors": "errors", "sync": "sync"}
 
 __all__ = [*_HOMES, *_MODULES, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"sparrowmq.{name}")
+        return import_module(f"sparrowmq.{_MODULES[name]}")
     if name in _HOMES:
         found = getattr(import_module(f"sparrowmq.{_HOMES[name]}"), name)
         globals()[name] = found

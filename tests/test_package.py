@@ -39,6 +39,7 @@ NAMES = [
     "PubTrace",
     "SubAfterTrace",
     "SubBeforeTrace",
+    "allocation",
     "connect",
     "errors",
     "sync",

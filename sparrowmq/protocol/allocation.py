@@ -2,7 +2,8 @@
 
 There is no coordinator. Members are Java, Go, C++ and ours side by side, so each strategy gives exactly Java's answer;
 otherwise two members would take one queue, or nobody would. Order matters, so queues and members are sorted here first.
-A member that the broker does not list yet gets nothing. Source: AllocateMessageQueue*, Java 4.9.8.
+A member that the broker does not list yet gets nothing.
+Source: AllocateMessageQueue* and AllocateMachineRoomNearby, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from hashlib import md5
+from typing import Final, Literal, TypeVar
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 Strategy = Callable[[Collection[MessageQueue], Collection[str], str], list[MessageQueue]]
+T = TypeVar("T")
+
+StrategyName = Literal["averagely", "by_circle", "consistent_hash"]
 
 
 def averagely(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
@@ -73,6 +79,68 @@ def by_machine_room(rooms: Collection[str]) -> Strategy:
     return allocate
 
 
+def near_machine_room(
+    room_of_queue: Callable[[MessageQueue], str],
+    room_of_member: Callable[[str], str],
+    within: Strategy | StrategyName = averagely,
+) -> Strategy:
+    """Each room's queues to the members of that room; those of a room without members to all.
+
+    Args:
+        room_of_queue: where the queue's broker stands.
+        room_of_member: where the member with this client id is; all members must say the same.
+        within: how a portion is shared out.
+    Raises, when queues are shared out:
+        ConfigError: a room has no name.
+    """
+    share = strategy_of(within)
+
+    def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
+        ordered, place = _arrange(queues, members, me)
+        if place is None:
+            return []
+        by_room = _grouped(ordered, room_of_queue)
+        crowds = _grouped(sorted(set(members)), room_of_member)
+        mine = room_of_member(me)
+        found = share(by_room.pop(mine, []), crowds[mine], me)
+        for room in sorted(by_room.keys() - crowds.keys()):
+            found += share(by_room[room], members, me)
+        return found
+
+    return allocate
+
+
+_BY_NAME: Final[dict[str, Strategy]] = {
+    "averagely": averagely,
+    "by_circle": by_circle,
+    "consistent_hash": consistent_hash(),
+}
+
+
+def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
+    """The strategy of this name, or the given one. Raises: ConfigError, there is none."""
+    if isinstance(chosen, str) and chosen in _BY_NAME:
+        return _BY_NAME[chosen]
+    if callable(chosen):
+        return chosen
+    raise ConfigError(
+        f"strategy={chosen!r} is unknown; use {', '.join(map(repr, _BY_NAME))}, or what by_config, by_machine_room or "
+        "near_machine_room of sparrowmq.allocation make"
+    )
+
+
+def _grouped(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for item in items:
+        room = room_of(item)
+        if not room:
+            raise ConfigError(
+                f"{item} is in no room; near_machine_room needs the room of each queue and member"
+            )
+        found.setdefault(room, []).append(item)
+    return found
+
+
 def _arrange(
     queues: Collection[MessageQueue], members: Collection[str], me: str
 ) -> tuple[list[MessageQueue], int | None]:
@@ -91,5 +159,5 @@ def _ring_hash(text: str) -> int:
 
 
 def _room_of(queue: MessageQueue) -> str | None:
-    parts = queue.broker_name.split("@")
+    parts = queue.broker_name.rstrip("@").split("@")  # Java's split leaves out empty parts at the end.
     return parts[0] if len(parts) == 2 else None

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol import allocation
 from sparrowmq.protocol.allocation import Strategy
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -68,6 +69,38 @@ def test_a_ring_without_nodes_gives_nothing() -> None:
 
 def test_configured_queues_are_taken_as_they_are() -> None:
     assert allocation.by_config(QUEUES[3:5])(QUEUES, MEMBERS, "anybody") == QUEUES[3:5]
+
+
+def test_strategies_have_names() -> None:
+    assert allocation.strategy_of("by_circle") is allocation.by_circle
+    assert allocation.strategy_of(allocation.averagely) is allocation.averagely
+    wrongs: tuple[object, ...] = ("by_chance", "", None, 5, [])
+    for wrong in wrongs:
+        with pytest.raises(ConfigError, match="'averagely', 'by_circle', 'consistent_hash'"):
+            allocation.strategy_of(wrong)  # type: ignore[arg-type]
+
+
+def room_of(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def test_queues_go_to_members_of_their_room_and_those_of_an_empty_room_to_all() -> None:
+    near = allocation.near_machine_room(lambda queue: room_of(queue.broker_name), room_of)
+    members = ["room1@1", "room1@2", "room3@3"]
+    got = {member: near(reversed_list(ROOMS), members, member) for member in members}
+    assert [[(queue.broker_name, queue.queue_id) for queue in got[member]] for member in members] == [
+        [*[("room1@a", number) for number in range(4)], ("room2@c", 0), ("room2@c", 1)],
+        [*[("room1@b", number) for number in range(4)], ("room2@c", 2)],
+        [("room2@c", 3)],
+    ]
+    assert near(ROOMS, members, "room1@9") == []
+    with pytest.raises(ConfigError, match="no room"):
+        near(ROOMS, [*members, "@4"], members[0])
+
+
+def test_a_broker_whose_name_ends_in_an_at_is_in_no_room_as_in_java() -> None:
+    queues = [MessageQueue("t", "room1@", 0), MessageQueue("t", "room1@a@", 0)]
+    assert allocation.by_machine_room({"room1"})(queues, ["me"], "me") == queues[1:]
 
 
 def reversed_list(items: list) -> list:

@@ -48,6 +48,8 @@ async def asking(mq: Client, message: ReceivedMessage) -> None:
 
 
 async def consuming(mq: Client, message: ReceivedMessage) -> None:
+    mq.subscribe("t", group="g", strategy="by_chance")  # wrong
+    await mq.pull_consumer(group="g").wakeup()  # wrong
     mq.subscribe("t")  # wrong
     mq.subscribe("t", one)  # wrong
     mq.subscribe("t", several, group="g")  # wrong

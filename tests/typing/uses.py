@@ -164,6 +164,8 @@ async def pulling(mq: Client) -> None:
         await sharing.subscribe("t", tag="a")
         await sharing.watch("t", print)
         sharing.wakeup()
+    mq.pull_consumer(group="g", strategy="by_circle")
+    mq.subscribe("t", group="g", strategy=sparrowmq.allocation.by_machine_room({"r1"}))
 
 
 def declaring(mq: Client) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
 from sparrowmq.clock import Clock
-from sparrowmq.errors import NetworkError, NoRoute, ProtocolError, RemoteError
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, ProtocolError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
@@ -70,7 +70,11 @@ class Routes:
             return self._known.get(topic) or await self.fetch(topic)
 
     async def for_sending(self, topic: str) -> Route:
-        """As `of`; for a topic that does not exist the template's, if brokers create topics by themselves."""
+        """As `of`; for a topic that does not exist the template's, if brokers create topics by themselves.
+
+        Raises:
+            NoRoute, NetworkError: as `of`; also while no broker is there at all, who would have the topic.
+        """
         if route := self.cached_for_sending(topic):
             return route
         try:
@@ -78,6 +82,7 @@ class Routes:
         except NoRoute:
             template = await self._ask(DEFAULT_TOPIC)
             if template is None:
+                await self._check_for_brokers()
                 raise
             route = self._templates[topic] = template.for_new_topic(topic)
             return route
@@ -151,6 +156,12 @@ class Routes:
         route = Route.build(topic, TopicRoute.decode(answer.body))
         self._brokers |= route.brokers
         return route
+
+    async def _check_for_brokers(self) -> None:
+        """A name server that has just started knows no topic. Raises: BrokerUnreachable, it knows no broker either."""
+        answer = await self._name_servers.call(GetBrokerCluster())
+        if not ClusterTable.decode(answer.body).broker_addr_table:
+            raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
 
     async def _find_brokers(self) -> None:
         """Learn where brokers are now of which only topics told that are gone."""

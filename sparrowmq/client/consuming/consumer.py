@@ -42,6 +42,7 @@ from sparrowmq.client.consuming.watched import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SparrowError
+from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import retry_topic
@@ -110,7 +111,7 @@ class Consumer:
             network,
             self._topics,
             self._apply,
-            None if settings.broadcast else settings.strategy,
+            None if settings.broadcast else strategy_of(settings.strategy),
             self._assignment.commit,  # Who joined takes over where the group stands now, not where it stood 5 s ago.
         )
 

@@ -43,6 +43,7 @@ from sparrowmq.client.consuming.settings import (
     subscription,
 )
 from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerBeat, ConsumerRunning
@@ -82,7 +83,7 @@ class PullConsumer:
             network,
             lambda: set(self._subscriptions),
             self._apply,
-            None if settings.broadcast else settings.strategy,
+            None if settings.broadcast else strategy_of(settings.strategy),
         )
 
     async def __aenter__(self) -> PullConsumer:

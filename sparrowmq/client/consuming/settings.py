@@ -11,7 +11,7 @@ from typing import Final, Literal, TypedDict
 
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.allocation import Strategy, averagely
+from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG, Subscription
@@ -43,7 +43,7 @@ class Tuning(TypedDict, total=False):
     max_reconsume_times: int | None
     pull_batch: int
     flow: FlowLimits
-    strategy: Strategy
+    strategy: Strategy | StrategyName
     grace_s: float
     handler_timeout_s: float | None
     suspend_s: float
@@ -66,6 +66,8 @@ class ConsumerSettings:
         max_reconsume_times: failures before a message ends in the dead letters; None is 16, or for ever when
             ordered.
         pull_batch: messages asked for at once; Apache's broker answers at most 32.
+        strategy: who of the group gets which queue: "averagely", "by_circle", "consistent_hash", or what the functions
+            of `sparrowmq.allocation` make. All members must have the same one. (Java: allocateMessageQueueStrategy)
         grace_s: how long running handlers may go on when the consumer is left.
         handler_timeout_s: how long a handler may take for what it was given; then the messages are given back, and
             the handler is cancelled, up to a tenth later. One that blocks a thread cannot be: it is only reported, and
@@ -86,7 +88,7 @@ class ConsumerSettings:
     max_reconsume_times: int | None = None
     pull_batch: int = 32
     flow: FlowLimits = field(default_factory=FlowLimits)
-    strategy: Strategy = averagely
+    strategy: Strategy | StrategyName = "averagely"
     grace_s: float = 5.0
     handler_timeout_s: float | None = 900.0
     suspend_s: float = 1.0
@@ -108,6 +110,7 @@ class ConsumerSettings:
                 f"handler_timeout_s={self.handler_timeout_s} is no time; give None for no limit"
             )
         check_start(self.start)
+        strategy_of(self.strategy)
 
     @property
     def reconsume_times(self) -> int:
@@ -129,7 +132,7 @@ class PullTuning(TypedDict, total=False):
     pull_batch: int
     broadcast: bool
     auto_commit_s: float | None
-    strategy: Strategy
+    strategy: Strategy | StrategyName
     on_assigned: QueuesChanged | None
     on_revoked: QueuesChanged | None
     offset_folder: Path
@@ -145,6 +148,7 @@ class PullSettings:
         broadcast: who subscribes gets all queues, and offsets are kept in a file on this machine.
         auto_commit_s: how often that is committed which `poll` has returned before its last call; what its last call
             has returned may still be in somebody's hands. None leaves it to `commit`. (Java: autoCommit, 5 s)
+        strategy: who of the group gets which queue of what is subscribed; as for consumers.
         on_assigned, on_revoked: as for consumers; told of the queues that `subscribe` brings and takes.
     """
 
@@ -153,7 +157,7 @@ class PullSettings:
     pull_batch: int = 32
     broadcast: bool = False
     auto_commit_s: float | None = None
-    strategy: Strategy = averagely
+    strategy: Strategy | StrategyName = "averagely"
     on_assigned: QueuesChanged | None = None
     on_revoked: QueuesChanged | None = None
     offset_folder: Path = OFFSET_FOLDER
@@ -161,6 +165,7 @@ class PullSettings:
     def __post_init__(self) -> None:
         check_group(self.group)
         check_start(self.start)
+        strategy_of(self.strategy)
         check_count("pull_batch", self.pull_batch)
         if self.auto_commit_s is not None:
             check_seconds("auto_commit_s", self.auto_commit_s)

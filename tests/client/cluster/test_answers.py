@@ -134,6 +134,7 @@ async def test_a_broker_that_cannot_be_greeted_does_not_hold_requests_up(peer, a
     assert peer.requests(RequestCode.HEART_BEAT)
 
 
-async def test_a_topic_that_nobody_knows_is_an_error_of_the_request(answers):
+async def test_a_topic_that_nobody_knows_is_an_error_of_the_request(peer, answers):
+    peer.brokers = {"broker-a": peer.address}
     with pytest.raises(NoRoute):
         await answers.greet_brokers("nowhere")

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.errors import NetworkError, NoRoute
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.remoting.pool import Pool
@@ -53,7 +53,14 @@ async def test_a_topic_that_does_not_exist_is_sent_by_the_template(peer, routes)
 
 @pytest.mark.covers("S-ROUTE-05")
 async def test_without_a_template_there_is_no_route(peer, routes):
+    peer.brokers = {"broker-a": peer.address}
     with pytest.raises(NoRoute, match=f"no route for topic 'new' at name server {peer.address}"):
+        await routes.for_sending("new")
+
+
+async def test_without_any_broker_a_topic_may_still_come(peer, routes):
+    """The name server has just started, and nobody can tell whether the topic is there."""
+    with pytest.raises(BrokerUnreachable, match=f"any broker .none is registered at {peer.address} now"):
         await routes.for_sending("new")
 
 

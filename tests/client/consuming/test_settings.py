@@ -4,14 +4,14 @@ import pytest
 
 from sparrowmq.client.consuming.settings import FOR_EVER, ConsumerSettings, subscription, subscriptions
 from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName
-from sparrowmq.protocol.allocation import averagely
+from sparrowmq.protocol.allocation import averagely, strategy_of
 from sparrowmq.protocol.subscription import SQL92
 
 
 @pytest.mark.covers("S-CONS-02", "S-CONS-06", "S-CONS-09", "S-CONS-10")
 def test_what_java_takes_is_taken():
     usual = ConsumerSettings("g")
-    assert usual.consume_from_where == "CONSUME_FROM_LAST_OFFSET" and usual.strategy is averagely
+    assert usual.consume_from_where == "CONSUME_FROM_LAST_OFFSET" and strategy_of(usual.strategy) is averagely
     assert usual.pull_batch == 32
     assert (usual.flow.messages, usual.flow.size_bytes, usual.flow.span) == (1000, 100 << 20, 2000)
 

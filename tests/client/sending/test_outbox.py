@@ -208,6 +208,7 @@ async def test_a_cancelled_message_is_not_tried_again(peer):
 
 @pytest.mark.covers("S-ROUTE-05")
 async def test_an_unknown_topic_is_an_error_without_a_template(peer):
+    peer.brokers = {"broker-a": peer.address}
     async with client(peer) as mq:
         with pytest.raises(NoRoute, match="create the topic"):
             await mq.send("unknown", b"x")
