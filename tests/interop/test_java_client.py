@@ -142,3 +142,21 @@ def test_a_client_sends_by_the_port_of_the_vip_channel(tmp_path):
             java.send("T", "past the queue")
             with java.consume("g", "T") as consumer:
                 assert [event["body"] for event in consumer.wait_for(1)] == ["past the queue"]
+
+
+@pytest.mark.slow
+@pytest.mark.cell("time")
+def test_messages_of_5_come_at_their_time_and_a_recalled_one_does_not(tmp_path):
+    with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path / "store") as broker:
+        Target(OURS, namesrv.address, broker.address).create_topic("timed", queues=1)
+        with JavaClient("5.4.0", namesrv.address) as client, client.consume("g", "timed") as consumer:
+            begin_ms = time.time_ns() // 1_000_000
+            client.send("timed", "ms", setDelayTimeMs=1500)
+            client.send("timed", "sec", setDelayTimeSec=2)
+            client.send("timed", "at", setDeliverTimeMs=begin_ms + 2500)
+            recalled = client.send("timed", "recalled", setDeliverTimeMs=begin_ms + 2000)
+            assert client.call("recall", topic="timed", handle=recalled["handle"])["id"] == recalled["id"]
+            received = consumer.wait_for(3)
+    assert [event["body"] for event in received] == ["ms", "sec", "at"]
+    late_ms = [event["stored"] - begin_ms for event in received]
+    assert late_ms[0] >= 1500 and late_ms[1] >= 2000 and late_ms[2] >= 2500

@@ -87,6 +87,7 @@ public class Puppet {
             case "transact": return transact(fields);
             case "consume": return consume(fields);
             case "stop": consumers.remove(fields.get("consumer")).shutdown(); return facts("stopped", true);
+            case "recall": return recall(fields);
             case "pull": return pull(fields);
             case "look": return look(fields);
             case "serialization": return facts("type", RemotingCommand.getSerializeTypeConfigInThisServer().name());
@@ -260,7 +261,27 @@ public class Puppet {
             }
         });
         message.setDelayTimeLevel(Integer.parseInt(fields.getOrDefault("delay", "0")));
+        for (String setter : new String[] {"setDelayTimeMs", "setDelayTimeSec", "setDeliverTimeMs"}) {
+            if (fields.containsKey(setter)) {
+                only5(message, setter, long.class, Long.valueOf(fields.get(setter)));
+            }
+        }
         return message;
+    }
+
+    /** What 4.9's clients do not have, and so this cannot be compiled with. */
+    static Object only5(Object of, String method, Class<?> kind, Object argument) {
+        try {
+            return of.getClass().getMethod(method, kind).invoke(of, argument);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(String.valueOf(error.getCause() == null ? error : error.getCause()), error);
+        }
+    }
+
+    static Map<String, Object> recall(Map<String, String> fields) throws Exception {
+        Object id = producer.getClass().getMethod("recallMessage", String.class, String.class)
+            .invoke(producer, fields.get("topic"), fields.get("handle"));
+        return facts("id", String.valueOf(id));
     }
 
     static Map<String, Object> describe(MessageExt message) {
@@ -285,6 +306,11 @@ public class Puppet {
         facts.put("offset_id", String.valueOf(result.getOffsetMsgId()));
         facts.put("queue", result.getMessageQueue().getQueueId());
         facts.put("offset", result.getQueueOffset());
+        try {
+            facts.put("handle", String.valueOf(result.getClass().getMethod("getRecallHandle").invoke(result)));
+        } catch (ReflectiveOperationException older) {
+            facts.put("handle", "");
+        }
         return facts;
     }
 
