@@ -3,6 +3,7 @@
     docs/coverage.md   each capability of tools/seeds.toml, and the tests marked with its id
     docs/requests.md   each request of the protocol: its code, header and reply, who serves it, or why nobody does
     docs/interop.md    what works between which client and which broker (matrix.py)
+    docs/configuration.md   each setting of the servers (settings.py)
     docs/floors.svg    the parts of the package, and which imports which (floors.py)
 
 Tests are read, not run: marks are found in the syntax tree, so a page does not depend on what a machine can run.
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from tools.floors import draw
 from tools.matrix import BadCell, page, read_cells, read_matrix
+from tools.settings import settings_page
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(__file__).with_name("seeds.toml")
@@ -33,6 +35,7 @@ def main(arguments: list[str]) -> int:
             "docs/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests")),
             "docs/requests.md": requests(),
             "docs/interop.md": page(read_matrix(), read_cells(ROOT / "tests"), NOTE),
+            "docs/configuration.md": settings_page(NOTE),
             "docs/floors.svg": draw(),
         }
     except (UnknownSeed, BadCell) as error:
