@@ -1,4 +1,4 @@
-"""`python -m tests.client.stress [--minutes N] [--seed S]`: the client's promises while all around it changes."""
+"""`python -m tests.client.stress [--minutes N | --rounds N] [--seed S]`: promises of the client while all changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.client.stress.plan import CLUSTER, MEMBERS, plan
+from tests.client.stress.plan import CLUSTER, FIRST_S, MEMBERS, ROUND_S, plan, rounds
 from tests.client.stress.rig import Rig, sentences
 
 # A member that was killed keeps the queues that it had in order for 60 s.
@@ -20,14 +20,20 @@ QUIET_S = 75.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run stress", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to send (default 5)")
+    parser.add_argument(
+        "--rounds", type=int, help="kill a broker and a name server together so often, and nothing else"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="repeat an earlier plan")
     parser.add_argument("--keep", action="store_true", help="keep the stores and the ledger")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="sparrowmq-stress-"))
-    print(f"seed {arguments.seed}, {arguments.minutes:g} minutes, everything in {folder}", flush=True)
+    seconds = arguments.minutes * 60 if arguments.rounds is None else FIRST_S + arguments.rounds * ROUND_S
+    print(f"seed {arguments.seed}, {seconds / 60:.1f} minutes, everything in {folder}", flush=True)
     rig = Rig(folder, arguments.seed, QUIET_S, tell)
-    seconds = arguments.minutes * 60
-    steps = plan(arguments.seed, seconds, (*MEMBERS, *CLUSTER), can_wait=True)
+    if arguments.rounds is None:
+        steps = plan(arguments.seed, seconds, (*MEMBERS, *CLUSTER), can_wait=True)
+    else:
+        steps = rounds(arguments.seed, arguments.rounds)
     found = asyncio.run(rig.run(steps, seconds))
     for violation in found.violations[:20]:
         print(f"{violation.kind}: {violation.what}")

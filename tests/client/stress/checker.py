@@ -61,6 +61,7 @@ KINDS: Final = {
     "hung": "every send is answered or raises",
     "lost": "what was acknowledged is handled",
     "not handed back": "what a handler was cancelled with is handled again",
+    "rolled back": "what a transaction took back is never handled",
     "phantom": "what is handled was sent",
     "doubled": "what is handled again has a cause",
     "stale": "what is handled is of a queue that is owned",
@@ -95,6 +96,10 @@ def check(ledger: Ledger, topics: Mapping[str, frozenset[str]], ordered: frozens
         deliveries.sort(key=lambda delivery: delivery.begun.at)
         if message not in ledger.sent:
             found.violations.append(Violation("phantom", f"{message} was never sent, {group} got it"))
+        if message in ledger.rolled_back:
+            found.violations.append(
+                Violation("rolled back", f"{message}, {group} got it: {_told(deliveries[0])}")
+            )
         _Repetitions(ledger, incidents, message, group in ordered, found).explain(deliveries)
     for messages in _keys(ledger).values():
         found.violations += _stored_out_of_order(messages)
@@ -135,8 +140,9 @@ def _stopped(ledger: Ledger, group: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _hung(ledger: Ledger) -> Iterator[Violation]:
+    answered = ledger.acknowledged.keys() | ledger.rolled_back | ledger.doubted.keys()
     for message, sent in ledger.sent.items():
-        if message not in ledger.acknowledged and message not in ledger.doubted:
+        if message not in answered:
             yield Violation("hung", f"the send of {message} to {sent.topic} never returned")
 
 

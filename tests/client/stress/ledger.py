@@ -53,6 +53,15 @@ class Acknowledged(Record):
     at: float
 
 
+class Decided(Record):
+    """The half message of a transaction is stored, and how the transaction ends: handled in the end, or never."""
+
+    message: str
+    place: Place
+    is_committed: bool
+    at: float
+
+
 class Doubted(Record):
     """The send raised: the message may or may not be stored."""
 
@@ -116,7 +125,7 @@ class Incident(Record):
     until: float
 
 
-Line = Sent | Acknowledged | Doubted | Begun | Ended | Entered | Left | Incident
+Line = Sent | Acknowledged | Decided | Doubted | Begun | Ended | Entered | Left | Incident
 
 
 @dataclass(slots=True)
@@ -142,6 +151,7 @@ class Ledger:
 
     sent: dict[str, Sent] = field(default_factory=dict)
     acknowledged: dict[str, Acknowledged] = field(default_factory=dict)
+    rolled_back: set[str] = field(default_factory=set)
     doubted: dict[str, Doubted] = field(default_factory=dict)
     deliveries: dict[tuple[str, str], list[Delivery]] = field(default_factory=dict)
     incidents: list[Incident] = field(default_factory=list)
@@ -157,6 +167,8 @@ class Ledger:
                 self.sent[line.message] = line
             case Acknowledged():
                 self.acknowledged[line.message] = line
+            case Decided():
+                self._decide(line)
             case Doubted():
                 self.doubted[line.message] = line
             case Begun():
@@ -171,6 +183,12 @@ class Ledger:
                 self.left.append(line)
             case Incident():
                 self.incidents.append(line)
+
+    def _decide(self, line: Decided) -> None:
+        if line.is_committed:
+            self.acknowledged[line.message] = Acknowledged(line.message, line.place, line.at)
+        else:
+            self.rolled_back.add(line.message)
 
     def _end(self, line: Ended) -> None:
         delivery = self._open.pop((line.member, line.delivery))

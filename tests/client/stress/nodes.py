@@ -18,6 +18,12 @@ READY: Final = b"boot success"
 READY_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 30.0
 POLL_S: Final = 0.02
+# Questions come soon and as often as it takes: no message is given up while its producer is there.
+TRANSACTIONS: Final = {
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 1000,
+    "transactionCheckMax": 1000,
+}
 
 
 class Node:
@@ -105,7 +111,13 @@ class Nodes:
 
     def _settings(self, name: str, folder: Path) -> dict[str, object]:
         own = {"brokerName": name, "namesrvAddr": self.namesrv, "storePathRootDir": folder / name}
-        return {**SETTINGS, **own, "registerNameServerPeriod": 10_000, "traceTopicEnable": "false"}
+        return {
+            **SETTINGS,
+            **own,
+            "registerNameServerPeriod": 10_000,
+            "traceTopicEnable": "false",
+            **TRANSACTIONS,
+        }
 
 
 def free_port() -> int:

@@ -1,6 +1,6 @@
 """What happens when: the same seed makes the same plan. Pure.
 
-Steps are done one after the other, so at most one broker or name server is down at a time.
+Steps are done one after the other, so at most one broker and one name server are down at a time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class Act(Enum):
     MOVE_BROKER = "move broker"
     RESTART_BROKER = "restart broker"
     NAME_SERVER = "name server"
+    ONE_OF_EACH = "broker and name server"
 
 
 MEMBERS: Final = (Act.JOIN, Act.LEAVE, Act.CRASH)
-CLUSTER: Final = (Act.KILL_BROKER, Act.MOVE_BROKER, Act.RESTART_BROKER, Act.NAME_SERVER)
+CLUSTER: Final = (Act.KILL_BROKER, Act.MOVE_BROKER, Act.RESTART_BROKER, Act.NAME_SERVER, Act.ONE_OF_EACH)
 
 BROKERS: Final = ("broker-a", "broker-b")
 NAME_SERVERS: Final = 2
@@ -41,6 +42,7 @@ ORDERED: Final = frozenset({"in-order"})
 FEWEST, MOST = 1, 4  # members of a group
 FIRST_S: Final = 1.0
 PAUSE_S: Final = (0.5, 2.0)
+ROUND_S: Final = 4.0
 DOWN_S: Final = (0.2, 2.0)
 
 
@@ -52,7 +54,7 @@ class Step:
         at_s: when, from the start; later if the step before it took longer.
         on: a group, a broker, or the number of a name server.
         down_s: for how long what was stopped stays down.
-        pick: which member of the group, as a fraction of them all.
+        pick: which member of the group, as a fraction of them all; or which name server goes down with the broker.
     """
 
     at_s: float
@@ -84,6 +86,21 @@ def plan(seed: int, seconds: float, acts: tuple[Act, ...], can_wait: bool) -> li
         steps.append(Step(at_s, act, on, chance.uniform(*DOWN_S), chance.random()))
         at_s += chance.uniform(*PAUSE_S)
     return steps
+
+
+def rounds(seed: int, count: int) -> list[Step]:
+    """So many times a broker and a name server are killed together, and come back."""
+    chance = random.Random(seed)
+    return [
+        Step(
+            FIRST_S + number * ROUND_S,
+            Act.ONE_OF_EACH,
+            chance.choice(BROKERS),
+            chance.uniform(*DOWN_S),
+            chance.random(),
+        )
+        for number in range(count)
+    ]
 
 
 def _whom(act: Act, chance: random.Random, can_wait: bool) -> str:

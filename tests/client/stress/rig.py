@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from tests.client.stress import checker
 from tests.client.stress.checker import Findings, Violation
 from tests.client.stress.ledger import Incident, Ledger, Pen, Reader
 from tests.client.stress.member import Call
-from tests.client.stress.nodes import REPOSITORY, Nodes
+from tests.client.stress.nodes import REPOSITORY, Node, Nodes
 from tests.client.stress.plan import (
     BROKERS,
     FEWEST,
@@ -32,6 +33,7 @@ from tests.client.stress.plan import (
     Step,
 )
 from tests.client.stress.producer import WHO as PRODUCER
+from tests.client.stress.transactor import WHO as TRANSACTOR
 
 QUEUES: Final = 4
 FIRST_MEMBERS: Final = 2
@@ -45,6 +47,7 @@ _OUTAGES: Final = {
     Act.MOVE_BROKER: checker.BROKER_MOVED,
     Act.RESTART_BROKER: checker.BROKER_RESTARTED,
     Act.NAME_SERVER: checker.NAME_SERVER_DOWN,
+    Act.ONE_OF_EACH: checker.BROKER_KILLED,
 }
 
 
@@ -99,7 +102,8 @@ class Rig:
             for group in GROUPS:
                 self._nodes.create_group(broker, group)
         await asyncio.gather(*(self._join(group) for group in GROUPS for _ in range(FIRST_MEMBERS)))
-        await self._spawn("producer", PRODUCER, self._nodes.namesrv, str(self._book(PRODUCER)))
+        for who in (PRODUCER, TRANSACTOR):
+            await self._spawn(who, who, self._nodes.namesrv, str(self._book(who)))
 
     async def _carry_out(self, steps: list[Step], seconds: float) -> None:
         began = time.monotonic()
@@ -112,6 +116,7 @@ class Rig:
 
     async def _finish(self) -> None:
         """No more sends; all that is acknowledged is handled, unless nothing moves any more; then all leave."""
+        self._processes[TRANSACTOR].send_signal(signal.SIGUSR1)
         await self._end(PRODUCER)
         handled, since = -1, time.monotonic()
         while self._is_missing() and time.monotonic() - since < self._quiet_s:
@@ -119,6 +124,7 @@ class Rig:
                 handled, since = self._handled, time.monotonic()
             await asyncio.sleep(LOOK_S)
             self._look()
+        await self._end(TRANSACTOR)
         for group in GROUPS:
             await asyncio.gather(*(self._leave(member, group) for member in list(self._members[group])))
 
@@ -147,8 +153,20 @@ class Rig:
         await (self._leave if step.act is Act.LEAVE else self._crash)(member, step.on)
 
     async def _outage(self, step: Step) -> None:
-        is_broker = step.act is not Act.NAME_SERVER
-        node = self._nodes.brokers[step.on] if is_broker else self._nodes.name_servers[int(step.on)]
+        if step.act is Act.ONE_OF_EACH:
+            await asyncio.gather(
+                self._down(step, self._nodes.brokers[step.on]),
+                self._down(
+                    replace(step, act=Act.NAME_SERVER),
+                    self._nodes.name_servers[int(step.pick * NAME_SERVERS)],
+                ),
+            )
+        elif step.act is Act.NAME_SERVER:
+            await self._down(step, self._nodes.name_servers[int(step.on)])
+        else:
+            await self._down(step, self._nodes.brokers[step.on])
+
+    async def _down(self, step: Step, node: Node) -> None:
         since = time.monotonic()
         await node.end(signal.SIGTERM if step.act is Act.RESTART_BROKER else signal.SIGKILL)
         await asyncio.sleep(step.down_s)
@@ -253,6 +271,7 @@ def sentences(rig: Rig, found: Findings) -> list[str]:
         ("  a second", round(len(ledger.sent) / max(rig.sending_s, 1))),
         ("  acknowledged", len(ledger.acknowledged)),
         ("  in doubt", len(ledger.doubted)),
+        ("  rolled back", len(ledger.rolled_back)),
         ("deliveries", sum(map(len, ledger.deliveries.values()))),
         *sorted(incidents.items()),
         *((f"handled again: {cause}", count) for cause, count in sorted(found.causes.items())),

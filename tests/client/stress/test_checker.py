@@ -14,6 +14,7 @@ from tests.client.stress.ledger import (
     SKIPPED,
     Acknowledged,
     Begun,
+    Decided,
     Doubted,
     Ended,
     Incident,
@@ -44,6 +45,10 @@ class Book:
             self.lines.append(Doubted(message, "SendFailed", self._tick()))
         else:
             self.lines.append(Acknowledged(message, Place(topic, "a", 0, offset), self._tick()))
+
+    def transact(self, message: str, is_committed: bool) -> None:
+        self.lines.append(Sent(message, "plain", self._tick()))
+        self.lines.append(Decided(message, Place("plain", "a", 0, -1), is_committed, self._tick()))
 
     def deliver(
         self,
@@ -82,15 +87,18 @@ class Book:
 
 
 def honest() -> Book:
-    """Two plain messages, one in doubt that was stored and one that was not, and two of a key; all handled once."""
+    """Two plain messages, one in doubt that was stored and one that was not, two of transactions, of which one is
+    rolled back, and two of a key; all others handled once."""
     book = Book()
     book.send("p0", 0)
     book.send("p1", 1)
     book.send("kept", None)
     book.send("gone", None)
+    book.transact("committed", True)
+    book.transact("undone", False)
     book.send("k0", 0, "key", 0)
     book.send("k1", 1, "key", 1)
-    for offset, message in enumerate(["p0", "p1", "kept"]):
+    for offset, message in enumerate(["p0", "p1", "kept", "committed"]):
         book.deliver(message, offset)
     for offset, message in enumerate(["k0", "k1"]):
         book.deliver(message, offset, topic="keyed")
@@ -172,6 +180,8 @@ FAULTS: list[tuple[str, Callable[[Book], object]]] = [
     ("not handed back", interrupted(CANCELLED)),
     ("not handed back", waits_behind_a_failed_one),
     ("hung", lambda book: book.lines.append(Sent("p2", "plain", 1.0))),
+    ("lost", lambda book: book.transact("another", True)),
+    ("rolled back", lambda book: book.deliver("undone", 9)),
     ("phantom", lambda book: book.deliver("invented", 3)),
     ("doubled", lambda book: book.deliver("p0", 0)),
     ("doubled", lambda book: book.deliver("p0", 0, "m2")),

@@ -1,7 +1,20 @@
 """A plan is repeated by its seed, and leaves nothing out."""
 
+from itertools import pairwise
+
 from tests.client.stress.ledger import CANCELLED, DONE, FAILED, TIMED_OUT
-from tests.client.stress.plan import CLUSTER, MEMBERS, ORDERED, PAUSE_S, Act, fate, plan
+from tests.client.stress.plan import (
+    BROKERS,
+    CLUSTER,
+    MEMBERS,
+    NAME_SERVERS,
+    ORDERED,
+    PAUSE_S,
+    Act,
+    fate,
+    plan,
+    rounds,
+)
 
 
 def test_the_same_seed_makes_the_same_plan():
@@ -21,6 +34,14 @@ def test_steps_are_in_order_and_within_the_time():
     assert times == sorted(times)
     assert len(times) > 10
     assert times[-1] < 30
+
+
+def test_a_round_kills_one_of_each_and_comes_as_often_as_it_is_wanted():
+    steps = rounds(5, 50)
+    assert [step.act for step in steps] == [Act.ONE_OF_EACH] * 50
+    assert {step.on for step in steps} == set(BROKERS)
+    assert {int(step.pick * NAME_SERVERS) for step in steps} == set(range(NAME_SERVERS))
+    assert all(after.at_s - before.at_s > before.down_s for before, after in pairwise(steps))
 
 
 def test_members_in_order_crash_only_where_their_locks_can_be_waited_for():
