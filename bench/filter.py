@@ -6,8 +6,8 @@ One queue of 20,000 messages of 128 bytes with five properties, in the file cach
 end, 32 messages a read as pulls do, by each filter in turn; of five rounds the quickest counts. No sockets: it is the
 difference that is asked for.
 
-Bound, by hand: an entry whose tag is not wanted costs one look at 20 bytes, some 30 ns. SQL has to look into the
-record: one copy of it (300 bytes, 30 ns), one search for a name (100 ns) and some digits.
+An entry whose tag is not wanted costs one look at its 20 bytes. SQL has to look into the record: one copy of it, one
+search for a name, and some digits.
 """
 
 from __future__ import annotations

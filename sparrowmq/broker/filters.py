@@ -25,9 +25,7 @@ from sparrowmq.shown import shown
 log = logging.getLogger(__name__)
 
 MOST_KEPT: Final = 1000
-MOST_KEPT_CHARACTERS: Final = (
-    1 << 20
-)  # of all expressions together; compiled they take some ten times as much
+MOST_KEPT_CHARACTERS: Final = 1 << 20  # of all expressions together
 _USUAL_SIZE: Final = 64  # words and signs; with more, fewer records are looked at in one go
 
 PARSE_FAILED: Final = "parse the consumer's subscription failed"

@@ -137,7 +137,7 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
 
 
 class _Window:
-    """A copy of a part of the log, where records are looked into: in bytes that is ten times as quick as in a view.
+    """A copy of a part of the log, where records are looked into: searching in bytes is quicker than in a view.
 
     It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
     """
