@@ -1,12 +1,13 @@
 /* A load generator for RocketMQ brokers that takes less of the machine than any broker it measures.
  *
  *   load send --port P --topic T [--queues 4] [--body 128] [--window 64] [--connections 1] --count N [--warmup W]
+ *             [--access-key A --secret-key S]
  *   load pull --port P --topic T [--queues 4] [--window 4] [--connections 1] --count N [--warmup W]
  *
  * One thread, epoll. Each connection keeps `window` requests in flight; a request belongs to a slot, whose number is
  * its opaque, and the reply to a slot sends its next request. So latency is measured at the chosen window, and the
  * rate is what the broker gives (a closed loop). `send` writes SEND_MESSAGE_V2 (310) frames as the Java client 4.9.8
- * does, built once per slot and patched; `pull` asks for 32 messages a time (PULL_MESSAGE, 11), goes round the queues
+ * does, built once per slot and patched (and signed anew, with keys); `pull` asks for 32 messages a time (PULL_MESSAGE, 11), goes round the queues
  * from offset 0 to their ends and over again, and walks each body record by record.
  *
  * A refused message is an error and is not counted; Apache's refuse some when the machine is too busy. More than a tenth
@@ -37,6 +38,9 @@ typedef struct {
     size_t size;
     char *queue_digit;  /* where in the frame the queue and the unique id stand */
     char *unique_digits;
+    char *signature;    /* with keys: where it stands, and what is signed, patched in the same two places */
+    unsigned char *content, *content_queue, *content_unique;
+    size_t content_size;
     uint64_t sent_ns;
 } Slot;
 
@@ -48,7 +52,7 @@ typedef struct {
     int waits_to_write;
 } Connection;
 
-static const char *host = "127.0.0.1", *topic = "bench";
+static const char *host = "127.0.0.1", *topic = "bench", *access_key, *secret_key;
 static int pulls, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller;
 static uint64_t count = 1000000, warmup, seconds;
 
@@ -160,19 +164,99 @@ static size_t close_frame(char *frame, size_t header, size_t body) {
     return 8 + header + body;
 }
 
+/* A signature is base64(HMAC-SHA1(secret key, the values of the fields in the order of their names, then the body)). */
+typedef struct {
+    uint32_t h[5];
+} Sha1;
+
+static Sha1 inner_start, outer_start;
+
+static uint32_t rotated(uint32_t value, int by) { return value << by | value >> (32 - by); }
+
+static void sha1_block(Sha1 *s, const unsigned char *block) {
+    uint32_t w[80], a = s->h[0], b = s->h[1], c = s->h[2], d = s->h[3], e = s->h[4];
+    for (int i = 0; i < 16; i++) w[i] = get_u32((const char *)block + 4 * i);
+    for (int i = 16; i < 80; i++) w[i] = rotated(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+    for (int i = 0; i < 80; i++) {
+        uint32_t f = i < 20 ? (b & c) | (~b & d) : i < 40 || i >= 60 ? b ^ c ^ d : (b & c) | (b & d) | (c & d);
+        uint32_t k = i < 20 ? 0x5A827999 : i < 40 ? 0x6ED9EBA1 : i < 60 ? 0x8F1BBCDC : 0xCA62C1D6;
+        uint32_t next = rotated(a, 5) + f + e + k + w[i];
+        e = d, d = c, c = rotated(b, 30), b = a, a = next;
+    }
+    s->h[0] += a, s->h[1] += b, s->h[2] += c, s->h[3] += d, s->h[4] += e;
+}
+
+/* The digest of 64 bytes of key, which `s` has seen, and `data`. */
+static void sha1_end(Sha1 s, const unsigned char *data, size_t size, unsigned char digest[20]) {
+    unsigned char last[128] = {0};
+    size_t whole = size / 64 * 64, rest = size - whole, end = rest < 56 ? 64 : 128;
+    for (size_t at = 0; at < whole; at += 64) sha1_block(&s, data + at);
+    memcpy(last, data + whole, rest);
+    last[rest] = 0x80;
+    put_u32((char *)last + end - 4, (uint32_t)(8 * (64 + size)));
+    for (size_t at = 0; at < end; at += 64) sha1_block(&s, last + at);
+    for (int i = 0; i < 5; i++) put_u32((char *)digest + 4 * i, s.h[i]);
+}
+
+static void learn_key(void) {
+    Sha1 start = {{0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0}};
+    inner_start = outer_start = start;
+    if (strlen(secret_key) > 64) fail("--secret-key has more than 64 characters");
+    for (int outer = 0; outer < 2; outer++) {
+        unsigned char pad[64] = {0};
+        memcpy(pad, secret_key, strlen(secret_key));
+        for (int i = 0; i < 64; i++) pad[i] ^= outer ? 0x5c : 0x36;
+        sha1_block(outer ? &outer_start : &inner_start, pad);
+    }
+}
+
+static void sign(Slot *slot) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char digest[21] = {0};
+    sha1_end(inner_start, slot->content, slot->content_size, digest);
+    sha1_end(outer_start, digest, 20, digest);
+    for (int i = 0; i < 7; i++) {
+        uint32_t three = (uint32_t)digest[3 * i] << 16 | (uint32_t)digest[3 * i + 1] << 8 | digest[3 * i + 2];
+        for (int j = 0; j < 4; j++) slot->signature[4 * i + j] = letters[three >> (18 - 6 * j) & 63];
+    }
+    slot->signature[27] = '=';
+}
+
+static void build_content(Slot *slot, const char *born, const char *unique_id) {
+    size_t capacity = HEAD_ROOM + strlen(topic) + (size_t)body_size;
+    char *content = malloc(capacity);
+    int size = snprintf(content, capacity, "%sbench-producer%sTBW1024", access_key, topic);
+    slot->content = (unsigned char *)content;
+    slot->content_queue = slot->content + size;
+    size += snprintf(content + size, capacity - (size_t)size, "00%s0UNIQ_KEY\001", born);
+    slot->content_unique = slot->content + size + 20;
+    size += snprintf(content + size, capacity - (size_t)size,
+        "%s\002WAIT\001true\002TAGS\001TagA0falsefalsebroker-a", unique_id);
+    memset(content + size, 'x', (size_t)body_size);
+    slot->content_size = (size_t)size + (size_t)body_size;
+}
+
 static void build_send(Slot *slot, int opaque) {
     size_t capacity = HEAD_ROOM + strlen(topic) + (size_t)body_size;
     char *frame = slot->frame = malloc(capacity);
+    char born[24], unique_id[40], keys[200] = "";
+    snprintf(born, sizeof born, "%lld", (long long)time(NULL) * 1000);
+    snprintf(unique_id, sizeof unique_id, "7F0000010000%04X000000000000000#", (unsigned)getpid() & 0xffff);
+    if (access_key) snprintf(keys, sizeof keys, "\"AccessKey\":\"%s\",\"Signature\":\"%028d\",", access_key, 0);
     int size = snprintf(frame + 8, capacity - 8,
-        "{\"code\":310,\"extFields\":{\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"0\",\"f\":\"0\","
-        "\"g\":\"%lld\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F0000010000%04X000000000000000#\\u0002WAIT\\u0001true\\u0002"
+        "{\"code\":310,\"extFields\":{%s\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"0\",\"f\":\"0\","
+        "\"g\":\"%s\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u0001%s\\u0002WAIT\\u0001true\\u0002"
         "TAGS\\u0001TagA\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\",\"n\":\"broker-a\"},\"flag\":0,\"language\":\"JAVA\","
         "\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-        topic, (long long)time(NULL) * 1000, (unsigned)getpid() & 0xffff, opaque);
+        keys, topic, born, unique_id, opaque);
     memset(frame + 8 + size, 'x', (size_t)body_size);
     slot->size = close_frame(frame, (size_t)size, (size_t)body_size);
     slot->queue_digit = strstr(frame + 8, "\"e\":\"") + 5;
     slot->unique_digits = strchr(frame + 8, '#') - 11;
+    if (access_key) {
+        slot->signature = strstr(frame + 8, "Signature") + 12;
+        build_content(slot, born, unique_id);
+    }
 }
 
 /* Unique ids are what the Java client makes: fixed digits, then a counter. */
@@ -182,6 +266,11 @@ static void patch_send(Slot *slot) {
     for (char *digit = slot->unique_digits + 11; digit >= slot->unique_digits; digit--, number >>= 4)
         *digit = "0123456789ABCDEF"[number & 15];
     *slot->queue_digit = (char)('0' + queue);
+    if (access_key) {
+        memcpy(slot->content_unique, slot->unique_digits, 12);
+        *slot->content_queue = (unsigned char)*slot->queue_digit;
+        sign(slot);
+    }
     queue = queue + 1 == queues ? 0 : queue + 1;
 }
 
@@ -354,6 +443,7 @@ static void parse(int argc, char **argv) {
     pulls = !strcmp(argv[1], "pull");
     if (!pulls && strcmp(argv[1], "send")) fail("the mode is send or pull, not %s", argv[1]);
     struct { const char *name; int *number; uint64_t *large; const char **text; } options[] = {
+        {"--access-key", 0, 0, &access_key}, {"--secret-key", 0, 0, &secret_key},
         {"--host", 0, 0, &host}, {"--topic", 0, 0, &topic}, {"--port", &port, 0, 0}, {"--queues", &queues, 0, 0},
         {"--body", &body_size, 0, 0}, {"--window", &window, 0, 0}, {"--connections", &connection_count, 0, 0},
         {"--pid", &pid, 0, 0}, {"--count", 0, &count, 0}, {"--warmup", 0, &warmup, 0}, {"--seconds", 0, &seconds, 0}};
@@ -365,6 +455,8 @@ static void parse(int argc, char **argv) {
         if (options[o].large) *options[o].large = strtoull(argv[i + 1], NULL, 10);
         if (options[o].text) *options[o].text = argv[i + 1];
     }
+    if (!access_key != !secret_key) fail("--access-key and --secret-key go together");
+    if (secret_key) learn_key();
     if (queues < 1 || queues > MAX_QUEUES) fail("--queues is 1 to %d", MAX_QUEUES);
     if (port < 1 || window < 1 || connection_count < 1 || body_size < 0) fail("--port, --window and --connections are above 0");
 }

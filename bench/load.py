@@ -34,7 +34,7 @@ def run_load(mode: str, port: int, **options: Any) -> dict[str, Any]:
     program = build()
     if program is None:
         return python_load(mode, port, **options)
-    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    flags = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     done = subprocess.run(
         [program, mode, "--port", str(port), *flags], capture_output=True, text=True, timeout=_RUN_LIMIT_S
     )

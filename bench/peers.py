@@ -1,5 +1,6 @@
 """The brokers that benchmarks compare, each a process of its own: ours, compiled or from source, and Apache's in Java.
 
+`ours+acl` and `apache-4.9.7+acl` have access control, and what is sent to them is signed.
 `before:PATH` is ours as it stands in another checkout, where `./run setup` was done: what a change is worth.
 
     with serving("ours", "SYNC_FLUSH") as broker:
@@ -16,12 +17,13 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.interop.access_matrix import signed
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.child import START_LIMIT_S, Child, scratch
 from tests.interop.kits import PeerMissing
@@ -38,16 +40,28 @@ QUEUES: Final = 4
 _HEAP: Final = ("-Xms2g", "-Xmx2g")
 _UPDATE_AND_CREATE_TOPIC: Final = 17
 
+ACL: Final = "+acl"
+KEYS: Final = ("benchmarks", "secretOfBenchmarks")
+_ADMIN: Final = ("administrator", "secretOfAdministrator")
+_ACCOUNTS: Final = f"""accounts:
+- {{accessKey: {KEYS[0]}, secretKey: {KEYS[1]}, topicPerms: [bench=PUB|SUB], groupPerms: [bench-consumer=SUB]}}
+- {{accessKey: {_ADMIN[0]}, secretKey: {_ADMIN[1]}, admin: true}}
+"""
+
 
 @dataclass(frozen=True)
 class Peer:
-    """A broker that serves, with its topic made. `listening_s` is how long its port took to answer."""
+    """A broker that serves, with its topic made. `listening_s` is how long its port took to answer.
+
+    `keys` are what the load generator signs with, as options of it.
+    """
 
     name: str
     port: int
     pid: int
     listening_s: float
     namesrv: str
+    keys: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -55,8 +69,13 @@ def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
     """One broker and its name server, on an empty store. Raises: PeerMissing."""
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "store"
-        settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
-        name, _, checkout = name.partition(":")
+        settings: dict[str, object] = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
+        with_acl, shown = name.endswith(ACL), name
+        if with_acl:
+            accounts = store.with_name("plain_acl.yml")
+            accounts.write_text(_ACCOUNTS)
+            settings |= {"aclEnable": "true", "aclFile": accounts}
+        name, _, checkout = name.removesuffix(ACL).partition(":")
         if name in (OURS, FROM_SOURCE, BEFORE):
             address = f"127.0.0.1:{stack.enter_context(_OurNamesrv()).port}"
             source = "1" if name == FROM_SOURCE else ""
@@ -65,11 +84,13 @@ def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
             version = name.removeprefix("apache-")
             address = stack.enter_context(ApacheNamesrv(version)).address
             broker = _TimedApache(version, address, store, settings, jvm=_HEAP)
+            (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
         begin = time.monotonic()
         stack.enter_context(broker)
         assert isinstance(broker, _OurBroker | _TimedApache)
-        create_topic(broker.port, TOPIC)
-        yield Peer(name, broker.port, broker.pid, broker.listening_at - begin, address)
+        create_topic(broker.port, TOPIC, _ADMIN if with_acl else None)
+        keys = dict(zip(("access_key", "secret_key"), KEYS, strict=True)) if with_acl else {}
+        yield Peer(shown, broker.port, broker.pid, broker.listening_at - begin, address, keys)
 
 
 @contextmanager
@@ -85,9 +106,9 @@ def serving_all(names: Sequence[str], flush: str = "ASYNC_FLUSH") -> Iterator[li
         yield peers
 
 
-def create_topic(port: int, name: str) -> None:
+def create_topic(port: int, name: str, keys: tuple[str, str] | None = None) -> None:
     """Make a topic of QUEUES queues, or find it there."""
-    topic = {
+    topic: dict[str, object] = {
         "topic": name,
         "defaultTopic": "TBW102",
         "readQueueNums": QUEUES,
@@ -97,6 +118,8 @@ def create_topic(port: int, name: str) -> None:
         "topicSysFlag": 0,
         "order": "false",
     }
+    if keys:
+        topic = signed(topic, b"", *keys)
     with Wire(port) as wire:
         reply = wire.ask(_UPDATE_AND_CREATE_TOPIC, topic)
     if reply.code:
@@ -168,6 +191,7 @@ def _ours(script: str, home: str, settings: dict[str, object], checkout: str = "
 
 def is_known(name: str) -> bool:
     """Whether there is such a broker."""
+    name = name.removesuffix(ACL)
     kind, _, checkout = name.partition(":")
     return name in (*PEERS, FROM_SOURCE) or (
         kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file()

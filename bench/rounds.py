@@ -46,7 +46,13 @@ class Run:
         """One measurement with the load generator, for as long as the options say."""
         in_flight = options["window"] * options.get("connections", 1)
         return run_load(
-            mode, peer.port, pid=peer.pid, seconds=self.options.seconds, warmup=100 * in_flight, **options
+            mode,
+            peer.port,
+            pid=peer.pid,
+            seconds=self.options.seconds,
+            warmup=100 * in_flight,
+            **peer.keys,
+            **options,
         )
 
     def keep(self, heads: Sequence[str], measures: Sequence[Measure], note: str) -> None:

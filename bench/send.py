@@ -10,7 +10,8 @@ Bound, by hand: 64 in flight and 128 bytes are some 0.6 KB of frame in, 0.25 KB 
 calls included. So it is the broker's own CPU: 4 us a message are at most 250,000/s on one core. With SYNC_FLUSH and
 one in flight a message costs one fdatasync (0.1 ms or more); with more in flight a sync carries them all, so the rate
 is window / (sync + work). `--peers ours,ours-source` shows what compiling is worth,
-`--peers ours,before:PATH` what a change does to another checkout.
+`--peers ours,before:PATH` what a change does to another checkout, `--peers ours,ours+acl,apache-4.9.7+acl` what access
+control costs: the generator signs then, in C.
 """
 
 from __future__ import annotations
@@ -50,7 +51,15 @@ def measure_sends(run: Run, flush: str, option: str, values: Sequence[int]) -> N
     """Every broker with each body and each value of one of the load's options, `window` or `connections`."""
     with serving_all(run.options.peers, flush) as peers:
         for peer in peers:
-            run_load("send", peer.port, topic=TOPIC, queues=QUEUES, window=256, count=run.options.warm_up)
+            run_load(
+                "send",
+                peer.port,
+                topic=TOPIC,
+                queues=QUEUES,
+                window=256,
+                count=run.options.warm_up,
+                **peer.keys,
+            )
         for body in run.options.bodies:
             for value in values:
                 load: dict[str, Any] = {"window": 1, option: value}

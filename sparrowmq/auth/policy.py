@@ -111,6 +111,11 @@ def _to_read(row: Row, header: Request[Any]) -> Iterator[Need]:
         yield retry_topic(group), SUB
 
 
+def _of_reply(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    """An answer goes to whoever asked, and to nobody's topic."""
+    return iter(())
+
+
 def _of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """One denied group denies them all; producers need nothing."""
     for consumer in Heartbeat.decode(body).consumer_data_set:
@@ -159,6 +164,8 @@ def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
     RequestCode.HEART_BEAT: _of_heartbeat,
+    RequestCode.SEND_REPLY_MESSAGE: _of_reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _of_reply,
     RequestCode.UNREGISTER_CLIENT: _of_leaving,
     RequestCode.LOCK_BATCH_MQ: _of_locks,
     RequestCode.UNLOCK_BATCH_MQ: _of_locks,

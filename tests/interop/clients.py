@@ -241,6 +241,10 @@ class _OneProcess(Client):
         self._puppet = self._stack.enter_context(puppet)
         self._start_producer({})
 
+    def said(self) -> str:
+        """Everything that it printed, with the traces of its errors."""
+        return self._puppet.said()
+
     def call(self, verb: str, **fields: object) -> Event:
         """A command beyond what all clients know."""
         answer = self._puppet.call(verb, **fields)

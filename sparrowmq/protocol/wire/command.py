@@ -101,7 +101,7 @@ class Command(msgspec.Struct, gc=False):
         return f"{kind} code={self.code} opaque={self.opaque} body={len(self.body)} bytes remark={remark!r}"
 
 
-class _Texts(msgspec.Struct):
+class _Texts(msgspec.Struct, gc=False):
     """All that `ext_fields` wants of a header that was decoded in one pass."""
 
     ext: dict[str, str] = msgspec.field(name="extFields", default_factory=dict)
