@@ -13,6 +13,13 @@ from sparrowmq.testing.background import BackgroundCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRIED = {
+    "asynchronous",
+    "one_way",
+    "ordered_globally",
+    "batch",
+    "broadcast",
+    "pull",
+    "concurrently",
     "send",
     "consume",
     "ordered",
@@ -48,6 +55,28 @@ def run(cluster, name: str, *arguments: str) -> str:
 
 def test_every_example_is_tried():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == TRIED
+
+
+PRINTED = {
+    "asynchronous": r"100 stored, 0 failed",
+    "one_way": r"100 lines came",
+    "ordered_globally": r"50 entries, each behind the one before",
+    "batch": r"100 stored, in \d queues\nnone of these was sent: message 1 of those to send: the body has 5120000 .*",
+    "broadcast": r"\n".join(f"cache-{number} has heard: bread is 3.20 now" for number in range(3)),
+    "pull": r"20 in the last hour\n\['another'\] since",
+    "concurrently": r"40 jobs done, at most 10 at once",
+}
+
+
+@pytest.mark.covers("S-DOC-01")
+@pytest.mark.parametrize("name", PRINTED)
+def test_it_prints_what_it_did(cluster, name):
+    assert re.fullmatch(PRINTED[name] + r"\n", run(cluster, name))
+
+
+def test_the_list_has_a_line_for_each():
+    rows = re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\) \| .+ \|$", (EXAMPLES / "README.md").read_text(), re.M)
+    assert sorted(rows) == sorted(TRIED)
 
 
 def test_send(cluster):
