@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 import sparrowmq
 from sparrowmq import Message, MessageQueue, ReceivedMessage
 from sparrowmq.client.sending.outcome import SendStatus
-from sparrowmq.errors import InvalidMessage, NoRoute
+from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.names import dlq_topic
 from tests.interop.apache import mqadmin
 from tests.interop.servers import OURS, Target, running
@@ -159,29 +159,6 @@ async def test_a_topic_is_made_by_the_first_send(mq):
     results = [await mq.send(topic, b"1") for _ in range(4)]
     assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
     assert len(await read(mq, topic, 4)) == 4
-
-
-@pytest.mark.cell("time")
-async def test_a_message_comes_at_its_time_and_can_be_recalled_where_brokers_know_how(target, mq, topic):
-    at = datetime.now(UTC) + timedelta(seconds=4)
-    recalled = await mq.send(topic, b"recalled", deliver_at=at)
-    await mq.send(topic, b"at", deliver_at=at)
-    if target.is_ours:  # Apache's needs recallMessageEnable
-        await mq.recall(recalled)
-    received = await read(mq, topic, 1 if target.is_ours else 2)
-    assert {each.body for each in received} == ({b"at"} if target.is_ours else {b"at", b"recalled"})
-    # Apache's rounds down to a second, and takes the one before.
-    early_ms = 0 if target.is_ours else 2000
-    assert min(each.store_timestamp_ms for each in received) >= at.timestamp() * 1000 - early_ms - 1
-
-
-async def test_brokers_that_know_levels_only_are_sent_no_other_delay(target, mq, topic):
-    later = mq.send(topic, b"later", delay="15s")
-    if target.name == "apache-4.9.7":
-        with pytest.raises(InvalidMessage, match="delivers after its delay levels only"):
-            await later
-    else:
-        assert (await later).recall_handle
 
 
 @pytest.mark.covers("S-DELAY-01")

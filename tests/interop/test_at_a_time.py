@@ -1,0 +1,57 @@
+"""Our client asks servers for a time, where they know how."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import sparrowmq
+from sparrowmq.errors import InvalidMessage
+from tests.interop.servers import Target, running
+from tests.interop.test_our_client import JAVA_SERVERS, OURS, numbers, read
+
+pytestmark = [pytest.mark.interop]
+
+
+@pytest.fixture(scope="module", params=[OURS, *JAVA_SERVERS])
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with running(request.param, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+async def mq(target: Target) -> AsyncIterator[sparrowmq.Client]:
+    async with sparrowmq.connect(target.namesrv) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(target: Target) -> str:
+    name = f"timed-{next(numbers)}"
+    target.create_topic(name)
+    return name
+
+
+@pytest.mark.cell("time")
+async def test_a_message_comes_at_its_time_and_can_be_recalled_where_brokers_know_how(target, mq, topic):
+    at = datetime.now(UTC) + timedelta(seconds=4)
+    recalled = await mq.send(topic, b"recalled", deliver_at=at)
+    await mq.send(topic, b"at", deliver_at=at)
+    if target.is_ours:  # Apache's needs recallMessageEnable
+        await mq.recall(recalled)
+    received = await read(mq, topic, 1 if target.is_ours else 2)
+    assert {each.body for each in received} == ({b"at"} if target.is_ours else {b"at", b"recalled"})
+    # Apache's rounds down to a second, and takes the one before.
+    early_ms = 0 if target.is_ours else 2000
+    assert min(each.store_timestamp_ms for each in received) >= at.timestamp() * 1000 - early_ms - 1
+
+
+async def test_brokers_that_know_levels_only_are_sent_no_other_delay(target, mq, topic):
+    later = mq.send(topic, b"later", delay="15s")
+    if target.name == "apache-4.9.7":
+        with pytest.raises(InvalidMessage, match="delivers after its delay levels only"):
+            await later
+    else:
+        assert (await later).recall_handle
