@@ -177,6 +177,8 @@ class Assignment:
     async def restart(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is being handled of these queues is forgotten, and delivered again if it lies ahead."""
         mine = {queue: offset for queue, offset in offsets.items() if queue in self._owned}
+        for queue in offsets:
+            self._offsets.moved(queue)
         for queue, offset in mine.items():
             self._restart(queue, offset)
         await self._offsets.commit(mine)

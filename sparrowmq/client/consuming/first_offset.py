@@ -30,7 +30,7 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
     Raises:
         SparrowError: the broker could not be asked.
     """
-    committed = await offsets.read(queue)
+    committed = await offsets.resume(queue)
     if start == "new" and (committed or 0) <= 0 and not queue.topic.startswith(RETRY):
         return await _first_new(queue, committed, offsets, brokers)
     if committed is not None and committed >= 0:

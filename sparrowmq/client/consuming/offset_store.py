@@ -15,12 +15,12 @@ from typing import Protocol
 from sparrowmq import snapshot
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets, ResetOffsets
-from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ class OffsetStore(Protocol):
 
     async def read(self, queue: MessageQueue) -> int | None:
         """The committed offset; None if there is none. Raises: SparrowError."""
+
+    async def resume(self, queue: MessageQueue) -> int | None:
+        """Where to go on with a queue that comes: as `read`, or what could not be committed. Raises: SparrowError."""
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Keep these; what cannot be kept is logged, and will be with the next commit."""
@@ -43,6 +46,9 @@ class OffsetStore(Protocol):
     def forget(self, queue: MessageQueue) -> None:
         """The queue is another member's now."""
 
+    def moved(self, queue: MessageQueue) -> None:
+        """An operator moved the group elsewhere in the queue: what could not be committed does not count any more."""
+
 
 def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore:
     """Where a group keeps them: in a folder if it broadcasts, else at the brokers."""
@@ -52,12 +58,32 @@ def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore
 
 
 class BrokerOffsets:
-    """Offsets of a group that shares its queues. Unchanged ones are not sent again."""
+    """Offsets of a group that shares its queues. Unchanged ones are not sent again.
+
+    What could not be committed because the broker was away is remembered until the queue comes back: nobody else can
+    have consumed it meanwhile, and what was handled since the last commit would be delivered again.
+    """
 
     def __init__(self, group: str, brokers: Brokers) -> None:
         self._group = group
         self._brokers = brokers
         self._committed: dict[MessageQueue, int] = {}
+        self._uncommitted: dict[MessageQueue, int] = {}
+
+    async def resume(self, queue: MessageQueue) -> int | None:
+        committed = await self.read(queue)
+        remembered = self._uncommitted.get(queue)
+        if remembered is None or (committed is not None and committed >= remembered):
+            return committed
+        # A broker that lost its store begins anew, and behind its end there is nothing to go on with.
+        is_there = remembered <= await self._end(queue)
+        self._uncommitted.pop(queue, None)
+        return remembered if is_there else committed
+
+    async def _end(self, queue: MessageQueue) -> int:
+        session = await self._brokers.of(queue.broker_name)
+        request = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
+        return (await session.call(request)).header.offset
 
     async def read(self, queue: MessageQueue) -> int | None:
         session = await self._brokers.of(queue.broker_name)
@@ -82,6 +108,7 @@ class BrokerOffsets:
             try:
                 await answer
                 self._committed[queue] = changed[queue]
+                self._uncommitted.pop(queue, None)
             except SparrowError as error:
                 self._report(queue, changed[queue], error)
 
@@ -108,11 +135,16 @@ class BrokerOffsets:
         )
 
     def _report(self, queue: MessageQueue, offset: int, error: SparrowError) -> None:
+        if isinstance(error, NetworkError):
+            self._uncommitted[queue] = offset
         log.warning("cannot commit offset %d of %s for group %s: %s", offset, queue, self._group, error)
 
     def forget(self, queue: MessageQueue) -> None:
         """It is another member's: what we committed says nothing any more."""
         self._committed.pop(queue, None)
+
+    def moved(self, queue: MessageQueue) -> None:
+        self._uncommitted.pop(queue, None)
 
 
 class LocalOffsets:
@@ -123,6 +155,9 @@ class LocalOffsets:
         self._offsets: dict[MessageQueue, int] | None = None
 
     async def read(self, queue: MessageQueue) -> int | None:
+        return self._loaded().get(queue)
+
+    async def resume(self, queue: MessageQueue) -> int | None:
         return self._loaded().get(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -144,6 +179,9 @@ class LocalOffsets:
 
     def forget(self, queue: MessageQueue) -> None:
         """Nothing to do: nobody else writes the file."""
+
+    def moved(self, queue: MessageQueue) -> None:
+        """Nothing to do: a file is never away."""
 
     def _loaded(self) -> dict[MessageQueue, int]:
         if self._offsets is None:

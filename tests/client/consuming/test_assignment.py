@@ -262,6 +262,13 @@ async def test_a_reset_goes_on_elsewhere_and_forgets_what_is_handled(peer, owner
     await until(lambda: pulls(peer)[-1].queue_offset == 40)
 
 
+async def test_an_operator_moves_a_group_past_what_could_not_be_committed(peer, owner):
+    """The queue is lost while its broker is away, and moved before it comes back: the operator's word counts."""
+    owner.assignment._offsets._uncommitted[QUEUES[0]] = 9
+    await owner.assignment.restart({QUEUES[0]: 0})
+    assert not owner.assignment._offsets._uncommitted
+
+
 async def test_a_broker_that_moves_us_while_we_work_restarts_the_queue(peer, owner):
     peer.script(
         RequestCode.PULL_MESSAGE,

@@ -48,6 +48,48 @@ async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
     assert len(peer.requests(UPDATE)) == 2
 
 
+@pytest.fixture
+async def away(peer, offsets):
+    """Offset 9 could not be committed: the broker left when it was asked."""
+    peer.usual[UPDATE] = lambda _: [session.close() for session in peer.sessions] and None
+    await offsets.commit({ONE: 9})
+    offsets.forget(ONE)
+    peer.usual[UPDATE] = lambda _: Answer()
+    return offsets
+
+
+async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_back(peer, away):
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=4))
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=9))
+    assert await away.read(ONE) == 4
+    assert await away.resume(ONE) == 9
+    assert await away.resume(ONE) == 4, "it counts once; what follows is committed"
+
+
+async def test_whoever_went_further_meanwhile_is_right(peer, away):
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=10))
+    assert await away.resume(ONE) == 10
+
+
+async def test_a_broker_that_lost_its_store_is_believed(peer, away):
+    peer.usual[QUERY] = lambda _: Answer(ResponseCode.QUERY_NOT_FOUND)
+    peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=3))
+    assert await away.resume(ONE) is None
+
+
+async def test_an_operators_word_counts_more_than_what_could_not_be_committed(peer, away):
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=0))
+    away.moved(ONE)
+    assert await away.resume(ONE) == 0
+
+
+async def test_what_a_broker_refuses_is_not_remembered(peer, offsets):
+    peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="no such group"))
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=0))
+    await offsets.commit({ONE: 9})
+    assert await offsets.resume(ONE) == 0
+
+
 async def test_a_commit_that_did_not_last_is_made_again(peer, offsets, caplog):
     peer.script(QUERY, Answer(header=OffsetReply(offset=5)), Answer(header=OffsetReply(offset=4)))
     await offsets.commit_again(ONE, 5)
