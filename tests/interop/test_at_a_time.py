@@ -1,16 +1,18 @@
-"""Our client asks servers for a time, where they know how."""
+"""Our client asks servers for a delay, and for a time where they know how."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import sparrowmq
+from sparrowmq import ReceivedMessage
 from sparrowmq.errors import InvalidMessage
-from tests.interop.servers import Target, running
-from tests.interop.test_our_client import JAVA_SERVERS, OURS, numbers, read
+from tests.interop.servers import OURS, Target, running
+from tests.interop.test_our_client import JAVA_SERVERS, numbers, read, until
 
 pytestmark = [pytest.mark.interop]
 
@@ -55,3 +57,14 @@ async def test_brokers_that_know_levels_only_are_sent_no_other_delay(target, mq,
             await later
     else:
         assert (await later).recall_handle
+
+
+@pytest.mark.covers("S-DELAY-01")
+@pytest.mark.cell("level")
+async def test_a_delayed_message_comes_after_its_delay(mq, topic):
+    arrived: list[tuple[float, ReceivedMessage]] = []
+    async with mq.subscribe(topic, lambda msg: arrived.append((time.time(), msg)), group=f"g-{topic}"):
+        sent = time.time()
+        await mq.send(topic, b"later", delay=2)
+        await until(lambda: arrived)
+    assert 1.5 < arrived[0][0] - sent < 5.0 and arrived[0][1].topic == topic

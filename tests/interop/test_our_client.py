@@ -161,17 +161,6 @@ async def test_a_topic_is_made_by_the_first_send(mq):
     assert len(await read(mq, topic, 4)) == 4
 
 
-@pytest.mark.covers("S-DELAY-01")
-@pytest.mark.cell("level")
-async def test_a_delayed_message_comes_after_its_delay(mq, topic):
-    arrived: list[tuple[float, ReceivedMessage]] = []
-    async with mq.subscribe(topic, lambda msg: arrived.append((time.time(), msg)), group=f"g-{topic}"):
-        sent = time.time()
-        await mq.send(topic, b"later", delay=2)
-        await until(lambda: arrived)
-    assert 1.5 < arrived[0][0] - sent < 5.0 and arrived[0][1].topic == topic
-
-
 # Consuming ----------------------------------------------------------------------------------------------------------
 
 
