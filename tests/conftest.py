@@ -35,6 +35,7 @@ TOGETHER = {
     "tests/interop/test_clients.py": "clients",
     "tests/interop/test_cpp_client.py": "clients",
     "tests/interop/test_java_client.py": "clients",
+    "tests/interop/test_features.py": "clients",
     "tests/interop/test_matrix.py": "clients",
 }
 # Files whose tests take long and share nothing: each test goes where there is time.

@@ -59,6 +59,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
         yield Closed(cluster, client, ours.certificate, file)
 
 
+@pytest.mark.cell("tls", columns=["ours"])
 async def test_a_client_sends_consumes_and_administers_by_tls(closed: Closed) -> None:
     async with Admin(closed.namesrv, tls=closed.file) as admin:
         await admin.create_topic("orders", queues=2)

@@ -423,6 +423,7 @@ async def test_an_operator_creates_changes_and_deletes_a_group(mq):
     assert name not in await mq.admin.groups()
 
 
+@pytest.mark.cell("reset")
 async def test_an_operator_moves_a_group_that_is_away_and_one_that_is_there(mq, topic):
     group, seen = f"admin-{next(numbers)}", []
     await mq.admin.create_group(group)

@@ -18,6 +18,7 @@ from tests.interop.test_our_client import topic as topic
 pytestmark = [pytest.mark.interop]
 
 
+@pytest.mark.cell("request")
 async def test_requests_have_their_answers_from_another_client(target, mq, topic):
     async def answer(message: ReceivedMessage) -> None:
         assert await message.reply(b"re: " + message.body)
@@ -41,6 +42,7 @@ async def test_an_asker_that_is_gone_has_no_answer(target, mq, topic):
 
 
 @pytest.mark.java
+@pytest.mark.cell("trace")
 async def test_apaches_admin_tool_shows_what_our_client_traced(target, topic):
     group = f"g-{topic}"
     async with sparrowmq.connect(target.namesrv, trace=True, group="shop") as mq:

@@ -39,6 +39,7 @@ def test_a_java_client_encrypts_without_any_setting_of_ours(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.cell("tls", columns=["java-4.9.8", "java-5.4.0"])
 def test_java_clients_and_ours_show_certificates_to_each_other(
     tmp_path: Path, certificates: tuple[Path, Pair, Pair], version: str
 ) -> None:

@@ -45,7 +45,6 @@ class Stage:
         self._loop = loop
         self._cluster = Cluster(folder, clock=self._clock, **settings)
         self._stack = AsyncExitStack()
-        self._pool = Pool(self._clock)
         self._clients: dict[str, sparrowmq.Client] = {}
         self._consumers: dict[str, sparrowmq.Consumer] = {}
         self._strangers: dict[str, Session] = {}
@@ -59,7 +58,6 @@ class Stage:
     async def __aexit__(self, *error: object) -> None:
         for task in self._doing:
             task.cancel()
-        self._pool.close()
         await self._patiently(self._leave())
 
     async def play(self, step: Step) -> list[str]:
@@ -190,8 +188,8 @@ class Stage:
         """A stranger's connection ends."""
         self._strangers.pop(name).close()
 
-    async def do_members(self, group: str) -> str:
-        session = await self._pool.session(self._cluster.brokers[0].address)
+    async def do_members(self, group: str, by: str = "looker") -> str:
+        session = await self._stranger(by)
         answer = await session.call(GetConsumerListByGroup(group))
         names = {mq.client_id: name for name, mq in self._clients.items()}
         members = bodies.ConsumerList.decode(answer.body).consumer_id_list
@@ -205,8 +203,8 @@ class Stage:
         request = RegisterBroker(name, f"127.0.0.1:{port}", "Scenario", f"127.0.0.1:{port}", 0)
         await session.call(request, RegisterBrokerBody(topics).encode())
 
-    async def do_route(self, topic: str) -> str:
-        session = await self._pool.session(self._cluster.namesrv)
+    async def do_route(self, topic: str, by: str = "looker at routes") -> str:
+        session = await self._stranger(by, self._cluster.namesrv)
         answer = await session.call(GetRoute(topic))
         return " ".join(
             sorted(data.broker_name for data in bodies.TopicRoute.decode(answer.body).queue_datas)

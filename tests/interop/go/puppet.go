@@ -293,6 +293,7 @@ func reply(message *primitive.MessageExt) {
 	time.Sleep(1500 * time.Millisecond) // the asker's first heartbeat comes a second after its start
 	answer, err := consumer.CreateReplyMessage(message, []byte("re: "+string(message.Body)))
 	if err == nil {
+		answer.Body = []byte("re: " + string(message.Body)) // which CreateReplyMessage takes and forgets
 		_, err = sender.SendSync(context.Background(), answer)
 	}
 	if err != nil {

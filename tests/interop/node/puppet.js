@@ -57,7 +57,8 @@ const verbs = {
     });
     consumer.on('error', complain);
     const deliveries = new Map();
-    consumer.subscribe(given.topic, given.expression, async received => {
+    const filter = given.type ? { expressionType: given.type, subString: given.expression } : given.expression;
+    consumer.subscribe(given.topic, filter, async received => {
       say({ consumer: given.consumer, ...describe(received) });
       const body = received.body.toString();
       deliveries.set(body, (deliveries.get(body) || 0) + 1);
