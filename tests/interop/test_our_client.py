@@ -161,6 +161,20 @@ async def test_a_topic_is_made_by_the_first_send(mq):
     assert len(await read(mq, topic, 4)) == 4
 
 
+@pytest.mark.cell("namespace")
+async def test_a_namespace_keeps_topics_and_groups_apart(target, mq, topic):
+    target.create_topic(f"room%{topic}", queues=QUEUES)
+    async with sparrowmq.connect(target.namesrv, namespace="room") as room:
+        await room.send(topic, b"in the room")
+        await mq.send(topic, b"outside")
+        async with room.subscribe(topic, group=f"g-{topic}", start="earliest") as consumer:
+            received = await asyncio.wait_for(anext(aiter(consumer)), LIMIT_S)
+            received.ack()
+            assert (received.body, received.topic) == (b"in the room", topic)
+            assert len(target.members(f"room%g-{topic}")) == 1 and target.members(f"g-{topic}") == []
+    assert sum(target.end_of(f"room%{topic}", queue) for queue in range(QUEUES)) == 1
+
+
 # Consuming ----------------------------------------------------------------------------------------------------------
 
 
