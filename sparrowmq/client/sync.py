@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
+from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import GROUP, Client, K
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.consuming.checks import Check
@@ -53,9 +54,14 @@ PREFETCHED = 100  # messages that one trip to the loop's thread brings
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own, and the threads that call back.
 
-    def __init__(self) -> None:
+    Args:
+        callbacks: what runs the callbacks of futures; ended with the thread.
+    """
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        self.callbacks = callbacks
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, name="sparrowmq", daemon=True)
         self._leave = asyncio.Event()
@@ -89,9 +95,10 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread; callbacks that have begun, or wait to, go on."""
         self.loop.call_soon_threadsafe(self._leave.set)
         self._thread.join()
+        self.callbacks.end()
 
     def _run(self) -> None:
         asyncio.run(self._live())
@@ -137,14 +144,14 @@ def plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A
 def starting(
     method: Callable[Concatenate[A, P], Awaitable[R]],
 ) -> Callable[Concatenate[Twin[A], P], Future[R]]:
-    """The twin of a method that returns a future: its future is one of threads."""
+    """The twin of a method that returns a future: its future is one of threads, and calls back in threads."""
 
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         async def run() -> R:
             return await method(self._inner, *args, **kwargs)
 
-        return self._thread.submit(run())
+        return Started(self._thread.submit(run()), self._thread.callbacks)
 
     return call
 
@@ -544,8 +551,14 @@ def connect(
     namespace: str = "",
     hooks: Sequence[Hooks] = (),
     trace: bool | str = False,
+    callback_threads: int | None = None,
 ) -> SyncClient:
-    """A client of a cluster, for `with`. Arguments and errors are those of `Client`."""
+    """A client of a cluster, for `with`. Arguments and errors are those of `Client`.
+
+    Args:
+        callback_threads: how many run the callbacks of `send_soon`'s futures, as `Callbacks` takes it.
+    """
+    callbacks = Callbacks(callback_threads)
     client = Client(
         namesrv,
         group=group,
@@ -558,7 +571,7 @@ def connect(
         hooks=hooks,
         trace=trace,
     )
-    return SyncClient(client, LoopThread(), owns_thread=True)
+    return SyncClient(client, LoopThread(callbacks), owns_thread=True)
 
 
 def admin(
@@ -570,4 +583,4 @@ def admin(
 ) -> SyncAdmin:
     """An operator's side of a cluster, for `with`. Arguments and errors are those of `Admin`."""
     inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls)
-    return SyncAdmin(inner, LoopThread(), owns_thread=True)
+    return SyncAdmin(inner, LoopThread(Callbacks()), owns_thread=True)

@@ -1,0 +1,82 @@
+"""Futures whose callbacks run in threads of their own, where they may block and may call the blocking client.
+
+    mq.send_soon("orders", b"paid").add_done_callback(lambda sent: database.note(sent.result().msg_id))
+
+Called in the loop's thread, as a future of `concurrent.futures` does by itself, such a callback would stop the client.
+There are as many threads as processors unless told otherwise, and none before the first callback.
+Source: ClientConfig.clientCallbackExecutorThreads and NettyRemotingClient.publicExecutor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.shown import shown
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class Callbacks:
+    """The threads.
+
+    Args:
+        threads: how many run callbacks at once; by default as many as there are processors.
+    Raises:
+        ConfigError: not a whole number from 1 to 1000.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        threads = (os.cpu_count() or 1) if threads is None else threads
+        if type(threads) is not int or not 1 <= threads <= 1000:
+            raise ConfigError(f"callback_threads is a whole number from 1 to 1000, not {shown(threads)}")
+        self.threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def call(self, callback: Callable[[Any], object], done: Future[Any]) -> None:
+        """Run a callback soon; one that raises is logged."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, "sparrowmq-callback")
+        self._pool.submit(callback, done).add_done_callback(_tell)
+
+    def end(self) -> None:
+        """Take no more; what was taken goes on."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+
+class Started(Future[R]):
+    """What `inner` comes to; cancelling it cancels that."""
+
+    def __init__(self, inner: Future[R], callbacks: Callbacks) -> None:
+        super().__init__()
+        self._inner = inner
+        self._callbacks = callbacks
+        inner.add_done_callback(self._take)
+
+    def add_done_callback(self, fn: Callable[[Future[R]], object]) -> None:
+        """Call `fn` with this future, in a thread of the client, once it is done."""
+        super().add_done_callback(lambda done: self._callbacks.call(fn, done))
+
+    def cancel(self) -> bool:
+        return self._inner.cancel()
+
+    def _take(self, inner: Future[R]) -> None:
+        if inner.cancelled():
+            super().cancel()
+            self.set_running_or_notify_cancel()
+        elif (error := inner.exception()) is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(inner.result())
+
+
+def _tell(called: Future[object]) -> None:
+    if not called.cancelled() and (error := called.exception()) is not None:
+        log.error("a callback of a send failed", exc_info=error)

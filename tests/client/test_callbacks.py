@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+
+import pytest
+
+import sparrowmq.sync
+from sparrowmq.client.callbacks import Callbacks, Started
+from sparrowmq.errors import ConfigError
+from sparrowmq.testing.background import BackgroundCluster
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory) -> Iterator[str]:
+    with BackgroundCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.namesrv
+
+
+def test_a_callback_may_block_and_call_the_client(namesrv):
+    answers: Future[str] = Future()
+
+    def send_another(sent: Future[sparrowmq.SendResult]) -> None:
+        assert sent.result(0).status is sparrowmq.SendStatus.OK
+        answers.set_result(mq.send("Callbacks", b"two").msg_id)
+
+    with sparrowmq.sync.connect(namesrv) as mq:
+        mq.send_soon("Callbacks", b"one").add_done_callback(send_another)
+        assert answers.result(LIMIT_S)
+
+
+@pytest.mark.covers("S-CFG-04")
+@pytest.mark.parametrize(("wanted", "threads"), [(None, os.cpu_count()), (3, 3)])
+def test_as_many_run_at_once_as_there_are_processors_unless_told(namesrv, wanted, threads):
+    together, alone = threading.Barrier(threads + 1), threading.Event()
+    running: list[str] = []
+
+    def meet(sent: Future[sparrowmq.SendResult]) -> None:
+        running.append(threading.current_thread().name)
+        together.wait(LIMIT_S)
+        alone.wait(LIMIT_S)
+
+    with sparrowmq.sync.connect(namesrv, callback_threads=wanted) as mq:
+        sent = [mq.send_soon("Callbacks", b"%d" % number) for number in range(threads + 1)]
+        for future in sent:
+            future.result(LIMIT_S)
+            future.add_done_callback(meet)
+        together.wait(LIMIT_S)
+        assert len(running) == len(set(running)) == threads
+        together = threading.Barrier(1)
+        alone.set()
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1001, True, 2.0, "2"])
+def test_a_number_that_none_could_be_is_refused(threads):
+    with pytest.raises(ConfigError, match="callback_threads is a whole number from 1 to 1000"):
+        sparrowmq.sync.connect("127.0.0.1:1", callback_threads=threads)
+
+
+def test_a_callback_that_raises_is_told(caplog):
+    callbacks, done = Callbacks(1), threading.Event()
+    inner: Future[int] = Future()
+    started = Started(inner, callbacks)
+    started.add_done_callback(lambda _: 1 / 0)
+    started.add_done_callback(lambda _: done.set())
+    inner.set_result(1)
+    assert done.wait(LIMIT_S)
+    callbacks.end()
+    assert "a callback of a send failed" in caplog.text
+
+
+def test_a_future_comes_to_what_its_inner_one_does():
+    inner: Future[int] = Future()
+    started = Started(inner, Callbacks())
+    inner.set_exception(ValueError("no"))
+    assert isinstance(started.exception(0), ValueError)
+
+
+def test_cancelling_it_cancels_the_inner_one():
+    inner: Future[int] = Future()
+    started = Started(inner, Callbacks())
+    assert started.cancel()
+    assert inner.cancelled() and started.cancelled()
+    with pytest.raises(CancelledError):
+        started.result(0)
