@@ -18,6 +18,7 @@ import re
 import socket
 import struct
 import time
+from functools import partial
 from typing import Any, Final
 
 from bench.peers import OURS, REFERENCE, Peer, serving_all
@@ -37,7 +38,7 @@ def main() -> None:
             transact(peer, 64, 2.0)  # A fresh JVM is slow.
         for window in WINDOWS:
             run.alternate(
-                (str(window),), peers, lambda peer, w=window: transact(peer, w, run.options.seconds)
+                (str(window),), peers, partial(transact, window=window, seconds=run.options.seconds)
             )
     run.keep(
         ("in flight",),

@@ -139,7 +139,8 @@ async def test_after_the_last_question_it_is_put_aside_and_can_be_resumed(tmp_pa
     assert await it.after(60) == []
     (lost,) = it.messages(LOST, 0)
     assert lost.properties["TRANSACTION_CHECK_TIMES"] == "3" and lost.properties["REAL_TOPIC"] == "Orders"
-    assert it.topics.get(LOST).write_queue_nums == 1 and it.figure("s_open") == 0
+    topic = it.topics.get(LOST)
+    assert topic is not None and topic.write_queue_nums == 1 and it.figure("s_open") == 0
     with pytest.raises(RemoteError, match="is not open any more"):
         it.answer(2, commit=True)
     it.transactions.resume(lost.physical_offset)
@@ -353,7 +354,7 @@ async def save_offsets(store, contents):
 
 async def test_killed_between_any_two_records_each_ends_once_as_its_producer_says(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock)
-    saved = []
+    saved: list[tuple[int, bytes]] = []
     await workload(it, saved)
     it.store.flush()
     ends = sorted(

@@ -33,6 +33,12 @@ class Producer:
         self.address, self.host = address, hosts.pack(address)
         self.asked = []
 
+    def call(self, request, body=b"", *, timeout_s=3.0):
+        raise AssertionError("a producer is told, and not waited for")
+
+    def close(self):
+        raise AssertionError("a producer is not parted with")
+
     def tell(self, request, body=b""):
         self.asked.append((request, record.decode(body)))
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from sparrowmq.errors import RemoteError
@@ -65,7 +67,7 @@ async def test_a_half_message_gets_its_group_and_an_unusual_true_is_one(tmp_path
 
 
 async def test_what_was_committed_is_sent_back_and_retried_like_any_message(tmp_path):
-    retry = {"topic": "%RETRY%consumers", "reconsume_times": 1, "max_reconsume_times": 16}
+    retry: dict[str, Any] = {"topic": "%RETRY%consumers", "reconsume_times": 1, "max_reconsume_times": 16}
     async with live_broker(tmp_path) as live:
         await live.send(b"old client", properties={**HALF, "DELAY": "1"}, **retry)
         assert [each.body for each in await live.messages("SCHEDULE_TOPIC_XXXX")] == [b"old client"]

@@ -104,7 +104,7 @@ async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(clust
 async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside(cluster, clock, mq, books):
     async with mq.transaction("orders", b"paid") as transaction:
         await transaction.unknown()
-    times = []
+    times: list[int] = []
     for second in range(6 + 15 * 60 + 2):
         await clock.advance(1)
         while len(times) < len(books.asked):
