@@ -56,6 +56,11 @@ T0 = {"topic": "T", "queueId": 0}
 CREATE = {"topic": "New", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
 CREATE |= {"defaultTopic": "TBW102", "topicSysFlag": 0, "order": "false"}
 RESET = {"topic": "T", "group": "CG", "timestamp": -1, "isForce": "true"}
+BEAT_ANSWER = {
+    "IS_SUPPORT_HEART_BEAT_V2": "true",
+    "IS_SUB_CHANGE": "true",
+    "TIMER_MAX_DELAY_SEC": "3456000",  # ours alone: how our clients learn what delays they may ask for
+}
 BEAT = {"clientID": "c1", "producerDataSet": [], "consumerDataSet": []}
 
 ROWS: list[tuple[str, int, dict[str, Any] | None, bytes, int, str | None]] = [
@@ -339,7 +344,7 @@ async def test_odd_requests_are_answered_with_apaches_codes(
         (31, T0, {"offset": "0"}),
         (29, T0 | {"timestamp": 2**62}, {"offset": "0"}),
         (32, {"topic": "T", "queueId": 1}, {"timestamp": "-1"}),
-        (34, None, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}),
+        (34, None, BEAT_ANSWER),
     ],
 )
 async def test_every_field_of_an_answer_is_a_text(

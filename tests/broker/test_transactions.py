@@ -228,16 +228,10 @@ async def test_a_producer_whose_clock_is_ahead_is_asked_all_the_same(it):
     assert await it.after(5) == [] and len(await it.after(1)) == 1
 
 
-async def test_a_full_disk_puts_questions_off(it, monkeypatch):
+async def test_a_full_disk_puts_questions_off(it):
     it.begin(b"paid")
-    append = it.store.append
-
-    def full(entry):
-        raise DiskFull("/store", 28)
-
-    monkeypatch.setattr(it.store, "append", full)
+    it.store.stall(DiskFull("the disk is full"), 8)
     assert await it.after(6) == []
-    monkeypatch.setattr(it.store, "append", append)
     assert await it.after(9) == []
     assert len(await it.after(1)) == 1
 
