@@ -118,7 +118,7 @@ def requests() -> Iterator[Bad]:
     yield Bad("negative code", ask(-5), 3, "unknown code")
     yield Bad("code of another server", ask(105, ext={"topic": "t"}), 3, "ask another server")
     yield Bad("code not served yet", ask(200050, ext={}), 3, "not yet")
-    yield Bad("code refused by design", ask(25), 3, "refused by design")
+    yield Bad("code refused by design", ask(2004), 3, "refused by design")
     yield Bad("no extFields at all", ask(310), 1, "custom field <a> is null")
     yield Bad("extFields an array", ask(310, ext=["a"]), 1, "not a JSON object")
     yield Bad("extFields a text", ask(310, ext="a"), 1, "not a JSON object")
@@ -250,7 +250,7 @@ def namesrv() -> Iterator[Bad]:
     yield Bad(
         "value of a missing key", ask(101, ext={"namespace": "n", "key": "k"}), 22, "No config item", True
     )
-    yield Bad("settings over the network", ask(318, b"kvConfigPath=/tmp/x"), 3, "refused by design", True)
+    yield Bad("settings over the network", ask(318, b"kvConfigPath=/tmp/x"), 1, "set it in its file", True)
     yield Bad("name server, HTTP", b"GET / HTTP/1.1\r\n\r\n", CLOSED, "", True)
 
 

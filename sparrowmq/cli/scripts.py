@@ -13,6 +13,7 @@ from typing import Final
 NEEDED: Final = (
     "click",
     "javaproperties",
+    "lark",
     "numpy",
     "yaml",
 )  # all of the extra but uvloop, which Windows has none of

@@ -201,7 +201,7 @@ _SERVED = (
 
 _UNSERVED = (
     *_unserved(
-        "refused by design: settings are changed in the broker's or name server's own file, never over the network",
+        "refused by design: how files are read is set in the server's own file, never over the network",
         RequestCode.UPDATE_CONTROLLER_CONFIG,
         RequestCode.SET_COMMITLOG_READ_MODE,
     ),
