@@ -19,8 +19,8 @@ def test_a_server_without_its_extra_says_what_to_install(script):
     done = subprocess.run(bare, capture_output=True, text=True, timeout=20)
     assert done.returncode == 1 and not done.stdout
     assert done.stderr == (
-        f"{script}: click and javaproperties and lark and numpy and yaml are not installed; install the package with what "
-        "its servers need: pip install 'sparrowmq[server]'\n"
+        f"{script}: click and javaproperties and lark and numpy and yaml are not installed; install the package with "
+        "what its servers need: pip install 'sparrowmq[server]'\n"
     )
 
 
