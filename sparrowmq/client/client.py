@@ -45,7 +45,7 @@ from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
 from sparrowmq.client.sending.hooks import SendHooks
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.producer import Body, Producer, message_of, plain_queue
+from sparrowmq.client.sending.producer import Body, Producer, message_of
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.client.sending.transactions import Ends
 from sparrowmq.client.sending.watched import WatchedProducer
@@ -60,7 +60,6 @@ from sparrowmq.protocol.names import (
     TRACE_TOPIC,
     check_group,
     check_topic,
-    without_namespace,
 )
 from sparrowmq.protocol.requests.headers import UnregisterClient
 
@@ -107,7 +106,7 @@ class Client:
         tls: encrypts the connections to name servers and brokers: True trusts the certificates that this machine
             trusts, an `ssl.SSLContext` what it is told to, the `Path` of a tls.properties file what that says.
         namespace: keeps topics and groups apart from those of other namespaces: brokers know them as
-            `namespace%name`, this program as `name`. `Admin` and the queues of consumers have the full names.
+            `namespace%name`, this program as `name`, everywhere; it may say the full name, too.
         hooks: see every message before and after it is sent or consumed.
         trace: report to the trace topic what is sent and consumed, so that `admin.trace` and dashboards show it;
             True is the brokers' own topic (traceTopicEnable), a text is another one.
@@ -219,6 +218,7 @@ class Client:
         self._network.membership.add_producer(full)
         if check is not None:
             self._checks.add(full, check, CheckSettings())
+        group = self._network.plain_name(full)
         own, namespace = settings or ProducerSettings(), self._network.namespace
         outbox, ends = self._open_outbox(full, own), Ends(full, self._network.brokers, self._checks.has)
         hooks: tuple[SendHooks, ...] = self._hooks
@@ -322,7 +322,7 @@ class Client:
         wanted = subscriptions(self._full_names(topics), tag, where, self._network.clock.now_ms())
         hooks: tuple[ConsumeHooks, ...] = self._hooks
         if self._tracing is not None:
-            hooks = (*hooks, self._tracing.consumes(without_namespace(self._network.namespace, group)))
+            hooks = (*hooks, self._tracing.consumes(self._network.plain_name(group)))
         return Consumer(
             settings,
             wanted,
@@ -356,7 +356,7 @@ class Client:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to. Raises: NoRoute."""
         route = await self._network.routes.for_sending(self._network.full_name(topic))
-        return [plain_queue(self._network.namespace, queue) for queue in route.writable]
+        return self._network.plain_queues(route.writable)
 
     # Handlers declared where they are defined -----------------------------------------------------------------------
 

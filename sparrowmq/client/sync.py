@@ -580,7 +580,8 @@ def admin(
     timeout_s: float = TIMEOUT_S,
     credentials: Credentials | None = None,
     tls: Tls = False,
+    namespace: str = "",
 ) -> SyncAdmin:
     """An operator's side of a cluster, for `with`. Arguments and errors are those of `Admin`."""
-    inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls)
+    inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls, namespace=namespace)
     return SyncAdmin(inner, LoopThread(Callbacks()), owns_thread=True)

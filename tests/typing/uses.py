@@ -50,6 +50,8 @@ async def connecting() -> None:
     sparrowmq.connect("a", tls=ssl.create_default_context())
     sparrowmq.connect("a", tls=Path("tls.properties"))
     sparrowmq.connect("a", namespace="test")
+    sparrowmq.Admin("a", namespace="test")
+    sparrowmq.sync.admin("a", namespace="test")
     sparrowmq.connect("a", trace=True)
     sparrowmq.connect("a", trace="my-traces")
 

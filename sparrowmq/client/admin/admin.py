@@ -43,7 +43,8 @@ class Admin:
     Args:
         namesrv: name servers as `connect` takes them; or a client's network, which then lives as long as the client.
         timeout_s: how long any one server may take to answer.
-        credentials, tls: as `connect` takes them; a client's network has its own.
+        credentials, tls, namespace: as `connect` takes them; a client's network has its own. In a namespace there is
+            nothing but what is in it, and RocketMQ's own.
     Raises:
         ConfigError: there is no such address.
     """
@@ -55,16 +56,20 @@ class Admin:
         timeout_s: float = TIMEOUT_S,
         credentials: Credentials | None = None,
         tls: Tls = False,
+        namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
         self._own: Network | None = None
         if isinstance(namesrv, Network):
             network = namesrv
         else:
-            network = self._own = Network(namesrv, credentials=credentials, tls=tls, clock=clock)
+            network = self._own = Network(
+                namesrv, credentials=credentials, tls=tls, namespace=namespace, clock=clock
+            )
         if timeout_s <= 0:
             raise ConfigError(f"timeout_s={timeout_s:g} leaves no time to answer; give more than 0 seconds")
         self._servers = Servers(network, timeout_s)
+        self._full = network.full_name
 
     async def __aenter__(self) -> Self:
         if self._own is not None:
@@ -99,7 +104,7 @@ class Admin:
 
     async def topic(self, name: str) -> Topic:
         """A topic as it is now: what each broker has of it, and where its queues begin and end. Raises: NoRoute."""
-        return await topics.show(self._servers, name)
+        return await topics.show(self._servers, self._full(name))
 
     async def create_topic(
         self,
@@ -121,7 +126,7 @@ class Admin:
             InvalidName: no topic can be called so.
             ChangeFailed
         """
-        return await topics.create(self._servers, name, queues, perm, cluster, exist_ok)
+        return await topics.create(self._servers, self._full(name), queues, perm, cluster, exist_ok)
 
     async def change_topic(
         self,
@@ -145,7 +150,7 @@ class Admin:
         """
         return await topics.change(
             self._servers,
-            name,
+            self._full(name),
             cluster,
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
@@ -158,7 +163,7 @@ class Admin:
         Raises:
             NoRoute: it does not exist; ChangeFailed.
         """
-        return await topics.delete(self._servers, name, cluster)
+        return await topics.delete(self._servers, self._full(name), cluster)
 
     # Groups ---------------------------------------------------------------------------------------------------------
 
@@ -168,7 +173,7 @@ class Admin:
 
     async def group(self, name: str) -> Group:
         """A group as it is now: its settings at each broker, and who is on line. Raises: NoGroup."""
-        return await groups.show(self._servers, name)
+        return await groups.show(self._servers, self._full(name))
 
     async def create_group(
         self,
@@ -193,7 +198,7 @@ class Admin:
             ChangeFailed
         """
         wanted = GroupConfig(
-            name,
+            self._full(name),
             consume_enable=may_consume,
             consume_broadcast_enable=may_broadcast,
             retry_queue_nums=retry_queues,
@@ -222,7 +227,7 @@ class Admin:
             "consume_enable": may_consume,
             "consume_broadcast_enable": may_broadcast,
         }
-        return await groups.change(self._servers, name, cluster, changes)
+        return await groups.change(self._servers, self._full(name), cluster, changes)
 
     async def delete_group(self, name: str, *, cluster: str | None = None) -> list[str]:
         """Delete a group at every master, with its offsets, retries and dead letters; returns their names.
@@ -232,11 +237,11 @@ class Admin:
         Raises:
             NoGroup: it does not exist; ChangeFailed.
         """
-        return await groups.delete(self._servers, name, cluster)
+        return await groups.delete(self._servers, self._full(name), cluster)
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """How far a group is, in one topic or in all that it consumes. Raises: NoGroup; NoRoute, there is no topic."""
-        return await groups.lag(self._servers, group, topic)
+        return await groups.lag(self._servers, self._full(group), topic and self._full(topic))
 
     async def reset(self, group: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
         """Move a group to other offsets, forward or back; returns where each queue goes on.
@@ -250,13 +255,13 @@ class Admin:
         Raises:
             NoGroup, NoRoute: the group or the topic does not exist.
         """
-        return await groups.reset(self._servers, group, topic, to)
+        return await groups.reset(self._servers, self._full(group), self._full(topic), to)
 
     async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
         """What the group could not handle however often it was tried, eldest first, as long as brokers keep it."""
         if limit < 1:
             raise ConfigError(f"limit={limit} asks for nothing; give 1 or more")
-        return await dead_letters.of_group(self._servers, group, limit)
+        return await dead_letters.of_group(self._servers, self._full(group), limit)
 
     async def resend(self, dead_letter: ReceivedMessage) -> None:
         """Let the group of a dead letter try it again, from the first time on; other groups do not get it.
@@ -277,7 +282,7 @@ class Admin:
             NoMessage: no broker has it (any more).
             NoRoute: there is no such topic.
         """
-        return await finding.by_id(self._servers, msg_id, topic)
+        return await finding.by_id(self._servers, msg_id, topic and self._full(topic))
 
     async def find(
         self,
@@ -300,6 +305,7 @@ class Admin:
         """
         if limit < 1:
             raise ConfigError(f"limit={limit} asks for nothing; give 1 or more")
+        topic = self._full(topic)
         if key is not None:
             return await finding.by_key(self._servers, topic, key, since, until, limit)
         if since is None:
@@ -311,7 +317,7 @@ class Admin:
 
         Args:
             msg_id: `SendResult.msg_id`.
-            topic: the trace topic that they report to.
+            topic: the trace topic that they report to; it is in no namespace.
         Raises:
             NoRoute: there is no such topic; brokers have it with traceTopicEnable=true.
         """

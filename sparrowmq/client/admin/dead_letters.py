@@ -60,7 +60,8 @@ async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMes
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
     """See `Admin.resend`."""
-    topic = message.queue.topic
+    dead = servers.network.full_queue(message.queue)
+    topic = dead.topic
     if not topic.startswith(names.DLQ):
         raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
     group = topic.removeprefix(names.DLQ)
@@ -71,8 +72,8 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
     again = Packed(
         topic, stored.body, properties.render(kept), flags, stored.flag, max_reconsume_times=_TRIES
     )
-    queue = MessageQueue(topic, message.queue.broker_name, 0)
-    address = masters_in(await servers.route(message.queue.topic)).get(queue.broker_name)
+    queue = MessageQueue(topic, dead.broker_name, 0)
+    address = masters_in(await servers.route(dead.topic)).get(queue.broker_name)
     if address is None:
         raise BrokerUnreachable(queue.broker_name, "it has no master now")
     header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())

@@ -108,7 +108,7 @@ async def _at(servers: Servers, msg_id: str, broker: str, place: OffsetId) -> Re
         if error.code != ResponseCode.SYSTEM_ERROR:
             raise
         raise NoMessage(msg_id, f"at {place.store_host}") from error
-    return _received(record.decode(answer.body), broker)
+    return _received(servers, record.decode(answer.body), broker)
 
 
 async def _query(servers: Servers, masters: Masters, request: QueryMessage) -> list[ReceivedMessage]:
@@ -121,7 +121,7 @@ async def _query(servers: Servers, masters: Masters, request: QueryMessage) -> l
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return []
             raise
-        return [_received(record.decode(each), broker) for each in record.walk(answer.body)]
+        return [_received(servers, record.decode(each), broker) for each in record.walk(answer.body)]
 
     found = await servers.all(masters, at)
     return in_order([each for messages in found.values() for each in messages])
@@ -147,11 +147,12 @@ async def read(
         if is_past or answer.header.next_begin_offset <= offset or offset >= answer.header.max_offset:
             break
         offset = answer.header.next_begin_offset
-    return [ReceivedMessage(each, queue) for each in found[:limit]]
+    return [_received(servers, each, queue.broker_name) for each in found[:limit]]
 
 
-def _received(stored: StoredMessage, broker: str) -> ReceivedMessage:
-    return ReceivedMessage(stored, MessageQueue(stored.topic, broker, stored.queue_id))
+def _received(servers: Servers, stored: StoredMessage, broker: str) -> ReceivedMessage:
+    queue = MessageQueue(stored.topic, broker, stored.queue_id)
+    return ReceivedMessage(stored, queue, namespace=servers.network.namespace)
 
 
 def in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:

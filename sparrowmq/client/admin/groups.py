@@ -147,7 +147,8 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
     masters = {place.name: place.master for place in places}
     tables = await servers.all(masters, lambda _, address: _table(servers, address))
     found = {name for table in tables.values() for name in table}
-    return sorted(name for name in found if hidden or not is_system_group(name))
+    rest = {name for name in found if not is_system_group(name)}
+    return sorted(servers.network.inside(rest) | (found - rest if hidden else set()))
 
 
 async def show(servers: Servers, name: str) -> Group:
@@ -156,7 +157,9 @@ async def show(servers: Servers, name: str) -> Group:
     settings = await _there(servers, check_group(name), masters)
     found = await servers.all(masters, lambda _, address: _members(servers, name, address))
     members = {member.client_id: member for each in found.values() for member in each}
-    return Group(name, settings, dict(sorted(members.items())))
+    plain = servers.network.plain_name(name)
+    settings = {broker: msgspec.structs.replace(each, group_name=plain) for broker, each in settings.items()}
+    return Group(plain, settings, dict(sorted(members.items())))
 
 
 async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
@@ -174,9 +177,10 @@ async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
     rows = {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
     if topic is not None or not rows:
         await _there(servers, name, masters)
+    network = servers.network
     return GroupLag(
-        name,
-        tuple(_queue_lag(queue, each) for queue, each in sorted(rows.items())),
+        network.plain_name(name),
+        tuple(_queue_lag(network.plain_queue(queue), each) for queue, each in sorted(rows.items())),
         sum(each.consume_tps for each in stats.values()),
     )
 
@@ -205,7 +209,8 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
         raise ChangeFailed(f"resetting group {name} in topic {topic}", list(moved), failures)
     for error in failures.values():
         raise error
-    return dict(sorted((queue, offset) for table in moved.values() for queue, offset in table.items()))
+    plain = servers.network.plain_queue
+    return dict(sorted((plain(queue), offset) for table in moved.values() for queue, offset in table.items()))
 
 
 def _queue_lag(queue: MessageQueue, row: QueueProgress) -> QueueLag:

@@ -146,10 +146,14 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
         await servers.brokers(cluster)
         answer = await servers.ask_namesrv(GetTopicsByCluster(cluster=cluster))
     found = set(TopicList.decode(answer.body).topic_list)
-    if not hidden:
-        own = await _of_rocketmq(servers)
-        found = {name for name in found - own if not is_system_topic(name) and group_of(name) is None}
-    return sorted(found)
+    if hidden and not servers.network.namespace:
+        return sorted(found)
+    own = await _of_rocketmq(servers)
+    rest = {name for name in found - own if not is_system_topic(name)}
+    inside = servers.network.inside(rest)
+    if hidden:
+        return sorted(inside | (found - rest))
+    return sorted(name for name in inside if group_of(name) is None)
 
 
 async def show(servers: Servers, name: str) -> Topic:
@@ -161,10 +165,15 @@ async def show(servers: Servers, name: str) -> Topic:
     ]
     offsets = await ranges(servers, name, masters_in(route))
     queues = [
-        QueueRange(queue, each.min_offset, each.max_offset, local_time(each.last_update_timestamp))
+        QueueRange(
+            servers.network.plain_queue(queue),
+            each.min_offset,
+            each.max_offset,
+            local_time(each.last_update_timestamp),
+        )
         for queue, each in sorted(offsets.items())
     ]
-    return Topic(name, tuple(shares), tuple(queues))
+    return Topic(servers.network.plain_name(name), tuple(shares), tuple(queues))
 
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:

@@ -25,9 +25,13 @@ OnCheck: TypeAlias = Callable[[CheckTransactionState, StoredMessage, Peer], None
 
 
 class Member(Protocol):
-    """A consumer, as brokers see it."""
+    """A consumer, as brokers see it.
 
-    group: str
+    Attributes:
+        full_group: its group, as brokers know it.
+    """
+
+    full_group: str
 
     def beat(self) -> ConsumerBeat:
         """Its part of a heartbeat."""
@@ -69,17 +73,17 @@ class Membership:
 
     def add_consumer(self, member: Member) -> None:
         """Be a member of its group, too. Raises: ConfigError, this client is one already."""
-        if member.group in self.consumers:
+        if member.full_group in self.consumers:
             raise ConfigError(
-                f"this client consumes in group {member.group} already; "
+                f"this client consumes in group {member.full_group} already; "
                 "subscribe that consumer to more topics, or connect a second client"
             )
-        self.consumers[member.group] = member
+        self.consumers[member.full_group] = member
 
     def remove_consumer(self, member: Member) -> None:
         """Leave its group."""
-        if self.consumers.get(member.group) is member:
-            del self.consumers[member.group]
+        if self.consumers.get(member.full_group) is member:
+            del self.consumers[member.full_group]
 
     def heartbeat(self) -> bytes | None:
         """The body of a heartbeat, or None while there is nobody to announce."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -23,10 +23,12 @@ from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.protocol.names import check_namespace, with_namespace
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import check_namespace, with_namespace, without_namespace
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.pool import Pool
@@ -88,6 +90,26 @@ class Network:
     def full_name(self, name: str) -> str:
         """The name of a topic or group, or the full one already, as brokers know it."""
         return with_namespace(self.namespace, name) if self.namespace else name
+
+    def plain_name(self, name: str) -> str:
+        """The name of a topic or group as the program knows it."""
+        return without_namespace(self.namespace, name) if self.namespace else name
+
+    def full_queue(self, queue: MessageQueue) -> MessageQueue:
+        """The queue, or the full one already, as brokers know it."""
+        return full_queue(self.namespace, queue) if self.namespace else queue
+
+    def plain_queue(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as the program knows it."""
+        return plain_queue(self.namespace, queue) if self.namespace else queue
+
+    def plain_queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """The queues as the program knows them."""
+        return [self.plain_queue(queue) for queue in queues]
+
+    def inside(self, names: Iterable[str]) -> set[str]:
+        """Those of some full names that are in the namespace, as the program knows them; all without one."""
+        return {self.plain_name(name) for name in names if self.full_name(name) == name}
 
     async def __aenter__(self) -> Self:
         await self.background.__aenter__()

@@ -121,7 +121,7 @@ class Assignment:
             except SparrowError as error:
                 failure = error
         try:
-            await tell(self._settings.on_assigned, taken)
+            await tell(self._settings.on_assigned, taken, self._network)
         finally:
             for queue in taken:
                 self._pull(queue)
@@ -158,9 +158,9 @@ class Assignment:
         """Go on elsewhere, as `restart` does; committed with the next commit. Raises: ConfigError."""
         if offset < 0:
             raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
-        self._those([queue])
-        self._restart(queue, offset)
-        self._owned[queue].state.begun = True
+        (mine,) = self._those([queue])
+        self._restart(mine, offset)
+        self._owned[mine].state.begun = True
 
     def position(self, queue: MessageQueue) -> int:
         """Everything before it is settled. Raises: ConfigError."""
@@ -217,7 +217,7 @@ class Assignment:
         """Commit and free everything."""
         self.stop_pulling()
         try:
-            await tell(self._settings.on_revoked, self.queues)
+            await tell(self._settings.on_revoked, self.queues, self._network)
         finally:
             states = [owned.state for owned in self._owned.values()]
             for state in states:
@@ -271,7 +271,7 @@ class Assignment:
                 self._owned[state.queue].stop_pulling()
             self._delivery.withdraw(state)
         ready = await self._let_finish(states)
-        await tell(self._settings.on_revoked, [state.queue for state in ready])
+        await tell(self._settings.on_revoked, [state.queue for state in ready], self._network)
         ready = [state for state in ready if state.is_owned]
         for state in ready:
             self._owned.pop(state.queue).stop_pulling()
@@ -316,10 +316,12 @@ class Assignment:
         """These, or all."""
         if queues is None:
             return list(self._owned)
-        found = list(queues)
+        found = [self._network.full_queue(queue) for queue in queues]
         for queue in found:
             if queue not in self._owned:
-                raise ConfigError(f"{queue} is not this member's now; `queues` tells which are")
+                raise ConfigError(
+                    f"{self._network.plain_queue(queue)} is not this member's now; `queues` tells which are"
+                )
         return found
 
     def _stay(self, queues: Collection[MessageQueue]) -> None:
@@ -351,10 +353,10 @@ def _offsets_of(states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
     return {state.queue: state.commit_offset for state in states if state.begun}
 
 
-async def tell(changed: QueuesChanged | None, queues: list[MessageQueue]) -> None:
-    """Tell the program which queues come or go, if any do."""
+async def tell(changed: QueuesChanged | None, queues: list[MessageQueue], network: Network) -> None:
+    """Tell the program, by its own names, which queues come or go, if any do."""
     if changed is not None and queues:
-        await call(changed, queues)
+        await call(changed, network.plain_queues(queues))
 
 
 async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:

@@ -76,7 +76,7 @@ class Concurrently:
 
     def withdraw(self, owned: ProcessQueue) -> None:
         """Keep back what nobody has taken yet."""
-        owned.pending.extend(self._inbox.withdraw(lambda message: message.queue == owned.queue))
+        owned.pending.extend(self._inbox.withdraw(lambda message: message.is_from(owned)))
 
     async def given_back(self) -> None:
         """Return when every message that has failed so far is back at the broker, or could not be given back."""

@@ -70,6 +70,10 @@ class Consumer:
     is delivered again.
 
     A filter that the broker cannot do is a ConfigError of iterating, `take` and `closed`, and of leaving the consumer.
+
+    Attributes:
+        group: by the program's name for it.
+        full_group: as brokers know it.
     """
 
     def __init__(
@@ -83,7 +87,8 @@ class Consumer:
         *,
         hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
-        self.group = settings.group
+        self.group = network.plain_name(settings.group)
+        self.full_group = settings.group
         self._settings = settings
         self._network = network
         self._membership = membership
@@ -93,7 +98,7 @@ class Consumer:
         self._concurrency = settings.concurrency
         self._subscriptions = dict(subscriptions)
         if not settings.broadcast:
-            retried = retry_topic(self.group)
+            retried = retry_topic(self.full_group)
             self._subscriptions[retried] = subscription(retried, None, None, network.clock.now_ms())
         self._background = Background()
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,7 +112,7 @@ class Consumer:
         self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
         self._rebalancer = Rebalancer(
-            self.group,
+            self.full_group,
             network,
             self._topics,
             self._apply,
@@ -181,7 +186,7 @@ class Consumer:
     def _fail(self, error: SparrowError) -> None:
         """Consuming can never go on as it is wanted."""
         if self._failure is None:
-            log.error("group %s consumes no more: %s", self.group, error)
+            log.error("group %s consumes no more: %s", self.full_group, error)
             self._failure = error
             self._delivery.close()
             self._ended.set()
@@ -225,7 +230,7 @@ class Consumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are this member's now, those of the retry topic too."""
-        return self._assignment.queues
+        return self._network.plain_queues(self._assignment.queues)
 
     async def commit(self) -> None:
         """Commit what is settled now, instead of within 5 s."""
@@ -265,7 +270,8 @@ class Consumer:
         Raises:
             SparrowError: a broker does not answer.
         """
-        return await self._assignment.lag()
+        lag = await self._assignment.lag()
+        return {self._network.plain_queue(queue): count for queue, count in lag.items()}
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -276,7 +282,7 @@ class Consumer:
             self._start()
             await self._network.clock.wait_for(self._rebalancer.first_round.wait(), FIRST_ROUND_S)
         except TimeoutError:
-            log.warning("group %s has no queues yet; it goes on trying", self.group)
+            log.warning("group %s has no queues yet; it goes on trying", self.full_group)
         except BaseException:
             await self._leave(grace_s=0.0)
             await self._background.__aexit__(None, None, None)
@@ -301,10 +307,10 @@ class Consumer:
         self._delivery.open()
         spawn = self._background.spawn
         self._network.routes.watch(self._rebalancer.soon)
-        self._tasks.append(spawn(self._rebalancer.run(), f"rebalance {self.group}"))
-        self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.group}"))
+        self._tasks.append(spawn(self._rebalancer.run(), f"rebalance {self.full_group}"))
+        self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.full_group}"))
         if self._assignment.locks is not None:
-            self._tasks.append(spawn(self._renew_locks(), f"lock {self.group}"))
+            self._tasks.append(spawn(self._renew_locks(), f"lock {self.full_group}"))
         if self._handler is not None:
             self._workers = Workers(
                 self._handler,
@@ -329,7 +335,7 @@ class Consumer:
         finally:
             self._membership.remove_consumer(self)
             await self._network.brokers.tell_all(
-                UnregisterClient(client_id=self._network.client_id, consumer_group=self.group)
+                UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
             )
 
     async def _commit_all(self) -> None:
@@ -337,11 +343,13 @@ class Consumer:
         try:
             await clock.wait_for(self._delivery.given_back(), GIVEN_BACK_S)
         except TimeoutError:
-            log.warning("group %s could not give back every message that failed; they come again", self.group)
+            log.warning(
+                "group %s could not give back every message that failed; they come again", self.full_group
+            )
         try:
             await clock.wait_for(self._assignment.close(), LEAVE_S)
         except TimeoutError:
-            log.warning("group %s could not commit everything; some messages come again", self.group)
+            log.warning("group %s could not commit everything; some messages come again", self.full_group)
 
     async def _commit_now_and_then(self) -> None:
         while True:
@@ -362,7 +370,7 @@ class Consumer:
     def beat(self) -> ConsumerBeat:
         """Our part of a heartbeat."""
         return ConsumerBeat(
-            group_name=self.group,
+            group_name=self.full_group,
             consume_type="CONSUME_PASSIVELY",
             message_model="BROADCASTING" if self._settings.broadcast else "CLUSTERING",
             consume_from_where=self._settings.consume_from_where,
@@ -375,7 +383,7 @@ class Consumer:
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved the group to other offsets."""
-        log.warning("group %s was moved to other offsets: %s", self.group, _texts(offsets))
+        log.warning("group %s was moved to other offsets: %s", self.full_group, _texts(offsets))
         await self._assignment.restart(offsets)
 
     def running(self) -> ConsumerRunning:
@@ -422,7 +430,7 @@ class Consumer:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
         retries = None
         if not settings.broadcast:
-            retries = Retries(self.group, settings.reconsume_times, self._network.brokers, outbox)
+            retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, outbox)
         make: Callable[..., ReceivedMessage] = ReceivedMessage
         if self._hooks:
             make = partial(WatchedMessage, hooks=self._hooks)
@@ -446,11 +454,11 @@ class Consumer:
         settings, network = self._settings, self._network
         locks = None
         if settings.ordered and not settings.broadcast:
-            locks = QueueLocks(self.group, network.client_id, network.brokers)
+            locks = QueueLocks(self.full_group, network.client_id, network.brokers)
         return Assignment(
             settings,
             network,
-            offsets_of(self.group, network, settings.offset_folder if settings.broadcast else None),
+            offsets_of(self.full_group, network, settings.offset_folder if settings.broadcast else None),
             self._delivery,
             self._background.spawn,
             self._subscriptions,

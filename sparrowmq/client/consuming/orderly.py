@@ -86,7 +86,7 @@ class Orderly:
 
     def withdraw(self, owned: ProcessQueue) -> None:
         """Keep back the portion that nobody has taken yet."""
-        for portion in self._inbox.withdraw(lambda portion: portion[0].queue == owned.queue):
+        for portion in self._inbox.withdraw(lambda portion: portion[0].is_from(owned)):
             owned.pending.extendleft(reversed(portion))
             for message in portion:
                 owned.take_back(message)

@@ -32,7 +32,7 @@ from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.assignment import call, tell
 from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
 from sparrowmq.client.consuming.offset_store import offsets_of
-from sparrowmq.client.consuming.readings import Readings
+from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import (
@@ -64,7 +64,8 @@ class PullConsumer:
     """
 
     def __init__(self, settings: PullSettings, network: Network, membership: Membership) -> None:
-        self.group = settings.group
+        self.group = network.plain_name(settings.group)
+        self.full_group = settings.group
         self._settings = settings
         self._network = network
         self._membership = membership
@@ -79,7 +80,7 @@ class PullConsumer:
         self._is_sharing = False
         self._is_woken = False
         self._rebalancer = Rebalancer(
-            self.group,
+            self.full_group,
             network,
             lambda: set(self._subscriptions),
             self._apply,
@@ -91,7 +92,7 @@ class PullConsumer:
         await self._background.__aenter__()
         self._network.routes.watch(self._route_changed)
         if self._settings.auto_commit_s is not None:
-            self._begin(self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.group}")
+            self._begin(self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.full_group}")
         await self._network.brokers.announce()
         return self
 
@@ -104,11 +105,11 @@ class PullConsumer:
         try:
             await self._network.clock.wait_for(self._give_up_all(kind is None), LEAVE_S)
         except TimeoutError:
-            log.warning("group %s could not commit everything; some messages come again", self.group)
+            log.warning("group %s could not commit everything; some messages come again", self.full_group)
         finally:
             self._membership.remove_consumer(self)
             await self._network.brokers.tell_all(
-                UnregisterClient(client_id=self._network.client_id, consumer_group=self.group)
+                UnregisterClient(client_id=self._network.client_id, consumer_group=self.full_group)
             )
             await self._background.__aexit__(kind, error, trace)
 
@@ -116,7 +117,8 @@ class PullConsumer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic that can be read. Raises: NoRoute."""
-        return list((await self._network.routes.of(self._network.full_name(topic))).readable)
+        route = await self._network.routes.of(self._network.full_name(topic))
+        return self._network.plain_queues(route.readable)
 
     def assign(
         self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None
@@ -130,7 +132,7 @@ class PullConsumer:
             raise ConfigError(
                 "topics are subscribed, and their queues shared out; unsubscribe before you assign"
             )
-        wanted = set(queues)
+        wanted = set(self._full(queues))
         now_ms = self._network.clock.now_ms()
         filters = {
             topic: subscription(topic, tag, where, now_ms) for topic in {each.topic for each in wanted}
@@ -159,7 +161,7 @@ class PullConsumer:
                 self._readings.refilter(reading, wanted)
         if not self._is_sharing:
             self._is_sharing = True
-            self._begin(self._rebalancer.run(), f"rebalance {self.group}")
+            self._begin(self._rebalancer.run(), f"rebalance {self.full_group}")
         await self._subscriptions_changed()
 
     async def unsubscribe(self, topic: str) -> None:
@@ -172,7 +174,7 @@ class PullConsumer:
     @property
     def assigned(self) -> list[MessageQueue]:
         """What is read."""
-        return self._readings.queues
+        return self._network.plain_queues(self._readings.queues)
 
     async def watch(self, topic: str, changed: QueuesChanged) -> None:
         """Call `changed(queues)` whenever the topic has other queues, as when it got more or a broker has gone.
@@ -183,17 +185,17 @@ class PullConsumer:
             NoRoute: there is no such topic.
         """
         topic = self._network.full_name(topic)
-        self._watched[topic] = (changed, await self.queues(topic))
+        self._watched[topic] = (changed, list((await self._network.routes.of(topic)).readable))
 
     def pause(self, *queues: MessageQueue) -> None:
         """Return nothing more of these queues, of all by default, until `resume`."""
         for queue in queues or self.assigned:
-            self._readings.of(queue).is_paused = True
+            self._reading(queue).is_paused = True
 
     def resume(self, *queues: MessageQueue) -> None:
         """Undo `pause`."""
         for queue in queues or self.assigned:
-            self._readings.of(queue).is_paused = False
+            self._reading(queue).is_paused = False
         self._readings.nudge()
 
     # Where ----------------------------------------------------------------------------------------------------------
@@ -202,18 +204,18 @@ class PullConsumer:
         """Go on at an offset; one outside of the queue becomes the nearest that is inside."""
         if offset < 0:
             raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
-        self._readings.of(queue).move(offset)
+        self._reading(queue).move(offset)
         self._readings.nudge()
 
     async def seek_to_beginning(self, *queues: MessageQueue) -> None:
         """Go on at the oldest message that is kept, in all queues by default."""
         for queue in queues or self.assigned:
-            self.seek(queue, await oldest(queue, self._network.brokers))
+            self.seek(queue, await oldest(self._network.full_queue(queue), self._network.brokers))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go on behind the newest message, in all queues by default."""
         for queue in queues or self.assigned:
-            self.seek(queue, await newest(queue, self._network.brokers))
+            self.seek(queue, await newest(self._network.full_queue(queue), self._network.brokers))
 
     async def seek_to_time(self, time: datetime, *queues: MessageQueue) -> None:
         """Go on at the message stored nearest to a time, in all queues by default; without a zone it is local time."""
@@ -222,11 +224,11 @@ class PullConsumer:
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
         """The offset of the message stored nearest to a time, of any queue; without a zone it is local time."""
-        return await offset_at(queue, time, self._network.brokers)
+        return await offset_at(self._network.full_queue(queue), time, self._network.brokers)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset that `poll` returns next."""
-        return await self._readings.begin(self._readings.of(queue))
+        return await self._readings.begin(self._reading(queue))
 
     async def positions(self) -> dict[MessageQueue, int]:
         """The next offset of every assigned queue."""
@@ -234,7 +236,7 @@ class PullConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Where the group stands at the broker, or in this machine's file if it broadcasts; None if nowhere."""
-        return await self._offsets.read(queue)
+        return await self._offsets.read(self._network.full_queue(queue))
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None
@@ -250,11 +252,12 @@ class PullConsumer:
             for queue, offset in offsets.items():
                 if offset < 0:
                     raise ConfigError(f"offset {offset} of {queue} is negative; a queue begins at 0")
-            await self._offsets.commit(offsets)
-        else:
             await self._offsets.commit(
-                self._readings.positions(self.assigned if offsets is None else offsets)
+                {self._network.full_queue(queue): offset for queue, offset in offsets.items()}
             )
+        else:
+            wanted = self._readings.queues if offsets is None else self._full(offsets)
+            await self._offsets.commit(self._readings.positions(wanted))
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -308,7 +311,7 @@ class PullConsumer:
             for reading in readings:
                 reading.is_held = True
             try:
-                await tell(self._settings.on_assigned, added)
+                await tell(self._settings.on_assigned, added, self._network)
             finally:
                 for reading in readings:
                     reading.is_held = False
@@ -320,7 +323,7 @@ class PullConsumer:
         for reading in self._readings.all():
             reading.is_held |= reading.queue in queues
         try:
-            await tell(self._settings.on_revoked, queues)
+            await tell(self._settings.on_revoked, queues, self._network)
         finally:
             await self._commit_handled(queues)
             for queue in queues:
@@ -354,7 +357,8 @@ class PullConsumer:
             now = list(route.readable) if route is not None else []
             if now != before:
                 self._watched[topic] = (changed, now)
-                self._background.spawn(call(changed, now), f"queues of {topic}")
+                told = call(changed, self._network.plain_queues(now))
+                self._background.spawn(told, f"queues of {topic}")
 
     # Committing by itself -------------------------------------------------------------------------------------------
 
@@ -374,7 +378,7 @@ class PullConsumer:
     def beat(self) -> ConsumerBeat:
         """Our part of a heartbeat."""
         return ConsumerBeat(
-            group_name=self.group,
+            group_name=self.full_group,
             consume_type="CONSUME_ACTIVELY",
             message_model="BROADCASTING" if self._settings.broadcast else "CLUSTERING",
             consume_from_where=consume_from_where(self._settings.start),
@@ -411,6 +415,14 @@ class PullConsumer:
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"
         )
+
+    def _full(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """The queues as brokers know them."""
+        return [self._network.full_queue(queue) for queue in queues]
+
+    def _reading(self, queue: MessageQueue) -> Reading:
+        """Raises: ConfigError, it is not assigned."""
+        return self._readings.of(self._network.full_queue(queue))
 
     def _wanted(self) -> dict[str, Subscription]:
         """What is read, by topic."""

@@ -112,7 +112,7 @@ class Readings:
             return self._by_queue[queue]
         except KeyError:
             raise ConfigError(
-                f"{queue} is not assigned (any more); call assign first, or see `assigned`"
+                f"{self._network.plain_queue(queue)} is not assigned (any more); call assign first, or see `assigned`"
             ) from None
 
     def add(self, queue: MessageQueue, subscription: Subscription) -> Reading:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from sparrowmq.client.cluster.answers import Answers
+from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.delays import Delay, delay_level
@@ -64,7 +65,8 @@ class ReceivedMessage:
     """A message that was delivered to this program.
 
     Attributes:
-        queue: where it was read from; for a retried message a queue of the group's retry topic.
+        queue: where it was read from, without the client's namespace; for a retried message a queue of the group's
+            retry topic.
         stored: everything that the broker keeps of it.
         reconsume_times: how many deliveries failed before this one.
         delay_level: set by `retry`; 0 leaves the delay to the broker, which makes it longer each time.
@@ -92,7 +94,7 @@ class ReceivedMessage:
         namespace: str = "",
     ) -> None:
         self.stored = stored
-        self.queue = queue
+        self.queue = plain_queue(namespace, queue) if namespace else queue
         self.reconsume_times = stored.reconsume_times
         self.delay_level = 0
         self.suspend_s: float | None = None
@@ -243,6 +245,10 @@ class ReceivedMessage:
     def is_current(self) -> bool:
         """Whether its queue is still this consumer's; if not, whoever has the queue now gets the message."""
         return self._owner is None or self._owner.is_owned
+
+    def is_from(self, owner: Owner) -> bool:
+        """Whether it was taken from there."""
+        return self._owner is owner
 
     @property
     def is_unsettled(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.packed import Packed
 from sparrowmq.client.sending.queue_choice import by_key
@@ -99,7 +100,7 @@ class Outgoing(Packed):
     def _failure(self, error: BaseException) -> SparrowError:
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
-        to = f" to {self.queue}" if self.queue else ""
+        to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
         failure = SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice()}", self.is_in_doubt)
         failure.__cause__ = error
         return failure

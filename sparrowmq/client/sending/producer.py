@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final, TypeVar, cast
 
+from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
@@ -237,7 +238,9 @@ class Producer:
             said = RecallHandle.parse(handle)
         except ConfigError as error:
             raise InvalidMessage(str(error)) from error
-        await self._outbox.ask(said.broker_name, said.topic, RecallMessage(said.topic, handle, self.group))
+        await self._outbox.ask(
+            said.broker_name, said.topic, RecallMessage(said.topic, handle, self._ends.group)
+        )
 
     async def drain(self) -> None:
         """Return when the window has room: the back-pressure of `send_soon` and `send_nowait`."""
@@ -301,7 +304,7 @@ class Producer:
         return Outgoing(
             self._full_topic(message.topic),
             body,
-            _properties(message, msg_id),
+            _properties(message, msg_id, self._namespace),
             sys_flag,
             message.flag,
             timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
@@ -313,7 +316,8 @@ class Producer:
         parts, ids = [], tuple(self._next_id() for _ in batch)
         for message, msg_id in zip(batch, ids, strict=True):
             self._check(message)
-            parts.append(BatchPart(message.body, _properties(message, msg_id).encode(), message.flag))
+            own = _properties(message, msg_id, self._namespace)
+            parts.append(BatchPart(message.body, own.encode(), message.flag))
         return Outgoing(
             self._full_topic(batch[0].topic),
             batches.encode(parts),
@@ -333,7 +337,7 @@ class Producer:
             try:
                 message.check()
                 self._check(message)
-                properties.check_size(len(_properties(message, _SOME_ID).encode()))
+                properties.check_size(len(_properties(message, _SOME_ID, self._namespace).encode()))
             except (InvalidMessage, InvalidName) as error:
                 error.args = (f"message {index} of those to send: {error}. None of them was sent",)
                 raise
@@ -352,11 +356,11 @@ class Producer:
             if fifo is not None:
                 raise InvalidMessage("give fifo= or queue=, not both")
             if self._full_topic(queue.topic) != item.topic:
+                topic = without_namespace(self._namespace, item.topic)
                 raise InvalidMessage(
-                    f"{queue} does not belong to topic {item.topic}; take one of `await mq.queues(topic)`"
+                    f"{queue} does not belong to topic {topic}; take one of `await mq.queues(topic)`"
                 )
-            is_full = queue.topic == item.topic
-            item.queue = queue if is_full else MessageQueue(item.topic, queue.broker_name, queue.queue_id)
+            item.queue = full_queue(self._namespace, queue) if self._namespace else queue
             item.is_fixed = True
         item.key = fifo
         item.namespace = self._namespace
@@ -403,19 +407,26 @@ def message_of(
     return Message(topic, cast(bytes, body), tag, keys, own, 0, level, True, delay_ms, deliver_at_ms)
 
 
-def _properties(message: Message, msg_id: str) -> str:
+def _properties(message: Message, msg_id: str, namespace: str) -> str:
     if message.properties or message.keys or message.is_timed:
-        rest = properties.render(message.wire_properties())
+        rest = _rendered(message, namespace)
     else:
-        rest = _usual_properties(message.tag, message.delay_level, message.wait_stored)
+        rest = _usual_properties(message.tag, message.delay_level, message.wait_stored, namespace)
     return f"{rest}{Property.UNIQ_KEY}\x01{msg_id}\x02"
 
 
 @lru_cache(maxsize=1024)
-def _usual_properties(tag: str | None, delay_level: int, wait_stored: bool) -> str:
+def _usual_properties(tag: str | None, delay_level: int, wait_stored: bool, namespace: str) -> str:
     """The properties of messages that have none of their own. Rendering them is a tenth of what a send costs."""
-    message = Message("", b"", tag, delay_level=delay_level, wait_stored=wait_stored)
-    return properties.render(message.wire_properties())
+    return _rendered(Message("", b"", tag, delay_level=delay_level, wait_stored=wait_stored), namespace)
+
+
+def _rendered(message: Message, namespace: str) -> str:
+    """Its properties, and the namespace it is sent in. Source: DefaultMQProducerImpl.sendKernelImpl, Java 4.9.8."""
+    found = message.wire_properties()
+    if namespace:
+        found[Property.INSTANCE_ID] = namespace
+    return properties.render(found)
 
 
 def _compressed(body: bytes) -> tuple[bytes, int]:
@@ -469,8 +480,3 @@ def _queue(item: Outgoing, sent: Sent) -> MessageQueue:
     if queue.queue_id != sent.header.queue_id:
         queue = MessageQueue(item.topic, queue.broker_name, sent.header.queue_id)
     return plain_queue(item.namespace, queue) if item.namespace else queue
-
-
-def plain_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
-    """The queue as a program in the namespace knows it."""
-    return MessageQueue(without_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id)

@@ -9,10 +9,10 @@ class Silent:
     """A consumer that only has a name."""
 
     def __init__(self, group: str) -> None:
-        self.group = group
+        self.full_group = group
 
     def beat(self) -> ConsumerBeat:
-        return ConsumerBeat(group_name=self.group)
+        return ConsumerBeat(group_name=self.full_group)
 
     def members_changed(self) -> None: ...
 

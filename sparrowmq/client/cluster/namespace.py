@@ -1,0 +1,30 @@
+"""Queues as a program in a namespace knows them, and as brokers do.
+
+    the program      orders          %RETRY%billing          %DLQ%billing
+    its brokers      shop%orders     %RETRY%shop%billing     %DLQ%shop%billing
+
+What a program says may have either name; what it is told has its own. RocketMQ's own topics and groups are in no
+namespace. Logs, and what servers themselves say, have full names: by these operators find what is meant.
+Source: ClientConfig and NamespaceUtil, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import with_namespace, without_namespace
+
+
+@lru_cache(maxsize=65536)
+def plain_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """The queue as a program in the namespace knows it. Cached: each message that is delivered asks."""
+    topic = without_namespace(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
+
+
+@lru_cache(maxsize=65536)
+def full_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """The queue as brokers know it."""
+    topic = with_namespace(namespace, queue.topic)
+    return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
