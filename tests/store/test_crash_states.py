@@ -72,6 +72,7 @@ def quick(fault: str) -> list[Workload]:
 
 
 @pytest.mark.covers("S-STORE-08")
+@pytest.mark.timeout(300)  # 20,000 recoveries are a minute of CPU, and there may be others on the machine
 def test_no_crash_loses_what_was_acknowledged(capsys):
     tally = Tally()
     seed = 1000
