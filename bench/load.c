@@ -3,12 +3,15 @@
  *   load send --port P --topic T [--queues 4] [--body 128] [--window 64] [--connections 1] --count N [--warmup W]
  *             [--access-key A --secret-key S]
  *   load pull --port P --topic T [--queues 4] [--window 4] [--connections 1] --count N [--warmup W]
+ *   load transact ... as send, without keys
  *
  * One thread, epoll. Each connection keeps `window` requests in flight; a request belongs to a slot, whose number is
  * its opaque, and the reply to a slot sends its next request. So latency is measured at the chosen window, and the
  * rate is what the broker gives (a closed loop). `send` writes SEND_MESSAGE_V2 (310) frames as the Java client 4.9.8
  * does, built once per slot and patched (and signed anew, with keys); `pull` asks for 32 messages a time (PULL_MESSAGE, 11), goes round the queues
- * from offset 0 to their ends and over again, and walks each body record by record.
+ * from offset 0 to their ends and over again, and walks each body record by record. `transact` sends half messages; a
+ * slot whose half message is answered commits it (END_TRANSACTION, 37), and has done one transaction when that is
+ * answered too, so a latency is that of both requests.
  *
  * A refused message is an error and is not counted; Apache's refuse some when the machine is too busy. More than a tenth
  * refused ends the run.
@@ -42,6 +45,8 @@ typedef struct {
     unsigned char *content, *content_queue, *content_unique;
     size_t content_size;
     uint64_t sent_ns;
+    int is_half;        /* transact: whether its half message is stored, and where it lies */
+    unsigned long long half_offset, half_queue_offset;
 } Slot;
 
 typedef struct {
@@ -53,7 +58,7 @@ typedef struct {
 } Connection;
 
 static const char *host = "127.0.0.1", *topic = "bench", *access_key, *secret_key;
-static int pulls, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller;
+static int pulls, transacts, port, queues = 4, body_size = 128, window = 64, connection_count = 1, pid, poller;
 static uint64_t count = 1000000, warmup, seconds;
 
 static Connection *connections;
@@ -140,7 +145,7 @@ static void report(void) {
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') *c = ' ';
     printf("{\"mode\":\"%s\",\"messages\":%llu,\"seconds\":%.6f,\"rate\":%.1f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,"
            "\"errors\":%llu,\"own_cpu_s\":%.3f,\"broker_cpu_s\":%.3f,\"error\":\"%s\"}\n",
-           pulls ? "pull" : "send", (unsigned long long)messages, elapsed, (double)messages / elapsed, percentile_us(0.5),
+           pulls ? "pull" : transacts ? "transact" : "send", (unsigned long long)messages, elapsed, (double)messages / elapsed, percentile_us(0.5),
            percentile_us(0.99), (double)slowest_ns / 1e3, (unsigned long long)errors, own_cpu_s() - own_cpu_start, broker_cpu,
            first_error);
 }
@@ -236,6 +241,8 @@ static void build_content(Slot *slot, const char *born, const char *unique_id) {
     slot->content_size = (size_t)size + (size_t)body_size;
 }
 
+#define IS_HALF "TRAN_MSG\\u0001true\\u0002PGROUP\\u0001bench-producer\\u0002"
+
 static void build_send(Slot *slot, int opaque) {
     size_t capacity = HEAD_ROOM + strlen(topic) + (size_t)body_size;
     char *frame = slot->frame = malloc(capacity);
@@ -244,11 +251,11 @@ static void build_send(Slot *slot, int opaque) {
     snprintf(unique_id, sizeof unique_id, "7F0000010000%04X000000000000000#", (unsigned)getpid() & 0xffff);
     if (access_key) snprintf(keys, sizeof keys, "\"AccessKey\":\"%s\",\"Signature\":\"%028d\",", access_key, 0);
     int size = snprintf(frame + 8, capacity - 8,
-        "{\"code\":310,\"extFields\":{%s\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"0\",\"f\":\"0\","
-        "\"g\":\"%s\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u0001%s\\u0002WAIT\\u0001true\\u0002"
+        "{\"code\":310,\"extFields\":{%s\"a\":\"bench-producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"4\",\"e\":\"0\",\"f\":\"%d\","
+        "\"g\":\"%s\",\"h\":\"0\",\"i\":\"%sUNIQ_KEY\\u0001%s\\u0002WAIT\\u0001true\\u0002"
         "TAGS\\u0001TagA\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\",\"n\":\"broker-a\"},\"flag\":0,\"language\":\"JAVA\","
         "\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-        keys, topic, born, unique_id, opaque);
+        keys, topic, transacts ? 4 : 0, born, transacts ? IS_HALF : "", unique_id, opaque);
     memset(frame + 8 + size, 'x', (size_t)body_size);
     slot->size = close_frame(frame, (size_t)size, (size_t)body_size);
     slot->queue_digit = strstr(frame + 8, "\"e\":\"") + 5;
@@ -293,11 +300,20 @@ static size_t next_pull(char *frame, int opaque) {
     return build_pull(frame, opaque, queue, offset);
 }
 
+static size_t build_commit(char *frame, int opaque, const Slot *slot) {
+    int size = snprintf(frame + 8, HEAD_ROOM,
+        "{\"code\":37,\"extFields\":{\"producerGroup\":\"bench-producer\",\"commitLogOffset\":\"%llu\",\"tranStateTableOffset\":\"%llu\","
+        "\"commitOrRollback\":\"8\",\"fromTransactionCheck\":\"false\",\"msgId\":\"%.32s\",\"transactionId\":\"%.32s\"},\"flag\":0,"
+        "\"language\":\"JAVA\",\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
+        slot->half_offset, slot->half_queue_offset, slot->unique_digits - 20, slot->unique_digits - 20, opaque);
+    return close_frame(frame, (size_t)size, 0);
+}
+
 /* Queue the next request of a slot behind what its connection still has to write. */
 static void issue(Connection *c, int index) {
     Slot *slot = &c->slots[index];
-    size_t room = pulls ? HEAD_ROOM : slot->size;
-    if (!pulls && !seconds && issued >= warmup + count) return;
+    size_t room = pulls || slot->is_half ? HEAD_ROOM : slot->size;
+    if (!pulls && !slot->is_half && !seconds && issued >= warmup + count) return;
     if (c->out_end + room > c->out_capacity) {
         memmove(c->out, c->out + c->out_start, c->out_end - c->out_start);
         c->out_end -= c->out_start;
@@ -306,6 +322,9 @@ static void issue(Connection *c, int index) {
     int opaque = (int)(c - connections) * window + index;
     if (pulls) {
         c->out_end += next_pull(c->out + c->out_end, opaque);
+    } else if (slot->is_half) {
+        c->out_end += build_commit(c->out + c->out_end, opaque, slot);
+        return;  /* the transaction goes on */
     } else {
         patch_send(slot);
         memcpy(c->out + c->out_end, slot->frame, slot->size);
@@ -341,13 +360,31 @@ static void note_error(const char *header, size_t size) {
     if (!errors++ && !*first_error) snprintf(first_error, sizeof first_error, "%.*s", (int)size, header);
 }
 
+/* Whether a reply says that a half message is stored, and where: the msgId ends in 16 hex digits of its offset. */
+static int learn_half(Slot *slot, const char *header, size_t size) {
+    static const char name[] = "\"msgId\":\"";
+    const char *id = memmem(header, size, name, sizeof name - 1);
+    if (slot->is_half || !id || id + sizeof name + 31 > header + size) return slot->is_half = 0;
+    char digits[17] = {0};
+    memcpy(digits, id + sizeof name - 1 + 16, 16);
+    slot->half_offset = strtoull(digits, NULL, 16);
+    slot->half_queue_offset = (unsigned long long)NUMBER_AFTER(header, size, "queueOffset");
+    return slot->is_half = 1;
+}
+
 static void take_reply(Connection *c, const char *frame, uint64_t now) {
     size_t header_size = get_u32(frame + 4) & 0xffffff, total = get_u32(frame) + 4;
     const char *header = frame + 8;
     long opaque = NUMBER_AFTER(header, header_size, "opaque");
     long index = opaque - (c - connections) * window;
     if (index < 0 || index >= window) fail("a reply with the unknown opaque %ld", opaque);
-    if (NUMBER_AFTER(header, header_size, "code") != 0) {
+    int is_refused = NUMBER_AFTER(header, header_size, "code") != 0;
+    if (transacts && !is_refused && learn_half(&c->slots[index], header, header_size)) {
+        issue(c, (int)index);
+        return;
+    }
+    c->slots[index].is_half = 0;
+    if (is_refused) {
         note_error(header, header_size);
         done += pulls ? 0 : 1;
         if (errors > 1000 && errors > done / 10) fail("too many errors; the first: %s", first_error);
@@ -439,9 +476,10 @@ static void open_connection(Connection *c) {
 }
 
 static void parse(int argc, char **argv) {
-    if (argc < 2) fail("usage: load send|pull --port P --topic T --count N ... (see the head of load.c)");
+    if (argc < 2) fail("usage: load send|pull|transact --port P --topic T --count N ... (see the head of load.c)");
     pulls = !strcmp(argv[1], "pull");
-    if (!pulls && strcmp(argv[1], "send")) fail("the mode is send or pull, not %s", argv[1]);
+    transacts = !strcmp(argv[1], "transact");
+    if (!pulls && !transacts && strcmp(argv[1], "send")) fail("the mode is send, pull or transact, not %s", argv[1]);
     struct { const char *name; int *number; uint64_t *large; const char **text; } options[] = {
         {"--access-key", 0, 0, &access_key}, {"--secret-key", 0, 0, &secret_key},
         {"--host", 0, 0, &host}, {"--topic", 0, 0, &topic}, {"--port", &port, 0, 0}, {"--queues", &queues, 0, 0},
@@ -456,6 +494,7 @@ static void parse(int argc, char **argv) {
         if (options[o].text) *options[o].text = argv[i + 1];
     }
     if (!access_key != !secret_key) fail("--access-key and --secret-key go together");
+    if (transacts && secret_key) fail("transact cannot sign");
     if (secret_key) learn_key();
     if (queues < 1 || queues > MAX_QUEUES) fail("--queues is 1 to %d", MAX_QUEUES);
     if (port < 1 || window < 1 || connection_count < 1 || body_size < 0) fail("--port, --window and --connections are above 0");

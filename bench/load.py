@@ -27,7 +27,7 @@ class LoadFailed(RuntimeError):
 
 
 def run_load(mode: str, port: int, **options: Any) -> dict[str, Any]:
-    """Put `mode` ("send" or "pull") on the broker at `port`; see the head of load.c for options and figures.
+    """Put `mode` (send, pull, transact) on the broker at `port`; see the head of load.c for options and figures.
 
     Raises: LoadFailed.
     """

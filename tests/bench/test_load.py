@@ -26,6 +26,7 @@ class Answers:
         self.code = code
         self.queues: Counter[str] = Counter()
         self.keys, self.offsets, self.bodies = set(), [], set()
+        self.halves, self.commits = [], []  # where half messages lie, in the log and in their queue
         self.clients, self.most_at_once = 0, 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -59,6 +60,13 @@ class Answers:
             self.queues[fields["e"]] += 1
             self.keys |= set(re.findall("UNIQ_KEY\x01([0-9A-F]{32})\x02", fields["i"]))
             self.bodies.add(len(body))
+            place = (len(self.keys) * 300, len(self.keys))
+            if "TRAN_MSG\x01true\x02" in fields["i"]:
+                self.halves.append(place)
+            reply_fields = {"msgId": f"7F00000100002A9F{place[0]:016X}", "queueOffset": str(place[1])}
+        elif header["code"] == 37:
+            assert (fields["commitOrRollback"], fields["producerGroup"]) == ("8", "bench-producer")
+            self.commits.append((int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"])))
         else:
             self.offsets.append((int(fields["queueId"]), int(fields["queueOffset"])))
             reply_body, reply_fields = RECORD * 32, {"maxOffset": "320"}
@@ -91,6 +99,14 @@ def test_pull_walks_every_queue_and_begins_again(generator, answers):
     asked = Counter(answers.offsets)
     assert set(asked) == {(queue, offset) for queue in (0, 1) for offset in range(0, 320, 32)}
     assert min(asked.values()) >= 2
+
+
+@NO_COMPILER
+def test_a_transaction_is_a_half_message_and_its_commit(answers):
+    figures = run_load("transact", answers.port, topic="T", body=50, window=8, count=300, warmup=30)
+    assert figures["mode"] == "transact" and 290 <= figures["messages"] <= 308 and figures["errors"] == 0
+    assert len(answers.commits) >= 330 and set(answers.commits) <= set(answers.halves)
+    assert len(set(answers.commits)) == len(answers.commits) and answers.bodies == {50}
 
 
 @NO_COMPILER
