@@ -53,8 +53,12 @@ MODULES: Final = (
     "sparrowmq.broker.detour",
     "sparrowmq.broker.topics",
     "sparrowmq.broker.writing",
+    "sparrowmq.broker.half_message",
+    "sparrowmq.broker.open_transactions",
+    "sparrowmq.broker.transactions",
     "sparrowmq.broker.handlers.send",
     "sparrowmq.broker.handlers.pull",
+    "sparrowmq.broker.handlers.transactions",
 )
 
 if TYPE_CHECKING:

@@ -25,6 +25,12 @@ class _Mark(Protocol):
     def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
 
 
+async def in_turns(step: Callable[[], bool]) -> None:
+    """Take steps until one says that there are no more; others may run between two of them."""
+    for _ in iter(step, False):
+        await asyncio.sleep(0)
+
+
 async def reached(mark: _Mark, target: int) -> int:
     """`Watermark.reached`."""
     if target > mark.value:

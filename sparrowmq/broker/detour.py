@@ -53,11 +53,16 @@ def restore(message: StoredMessage) -> Entry:
     Raises:
         InvalidMessage: it has none, so it was not parked.
     """
-    topic = message.properties.get(Property.REAL_TOPIC)
-    queue_id = message.properties.get(Property.REAL_QID, "")
-    if not topic or not queue_id.isdecimal():
+    found = message.properties
+    topic, queue_id = address(found.get(Property.REAL_TOPIC), found.get(Property.REAL_QID))
+    return again(message, topic, queue_id, Properties(render(found)))
+
+
+def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
+    """Topic and queue that REAL_TOPIC and REAL_QID tell. Raises: InvalidMessage, they do not."""
+    if not topic or queue_id is None or not queue_id.isdecimal():
         raise InvalidMessage(f"a parked message has no address: REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}")
-    return again(message, topic, int(queue_id), Properties(render(message.properties)))
+    return topic, int(queue_id)
 
 
 def again(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.broker.detour import again, move, restore
+from sparrowmq.broker.detour import address, again, move, restore
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -32,12 +32,18 @@ from sparrowmq.protocol.requests.headers import CheckTransactionState
 REMOVED: Final = "d"
 _TRAN_MSG: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
-_DELAYS: Final = (
-    Property.DELAY,
-    Property.TIMER_DELAY_SEC,
-    Property.TIMER_DELAY_MS,
-    Property.TIMER_DELIVER_MS,
+_REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
+_REAL_QID: Final = mark(Property.REAL_QID)
+_DELAYS: Final = tuple(
+    (name, mark(name))
+    for name in (
+        Property.DELAY,
+        Property.TIMER_DELAY_SEC,
+        Property.TIMER_DELAY_MS,
+        Property.TIMER_DELIVER_MS,
+    )
 )
+_OP_PROPERTIES: Final = f"{Property.TAGS}\x01{REMOVED}\x02"
 
 
 def is_half(properties: Properties) -> bool:
@@ -53,15 +59,16 @@ def park(entry: Entry, group: str) -> None:
     Raises:
         RemoteError: MESSAGE_ILLEGAL, it is delayed as well.
     """
-    for name in _DELAYS:
-        if entry.properties.get(name) not in (None, "0"):
+    properties = entry.properties
+    for name, delay_mark in _DELAYS:
+        if properties.has(delay_mark) and properties.marked(delay_mark) not in (None, "0"):
             # Unlike Java 4.9, where such a message is lost when its delay is over: it returns as a half message.
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a message of a transaction cannot be delayed, and this has the property {name}; leave it out",
             )
-    if not entry.properties.marked(_GROUP):
-        entry.properties.put(Property.PGROUP, group)
+    if not properties.marked(_GROUP):
+        properties.put(Property.PGROUP, group)
     entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
     move(entry, HALF_TOPIC, 0)
 
@@ -81,12 +88,25 @@ def resumed(message: StoredMessage) -> Entry:
     return again(message, HALF_TOPIC, 0, Properties(render(properties)))
 
 
-def committed(half: StoredMessage) -> Entry:
-    """The message as consumers get it. Raises: InvalidMessage, it has no address."""
-    entry = restore(half)
-    entry.sys_flag = entry.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT
-    entry.prepared_offset = half.physical_offset
-    return entry
+def commit(half: Entry, offset: int) -> None:
+    """Make of a half message what consumers get.
+
+    Args:
+        half: as `record.entry_of` gives it; its properties are not taken apart, only looked into.
+        offset: where it lies in the log.
+    Raises:
+        InvalidMessage: it has no address; nothing has changed.
+    """
+    properties = half.properties
+    topic, queue_id = properties.marked(_REAL_TOPIC), properties.marked(_REAL_QID)
+    half.topic, half.queue_id = address(topic, queue_id)
+    half.sys_flag = half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT
+    half.prepared_offset = offset
+
+
+def group_of(half: Entry) -> str | None:
+    """The producer group whose half message it is."""
+    return half.properties.marked(_GROUP)
 
 
 def discarded(half: StoredMessage) -> Entry:
@@ -100,8 +120,7 @@ def discarded(half: StoredMessage) -> Entry:
 
 def op(queue_offset: int, now_ms: int, host: bytes) -> Entry:
     """The record that a transaction has ended, whose newest copy has this queue offset."""
-    properties = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")
-    return Entry(OP_HALF_TOPIC, 0, b"%d" % queue_offset, properties, now_ms, host)
+    return Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), Properties(_OP_PROPERTIES), now_ms, host)
 
 
 def ended_by(message: StoredMessage) -> list[int]:

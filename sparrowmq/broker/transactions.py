@@ -24,11 +24,10 @@ Source: TransactionalMessageServiceImpl and EndTransactionProcessor, Java 4.9.7.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -50,6 +49,7 @@ from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_T
 from sparrowmq.shown import shown
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.waiting import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _READ: Final = 1000
 _READ_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransactionRules:
     """How long transactions may stay open; the values in brackets are Java's names.
 
@@ -104,6 +104,7 @@ class Transactions:
         self._clients = clients
         self._clock = clock
         self._rules = rules
+        self._host = store.settings.store_host
         self._turns = 0  # whose turn it is among a group's producers
         self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset that was ended
         self._unsaved: tuple[int, int, int] | None = (
@@ -130,11 +131,9 @@ class Transactions:
             saves=(self.close,),
         )
 
-    async def close(self) -> None:
+    def close(self) -> Coroutine[Any, Any, None]:
         """Remember in the offsets up to where transactions have ended; they are saved after this."""
-        self._store.flush()
-        self.pass_ended()
-        self.pass_ended()
+        return in_turns(self._pass_all)
 
     # What producers want ---------------------------------------------------------------------------------------------
 
@@ -175,7 +174,8 @@ class Transactions:
             return None
         entries = [self._op(transaction)]
         if commit:
-            entries.insert(0, self._final(half))
+            self._make_final(half, offset)
+            entries.insert(0, half)
         placed = self._finish(transaction, entries)
         self._remember(queue_offset, commit)
         (self._committed if commit else self._rolled_back).value += 1
@@ -207,16 +207,20 @@ class Transactions:
 
     # What is done by itself ------------------------------------------------------------------------------------------
 
-    async def ask(self) -> None:
+    def ask(self) -> Coroutine[Any, Any, None]:
         """Ask about the transactions that are due, and discard those that were asked about too often."""
-        while due := self.open.take_due(self._clock.now_ms(), TURN):
-            for transaction in due:
-                try:
-                    self._look_at(transaction)
-                except DiskFull as error:
-                    log.warning("no questions about transactions now: %s", error)
-                    self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
-            await asyncio.sleep(0)
+        return in_turns(self._ask_some)
+
+    def _ask_some(self) -> bool:
+        """Ask about as many as may be at once; whether any were due."""
+        due = self.open.take_due(self._clock.now_ms(), TURN)
+        for transaction in due:
+            try:
+                self._look_at(transaction)
+            except DiskFull as error:
+                log.warning("no questions about transactions now: %s", error)
+                self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
+        return bool(due)
 
     def pass_ended(self) -> None:
         """Move the offsets of CID_RMQ_SYS_TRANS up to where they were, once that is on disk."""
@@ -230,6 +234,12 @@ class Transactions:
         self._unsaved = None
         if half is not None:
             self._unsaved = (*self.open.positions(half.next_offset), self._store.end)
+
+    def _pass_all(self) -> bool:
+        self._store.flush()
+        self.pass_ended()
+        self.pass_ended()
+        return False
 
     def _look_at(self, transaction: Transaction) -> None:
         now_ms = self._clock.now_ms()
@@ -308,24 +318,28 @@ class Transactions:
         return places[-1]
 
     def _op(self, transaction: Transaction) -> Entry:
-        return half_message.op(
-            transaction.queue_offset, self._clock.now_ms(), self._store.settings.store_host
-        )
+        return half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
 
-    def _final(self, half: StoredMessage) -> Entry:
+    def _make_final(self, half: Entry, offset: int) -> None:
         try:
-            return half_message.committed(half)
+            half_message.commit(half, offset)
         except InvalidMessage as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
-    def _half_at(self, queue_offset: int, offset: int, group: str) -> StoredMessage:
+    def _half_at(self, queue_offset: int, offset: int, group: str) -> Entry:
         """The half message that a producer means. Unlike Java, only the half topic is looked at."""
-        half = self._decoded(offset)
-        if half is None or half.topic != HALF_TOPIC:
+        view = self._store.record_at(offset)
+        half = None
+        if view is not None:
+            try:
+                half = record.entry_of(view)
+            except (RemoteProtocolError, CorruptRecord) as error:
+                _tell_damage(offset, error)
+        if view is None or half is None or half.topic != HALF_TOPIC:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        if half.properties.get(Property.PGROUP) != group:
+        if half_message.group_of(half) != group:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if half.queue_offset != queue_offset:
+        if record.queue_offset(view) != queue_offset:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
@@ -334,7 +348,7 @@ class Transactions:
         try:
             return record.decode(view) if view is not None else None
         except (RemoteProtocolError, CorruptRecord) as error:
-            log.error("the half message at log offset %d is damaged: %s", offset, error)
+            _tell_damage(offset, error)
             return None
 
     def _remember(self, queue_offset: int, commit: bool) -> None:
@@ -395,7 +409,7 @@ class Transactions:
             by_identity[identity] = first
             chains[first] = [*chains.pop(first, []), _without_body(half)]
         for first, copies in chains.items():
-            places = {first, *(each.queue_offset for each in copies)}
+            places = {first, *[each.queue_offset for each in copies]}
             if ended.isdisjoint(places):
                 settled = any(each.physical_offset in self._store.settled for each in copies)
                 yield self._reopened(first, copies), settled
@@ -408,7 +422,7 @@ class Transactions:
         immune_until_ms = min(newest.born_timestamp_ms, now_ms) + own_s * 1000
         due_ms = now_ms + self._rules.interval_ms
         transaction = Transaction(newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms)
-        places = {first, *(each.queue_offset for each in copies)} - {newest.queue_offset}
+        places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
         transaction.older = tuple(sorted(places))
         return transaction
 
@@ -432,6 +446,10 @@ class Transactions:
                     except CorruptRecord as error:
                         log.error("a message of %s is damaged, and left out: %s", topic, error)
             offset = found.next_offset
+
+
+def _tell_damage(offset: int, error: Exception) -> None:
+    log.error("the half message at log offset %d is damaged: %s", offset, error)
 
 
 def _without_body(message: StoredMessage) -> StoredMessage:

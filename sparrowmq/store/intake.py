@@ -100,9 +100,12 @@ class Intake:
         """
         if not entries:
             return []
-        if any(entry.sys_flag & _PREPARED for entry in entries):
-            raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
-        queues = [self._queues.obtain(entry.topic, entry.queue_id) for entry in entries]
+        queues: list[ConsumeQueue] = []
+        for entry in entries:
+            if entry.sys_flag & _PREPARED:
+                raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
+            queue = self._by_key.get((entry.topic, entry.queue_id))
+            queues.append(queue if queue is not None else self._queues.obtain(entry.topic, entry.queue_id))
         if not self._dispatch.dirty:
             self._begin_burst()
         places, batch = self._encode_batch(queues, entries)
@@ -110,7 +113,7 @@ class Intake:
             self._make_room(len(batch))
             places, batch = self._encode_batch(queues, entries)
         self._log.append(batch)
-        for queue, entry, placed in zip(queues, entries, places, strict=True):
+        for queue, entry, placed in zip(queues, entries, places):  # noqa: B905  the check costs a loop
             self._enter(queue, entry, placed, placed.end - placed.offset)
         return places
 
@@ -217,14 +220,17 @@ class Intake:
         self, queues: list[ConsumeQueue], entries: Sequence[Entry]
     ) -> tuple[list[Placed], bytes]:
         """The records of a batch, as they would lie at the log's end, and where."""
-        offset, places, records = self._log.end, [], []
-        before: dict[ConsumeQueue, int] = {}  # how many of the batch come before it in its queue
-        for queue, entry in zip(queues, entries, strict=True):
-            index = before.get(queue, 0)
-            before[queue] = index + 1
-            placed = Placed(offset, queue.next_offset + index, self.now_ms, self._store_host)
+        offset = self._log.end
+        places: list[Placed] = []
+        records: list[bytes] = []
+        following: dict[ConsumeQueue, int] = {}  # the next offset in each queue
+        for queue, entry in zip(queues, entries):  # noqa: B905  the check costs a loop
+            queue_offset = following.get(queue, queue.next_offset)
+            following[queue] = queue_offset + 1
+            placed = Placed(offset, queue_offset, self.now_ms, self._store_host)
             record = encode(entry, placed, self._property_crc)
-            offset = placed.end = offset + len(record)
+            offset += len(record)
+            placed.end = offset
             places.append(placed)
             records.append(record)
         return places, b"".join(records)

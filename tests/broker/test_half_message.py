@@ -57,6 +57,17 @@ def test_numbers_that_are_none_are_as_if_absent(text):
     assert half_message.origin(half) is None and half_message.check_times(half) == 0
 
 
+def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
+    made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k")
+    half_message.park(made, "payments")
+    half = record.entry_of(record.encode(made, Placed(500, 9, 2000, HOST)))
+    assert half_message.group_of(half) == "payments"
+    half_message.commit(half, 500)
+    assert (half.topic, half.queue_id, half.body, half.flag) == ("Orders", 3, b"body", 7)
+    assert (half.sys_flag, half.prepared_offset, half.reconsume_times) == (0x8 | 0x1, 500, 2)
+    assert half.properties.render() == made.properties.render()
+
+
 def test_what_begins_anew_is_tied_to_nothing():
     made = half_message.resumed(stored(entry(TRAN_PREPARED_QUEUE_OFFSET="4", TRANSACTION_CHECK_TIMES="15")))
     assert made.topic == "RMQ_SYS_TRANS_HALF_TOPIC" and made.properties.get("TRANSACTION_CHECK_TIMES") == "0"

@@ -80,7 +80,7 @@ class Properties:
     def put(self, name: str, value: str) -> None:
         """Set a property, instead of one with that name."""
         self.remove(name)
-        self.add(f"{name}\x01{value}\x02")
+        self.add(name + NAME_END + value + VALUE_END)
 
     def add(self, pair: str) -> None:
         """Add a property that is not there yet, written as in the string form."""

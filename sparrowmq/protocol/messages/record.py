@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from librt.strings import (
     BytesWriter,
     read_i32_be,
+    read_i64_be,
     read_i64_le,
     write_i16_be,
     write_i32_be,
@@ -32,8 +33,12 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record_layout import (
     BODY_CRC_AT,
     BODY_SIZE_BEHIND_PREPARED_OFFSET,
+    BODY_SIZE_BEHIND_RECONSUME_TIMES,
     BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    FLAG_AT,
     HEADS,
     HOST_BITS_AT,
     INT,
@@ -48,8 +53,11 @@ from sparrowmq.protocol.messages.record_layout import (
     PLACE,
     PREFIX,
     PROPERTIES_SIZE_FIELD,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
     SHORT,
     STORE_TIMESTAMP_BY_HOSTS,
+    SYS_FLAG_AT,
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
@@ -172,6 +180,47 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
     )
 
 
+def entry_of(record: Buffer) -> Entry:
+    """A stored message as it may be stored again: its properties in one piece, without the store's own CRC.
+
+    Costs a third of `decode`, after which the properties would have to be rendered again.
+
+    Raises: as `decode`.
+    """
+    raw = bytes(record)
+    problem = _shape_problem(raw)
+    if problem:
+        raise RemoteProtocolError(f"not a record: {problem}")
+    size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
+    body_at = size_at + BODY_SIZE_FIELD
+    body_size: int = read_i32_be(raw, size_at)
+    body = raw[body_at : body_at + body_size]
+    if crc32(body) & CRC_MASK != read_i32_be(raw, BODY_CRC_AT):
+        raise CorruptRecord(
+            "a record", physical_offset(raw), "a body that fits its CRC; fetch it from another broker"
+        )
+    topic, begin = _topic(raw, read_i32_be(raw, MAGIC_AT), body_at + body_size)
+    crc_at = len(raw) - PROPERTY_CRC_SIZE
+    if begin <= crc_at and raw[crc_at : crc_at + len(CRC_NAME)] == CRC_NAME:
+        properties = Properties.decode(raw[begin:crc_at])
+    else:
+        properties = Properties.decode(raw[begin:])
+        properties.remove(Property.CRC32)
+    born_host_size = 20 if raw[HOST_BITS_AT] & 0x10 else 8
+    return Entry(
+        topic,
+        read_i32_be(raw, QUEUE_ID_AT),
+        body,
+        properties,
+        read_i64_be(raw, BORN_TIMESTAMP_AT),
+        raw[BORN_HOST_AT : BORN_HOST_AT + born_host_size],
+        read_i32_be(raw, FLAG_AT),
+        read_i32_be(raw, SYS_FLAG_AT),
+        read_i32_be(raw, size_at - BODY_SIZE_BEHIND_RECONSUME_TIMES),
+        read_i64_be(raw, size_at - BODY_SIZE_BEHIND_PREPARED_OFFSET),
+    )
+
+
 def walk(records: Buffer) -> Iterator[memoryview]:
     """Each of the records that lie end to end, as in the body of a pull reply; uncopied.
 
@@ -284,6 +333,12 @@ def store_timestamp_ms(record: Buffer) -> int:
     """When the record was stored."""
     stored_ms: int = LONG.unpack_from(record, STORE_TIMESTAMP_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3])[0]
     return stored_ms
+
+
+def queue_offset(record: Buffer) -> int:
+    """The number in its queue that the record says it has."""
+    number: int = LONG.unpack_from(record, QUEUE_OFFSET_AT)[0]
+    return number
 
 
 def physical_offset(record: Buffer) -> int:
