@@ -148,6 +148,7 @@ class Client:
         self._declared: Declared[Consumer] = Declared()
         self._inner_outbox = self._open_outbox(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace else None
+        self._checks.told = self._tracing.ended if self._tracing is not None else None
         self._producer = self.producer(group, settings)
         # Found here, they spare each message the call of what stands in the class: a hundredth of a send.
         vars(self).update({name: getattr(self._producer, name) for name in _BY_ITS_PRODUCER})
@@ -220,7 +221,9 @@ class Client:
             self._checks.add(full, check, CheckSettings())
         group = self._network.plain_name(full)
         own, namespace = settings or ProducerSettings(), self._network.namespace
-        outbox, ends = self._open_outbox(full, own), Ends(full, self._network.brokers, self._checks.has)
+        told = self._tracing.ended if self._tracing is not None else None
+        ends = Ends(full, self._network.brokers, self._checks.has, told)
+        outbox = self._open_outbox(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
@@ -441,7 +444,7 @@ class Client:
         self._trace_outbox.append(outbox)
         ends = Ends(tracing.GROUP, self._network.brokers, self._checks.has)
         producer = Producer(tracing.GROUP, outbox, self._make_id, settings, ends)
-        return Tracing(topic, producer, self._network.clock, self._make_id)
+        return Tracing(topic, producer, self._network.clock, self._make_id, self._network.namespace)
 
     def _full_names(self, topics: Topics) -> Topics:
         full = self._network.full_name

@@ -1,11 +1,12 @@
 """Reports to the trace topic what this client does with each message: `connect(..., trace=True)`.
 
-    hooks ── a record each ──> waiting, bounded ── 100 at once, or after a second ──> one message in the trace topic
+    hooks ────────────────┬─ a record each ──> waiting, bounded ── 100 at once, or after a second ──> one message in
+    ends of transactions ─┘                                                                           the trace topic
 
 Tracing never makes a send wait or fail: a record for which there is no room is dropped and counted, and a trace that
 cannot be sent is told of in the log. What waits when the client is left is sent then. Traces and retries are not traced
-themselves, nor are sends that failed, as in Java. Source: AsyncTraceDispatcher, SendMessageTraceHookImpl and
-ConsumeMessageTraceHookImpl, Java 4.9.8.
+themselves, nor are sends that failed, as in Java. Source: AsyncTraceDispatcher, SendMessageTraceHookImpl,
+ConsumeMessageTraceHookImpl and EndTransactionTraceHookImpl, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.hooks import SendHooks
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.transactions import End
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteProtocolError, SparrowError
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, Message, Property
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.trace import (
     DEFAULT_REGION,
+    EndTransactionTrace,
     PubTrace,
     Reaction,
     SubAfterTrace,
@@ -37,6 +40,7 @@ from sparrowmq.protocol.messages.trace import (
     TracedKind,
     encode,
 )
+from sparrowmq.protocol.names import without_namespace
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +51,11 @@ BODY_BYTES: Final = 118_000  # (Java: maxMsgSize less 10,000)
 KEYS_BYTES: Final = 16_000
 WAIT_S: Final = 1.0
 DRAIN_S: Final = 3.0
+_STATES: Final = {
+    True: "COMMIT_MESSAGE",
+    False: "ROLLBACK_MESSAGE",
+    None: "UNKNOW",
+}  # (Java: LocalTransactionState)
 TOLD_S: Final = 60.0  # between two lines of the log about traces that are lost
 
 
@@ -57,10 +66,19 @@ class Tracing:
         topic: the trace topic, by its full name.
         producer: sends them; nobody else uses it.
         next_id: makes request ids.
+        namespace: which traces leave out of names.
     """
 
-    def __init__(self, topic: str, producer: Producer, clock: Clock, next_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        producer: Producer,
+        clock: Clock,
+        next_id: Callable[[], str],
+        namespace: str = "",
+    ) -> None:
         self.topic = topic
+        self._namespace = namespace
         self.clock = clock
         self.next_id = next_id
         self.lost = 0
@@ -77,6 +95,11 @@ class Tracing:
     def consumes(self, group: str) -> Consumes:
         """What reports the deliveries to a consumer of a group."""
         return Consumes(self, group)
+
+    def ended(self, end: End) -> None:
+        """Report how a transaction ended, as its broker was told."""
+        if end.topic != self.topic:
+            self.add(_end(end, self._namespace, self.clock.now_ms()))
 
     def add(self, trace: Trace) -> None:
         """Report this soon."""
@@ -237,6 +260,21 @@ def _pub(message: Message, result: SendResult, group: str, begun_ms: int, cost_m
         TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL,
         result.offset_msg_id,
         result.status is SendStatus.OK,
+    )
+
+
+def _end(end: End, namespace: str, now_ms: int) -> EndTransactionTrace:
+    return EndTransactionTrace(
+        now_ms,
+        without_namespace(namespace, end.group),
+        without_namespace(namespace, end.topic),
+        end.msg_id,
+        end.tag,
+        KEY_SEPARATOR.join(end.keys) or None,
+        end.broker,
+        end.transaction_id,
+        _STATES[end.commit],
+        end.is_check,
     )
 
 

@@ -11,6 +11,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.messages.properties import parse
 from sparrowmq.protocol.messages.trace import (
+    EndTransactionTrace,
     PubTrace,
     Reaction,
     SubAfterTrace,
@@ -57,6 +58,47 @@ async def test_what_is_sent_and_consumed_is_reported(cluster, mq):
     assert after.reaction is Reaction.SUCCESS and (after.time_ms or 0) >= before.time_ms
     assert await traces(mq, sent.msg_id, 3), "they are found by the message's id"
     assert len(await mq.admin.find(TOPIC, "o-2")) > 0, "and by its keys"
+
+
+async def test_how_a_transaction_ended_is_reported(tmp_path):
+    """By its producer, and by whoever was asked."""
+    clock, asked = ManualClock(), []
+
+    def check(message):
+        asked.append(message.msg_id)
+        return True
+
+    async with (
+        Cluster(tmp_path, trace_topic_enabled=True, clock=clock) as cluster,
+        connect(cluster.namesrv, trace=True, group="pay", namespace="shop", clock=clock) as traced,
+    ):
+        traced.check("pay")(check)
+        async with traced.transaction("orders", b"1", tag="paid", keys="o-1") as committed:
+            pass
+        async with traced.transaction("orders", b"2") as rolled_back:
+            await rolled_back.rollback()
+        async with traced.transaction("orders", b"3") as later:
+            await later.unknown()
+        found: dict = {}
+        for transaction, count in ((later, 2), (committed, 1), (rolled_back, 1)):
+            deadline = asyncio.get_running_loop().time() + 10
+            while len(found.get(transaction.msg_id, ())) < count:
+                assert asyncio.get_running_loop().time() < deadline, found
+                await clock.advance(0.5)
+                found[transaction.msg_id] = [
+                    each
+                    for each in await traced.admin.trace(transaction.msg_id)
+                    if isinstance(each, EndTransactionTrace)
+                ]
+        assert asked == [later.msg_id]
+        host = cluster.brokers[0].address
+    (end,) = found[committed.msg_id]
+    assert (end.group, end.topic, end.tag, end.keys) == ("pay", "orders", "paid", "o-1")
+    assert (end.state, end.is_check, end.store_host) == ("COMMIT_MESSAGE", False, host)
+    assert (end.kind, end.transaction_id) == (TracedKind.COMMIT, committed.msg_id)
+    assert [each.state for each in found[rolled_back.msg_id]] == ["ROLLBACK_MESSAGE"]
+    said = [(each.state, each.is_check, each.topic, each.group) for each in found[later.msg_id]]
+    assert said == [("UNKNOW", False, "orders", "pay"), ("COMMIT_MESSAGE", True, "orders", "pay")]
 
 
 async def test_a_failed_delivery_is_reported_as_such_and_so_is_the_next(cluster, mq):

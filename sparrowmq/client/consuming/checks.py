@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.settings import check_timeout
-from sparrowmq.client.sending.transactions import ENDS
+from sparrowmq.client.sending.transactions import ENDS, End, OnEnd
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
@@ -65,6 +65,7 @@ class Checks:
 
     Args:
         in_threads: a check that is no coroutine function may block, so it gets threads of its own.
+        told: is given every end that a broker was told.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Checks:
         self._namespace = namespace
         self._by_group: dict[str, _Checker] = {}
         self.in_threads = False
+        self.told: OnEnd | None = None
 
     def add(self, group: str, check: Check, settings: CheckSettings) -> None:
         """Ask `check` about the transactions of a group, whose name is as brokers know it.
@@ -103,6 +105,11 @@ class Checks:
         queue = MessageQueue(stored.topic, peer.address, stored.queue_id)
         message = ReceivedMessage(stored, queue, namespace=self._namespace)
         checker.put(_Question(message, header, peer))
+
+    def answered(self, end: End) -> None:
+        """A broker was told how a transaction ended."""
+        if self.told is not None:
+            self.told(end)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._spawn(work, name)
@@ -145,7 +152,7 @@ class _Checker:
                 known = await self._ended(call, question.message)
                 if known is _LATE:
                     call, known = self._renewed(call), None
-                _answer(question, self._group, known)
+                self._checks.answered(_answer(question, self._group, known))
         finally:
             self._running -= 1
             _end(call)
@@ -188,8 +195,8 @@ def _end(call: Callable[[ReceivedMessage], Any]) -> None:
         call.end()
 
 
-def _answer(question: _Question, group: str, known: bool | None) -> None:
-    header = question.header
+def _answer(question: _Question, group: str, known: bool | None) -> End:
+    header, message = question.header, question.message
     question.peer.tell(
         EndTransaction(
             producer_group=group,
@@ -202,3 +209,5 @@ def _answer(question: _Question, group: str, known: bool | None) -> None:
             transaction_id=header.transaction_id,
         )
     )
+    who = (group, message.full_topic, message.msg_id, message.tag, message.keys, question.peer.address)
+    return End(*who, header.transaction_id, known, is_check=True)

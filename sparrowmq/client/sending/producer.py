@@ -213,9 +213,8 @@ class Producer:
                 f"never know; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
             )
         self._check(message)
-        return Transaction(
-            self._full_topic(message.topic), lambda: self._start_half(message, timeout_s), self._ends
-        )
+        topic = self._full_topic(message.topic)
+        return Transaction(topic, message, lambda: self._start_half(message, timeout_s), self._ends)
 
     async def recall(self, sent: SendResult | str) -> None:
         """Take back a message that waits for its time; whoever consumes it never sees it.

@@ -10,14 +10,15 @@ Source: DefaultMQProducerImpl.sendMessageInTransaction and endTransaction, Java 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.errors import NetworkError, SendFailed, TransactionEnded
-from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.message import Message, SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.headers import EndTransaction
 
@@ -32,26 +33,64 @@ ENDS: Final[dict[bool | None, int]] = {
 _WORDS: Final = {True: "committed", False: "rolled back", None: "left open"}
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a transaction ended, as its broker was told.
+
+    Attributes:
+        group: as brokers know it.
+        topic: of its message, likewise.
+        broker: the address of the broker.
+        commit: None if nothing was said yet.
+        is_check: the broker had asked.
+    """
+
+    group: str
+    topic: str
+    msg_id: str
+    tag: str | None
+    keys: Sequence[str]
+    broker: str
+    transaction_id: str | None
+    commit: bool | None
+    is_check: bool
+
+
+OnEnd: TypeAlias = Callable[[End], object]
+
+
 class Ends:
     """Tells brokers how the transactions of one producer group ended.
 
     Args:
         group: as brokers know it.
         has_check: whether a broker that was told nothing can ask; its argument is the group.
+        told: is given every end that a broker was told.
     """
 
-    def __init__(self, group: str, brokers: Brokers, has_check: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        group: str,
+        brokers: Brokers,
+        has_check: Callable[[str], bool],
+        told: OnEnd | None = None,
+    ) -> None:
         self.group = group
         self._brokers = brokers
         self._has_check = has_check
+        self._told = told
 
     @property
     def has_check(self) -> bool:
         """Whether a broker that was told nothing can ask."""
         return self._has_check(self.group)
 
-    async def tell(self, topic: str, half: SendResult, commit: bool | None) -> None:
-        """Tell the broker that has the half message; one that cannot be reached asks later."""
+    async def tell(self, topic: str, message: Message, half: SendResult, commit: bool | None) -> None:
+        """Tell the broker that has the half message; one that cannot be reached asks later.
+
+        Args:
+            topic: of the message, as brokers know it.
+        """
         request = EndTransaction(
             producer_group=self.group,
             tran_state_table_offset=half.offset,
@@ -65,6 +104,9 @@ class Ends:
         try:
             session = await self._brokers.of(half.queue.broker_name)
             session.tell(request)
+            if self._told is not None:
+                who = (self.group, topic, half.msg_id, message.tag, message.keys, session.address)
+                self._told(End(*who, half.msg_id, commit, is_check=False))
         except NetworkError as error:
             log.warning(
                 "%s is not told that %s is %s, and asks later: %s",
@@ -85,8 +127,11 @@ class Transaction:
         is_over: its end was told, or it is left open.
     """
 
-    def __init__(self, topic: str, send: Callable[[], Awaitable[SendResult]], ends: Ends) -> None:
+    def __init__(
+        self, topic: str, message: Message, send: Callable[[], Awaitable[SendResult]], ends: Ends
+    ) -> None:
         self._topic = topic
+        self._message = message
         self._send = send
         self._ends = ends
         self._half: SendResult | None = None
@@ -156,4 +201,4 @@ class Transaction:
                 raise TransactionEnded(f"the transaction {half.msg_id} is {_WORDS[self._how]} already")
             return
         self.is_over, self._how = True, commit
-        await self._ends.tell(self._topic, half, commit)
+        await self._ends.tell(self._topic, self._message, half, commit)
