@@ -160,12 +160,12 @@ class OurBroker(Child):
 
 
 @contextmanager
-def running(name: str, folder: Path) -> Iterator[Target]:
+def running(name: str, folder: Path, conf: Mapping[str, object] | None = None) -> Iterator[Target]:
     """A name server and a broker of "ours" or "apache-4.9.7", which keeps its messages in `folder`.
 
     Apache's broker is killed at the end: it takes nine seconds to stop in order, and nobody looks at what it leaves.
     """
-    with start_namesrv(name) as namesrv, start_broker(name, namesrv.address, folder / name) as broker:
+    with start_namesrv(name) as namesrv, start_broker(name, namesrv.address, folder / name, conf) as broker:
         yield Target(name, namesrv.address, broker.address)
         if name != OURS:
             broker.kill()
@@ -175,10 +175,12 @@ def start_namesrv(name: str) -> OurNamesrv | ApacheNamesrv:
     return OurNamesrv() if name == OURS else ApacheNamesrv(name.removeprefix("apache-"))
 
 
-def start_broker(name: str, namesrv: str, store: Path) -> OurBroker | ApacheBroker:
+def start_broker(
+    name: str, namesrv: str, store: Path, conf: Mapping[str, object] | None = None
+) -> OurBroker | ApacheBroker:
     if name == OURS:
-        return OurBroker(namesrv, store)
-    return ApacheBroker(name.removeprefix("apache-"), namesrv, store, SETTINGS)
+        return OurBroker(namesrv, store, conf)
+    return ApacheBroker(name.removeprefix("apache-"), namesrv, store, SETTINGS | dict(conf or {}))
 
 
 def _command(home: str, role: str, settings: Mapping[str, object]) -> list[str]:

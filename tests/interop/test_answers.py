@@ -18,7 +18,18 @@ pytestmark = pytest.mark.interop
 PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
 ROWS = re.findall(r"(?m)^\| ([^|]+) \| (\d+) \| (\d+) \|", PAGE.read_text())
 READ_ONLY = "send to a broker with brokerPermission=4"
-CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET = 17, 310, 11, 14, 15, 34, 36, 200, 222
+CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET, RESUME = (
+    17,
+    310,
+    11,
+    14,
+    15,
+    34,
+    36,
+    200,
+    222,
+    323,
+)
 
 
 def commit(**more):
@@ -68,7 +79,7 @@ def create(name, **more):
     return CREATE, topic_fields(name) | more
 
 
-# What to ask for each row: the answer to the last request counts.
+# What to ask for each row, each request perhaps of the answer before it: the answer to the last request counts.
 REQUESTS = {
     "commit an offset in a topic that is not there": [commit(topic="Absent")],
     "commit an offset below 0": [commit(commitOffset=-1)],
@@ -85,6 +96,13 @@ REQUESTS = {
         pull("loud", flags=4 | 2, suspendTimeoutMillis=5000),
     ],
     READ_ONLY: [send("Answers")],
+    "send a half message with a delay": [
+        send("Answers", "TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x013\x02", f=4)
+    ],
+    "resume (323) what is no half message, or is open": [
+        send("Answers"),
+        lambda sent: (RESUME, {"topic": "Answers", "msgId": sent.fields["msgId"]}),
+    ],
 }
 # What both answer alike, and the answer's remark or a field of it.
 ALIKE = {
@@ -120,9 +138,11 @@ ALIKE = {
 def ask(address, requests):
     host, _, port = address.rpartition(":")
     with Wire(int(port), host) as wire:
-        for request in requests[:-1]:
-            assert wire.ask(*request).code == 0
-        return wire.ask(*requests[-1])
+        reply = None
+        for request in requests:
+            assert reply is None or reply.code == 0
+            reply = wire.ask(*(request(reply) if callable(request) else request))
+        return reply
 
 
 @pytest.fixture(scope="module")
