@@ -17,9 +17,11 @@ from typing import Final
 from sparrowmq.broker.filtering import RecordFilter
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
 from sparrowmq.filter.grammar import parse
+from sparrowmq.filter.tree import Filter
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.protocol.subscription import SQL92, Subscription
+from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash
 from sparrowmq.shown import shown
 
 log = logging.getLogger(__name__)
@@ -89,4 +91,11 @@ def _compile(expression: str) -> Selector | str:
         wanted = parse(expression)
     except InvalidFilter as error:
         return str(error)
-    return Selector(predicate=RecordFilter(wanted), weight=1 + wanted.size // _USUAL_SIZE)
+    return Selector(_tags_codes(wanted), RecordFilter(wanted), 1 + wanted.size // _USUAL_SIZE)
+
+
+def _tags_codes(wanted: Filter) -> frozenset[int] | None:
+    """The hashes that a queue entry must have, where the expression wants certain tags: other records stay closed."""
+    tags = wanted.texts(Property.TAGS)
+    # Of a text that was no UTF-8 the sender may have had another hash.
+    return frozenset(map(java_hash, tags)) if tags and all(map(str.isascii, tags)) else None

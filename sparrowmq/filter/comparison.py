@@ -80,6 +80,9 @@ class SameText(Condition):
             return TRUE
         return self.when_null if values.is_missing(self.index) else FALSE
 
+    def texts(self, index: int) -> frozenset[str] | None:
+        return frozenset({self.text}) if index == self.index else None
+
 
 class WholeComparison(Condition):
     """A property is compared with a whole number."""

@@ -124,6 +124,10 @@ class Condition(Operand):
         """TRUE, FALSE, UNKNOWN or FAILED."""
         raise NotImplementedError
 
+    def texts(self, index: int) -> frozenset[str] | None:
+        """The texts of which a property must be one where this is true; None if it may be any other too."""
+        return None
+
     def value(self, values: Values) -> object:
         truth = self.truth(values)
         if truth == UNKNOWN:
@@ -182,6 +186,13 @@ class Every(Condition):
                 result = UNKNOWN
         return result
 
+    def texts(self, index: int) -> frozenset[str] | None:
+        for part in self.parts:
+            found = part.texts(index)
+            if found is not None:
+                return found
+        return None
+
 
 class Some(Condition):
     """Conditions with OR between them: the first that is true, or fails, decides."""
@@ -199,6 +210,15 @@ class Some(Condition):
             if truth == UNKNOWN:
                 result = UNKNOWN
         return result
+
+    def texts(self, index: int) -> frozenset[str] | None:
+        found: list[str] = []
+        for part in self.parts:
+            texts = part.texts(index)
+            if texts is None:
+                return None
+            found += texts
+        return frozenset(found)
 
 
 class Missing(Condition):
@@ -221,17 +241,20 @@ class Missing(Condition):
 class Among(Condition):
     """IN: a property is one of some texts."""
 
-    def __init__(self, index: int, texts: frozenset[str], is_negated: bool) -> None:
+    def __init__(self, index: int, wanted: frozenset[str], is_negated: bool) -> None:
         super().__init__(2)
         self.index = index
-        self.texts = texts
+        self.wanted = wanted
         self.is_negated = is_negated
 
     def truth(self, values: Values) -> int:
         text = values.text(self.index)
         if text is None:
             return UNKNOWN
-        return TRUE if (text in self.texts) != self.is_negated else FALSE
+        return TRUE if (text in self.wanted) != self.is_negated else FALSE
+
+    def texts(self, index: int) -> frozenset[str] | None:
+        return self.wanted if index == self.index and not self.is_negated else None
 
 
 class Search(Condition):
@@ -271,6 +294,10 @@ class Filter:
         self.names = names
         self.size = size
         self._root = root
+
+    def texts(self, name: str) -> frozenset[str] | None:
+        """The texts of which a property must be one where the expression is true; None if it may be any other too."""
+        return self._root.texts(self.names.index(name)) if name in self.names else None
 
     def matches(self, values: Values) -> bool:
         """Whether it is true of a message whose properties have these values."""

@@ -19,7 +19,7 @@ from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
 
 LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
-_WINDOW: Final = 65_536
+_WINDOW: Final = 16_384  # half of the records that a pull takes; what is copied and not looked at costs too
 _NEAR: Final = 1024
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
 

@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.broker import filters as filters_of_broker
 from sparrowmq.broker.filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.subscription import SQL92, Subscription
+from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash
 
 
 def refusal(filters: Filters, expression: str | None, kind: str = SQL92) -> tuple[int, str]:
@@ -24,6 +24,44 @@ def test_an_expression_lets_messages_through() -> None:
     filters = Filters(True)
     assert lets_through(filters, "a > 5", b"a\x016\x02")
     assert not lets_through(filters, "a > 5", b"a\x015\x02")
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("TAGS = 'a'", {"a"}),
+        ("'a' = TAGS", {"a"}),
+        ("TAGS IN ('a', 'b')", {"a", "b"}),
+        ("TAGS = 'a' OR TAGS IN ('b', 'c')", {"a", "b", "c"}),
+        ("amount > 5 AND (TAGS = 'a' OR TAGS = 'b')", {"a", "b"}),
+        ("TAGS = 'a' AND TAGS = 'b'", {"a"}),
+        ("TAGS = 'a' OR amount > 5", None),
+        ("TAGS IN ('a') OR TAGS IS NULL", None),
+        ("TAGS <> 'a'", None),
+        ("NOT TAGS = 'a'", None),
+        ("TAGS NOT IN ('a')", None),
+        ("region = 'a'", None),
+        ("region IN ('a') AND TAGS IS NOT NULL", None),
+        ("TAGS > 5", None),
+        ("TAGS = 5", None),
+        ("TAGS = 'ä'", None),
+        ("TAGS = amount", None),
+    ],
+)
+def test_where_certain_tags_are_wanted_other_entries_are_passed_over(
+    expression: str, tags: set[str] | None
+) -> None:
+    selector = Filters(True).selector(SQL92, expression)
+    for word in ("a", "b", "c", "other", "ä"):
+        assert selector.wants(java_hash(word)) == (tags is None or word in tags)
+    assert selector.wants(0) == (tags is None)
+
+
+def test_a_record_is_asked_too_where_certain_tags_are_wanted() -> None:
+    filters = Filters(True)
+    assert java_hash("Aa") == java_hash("BB")
+    assert lets_through(filters, "TAGS = 'Aa'", b"TAGS\x01Aa\x02")
+    assert not lets_through(filters, "TAGS = 'Aa'", b"TAGS\x01BB\x02")
 
 
 def test_where_they_are_not_allowed_java_says_so() -> None:
