@@ -6,8 +6,8 @@ One queue of 20,000 messages of 128 bytes with five properties, in the file cach
 end, 32 messages a read as pulls do, by each filter in turn; of five rounds the quickest counts. No sockets: it is the
 difference that is asked for.
 
-An entry whose tag is not wanted costs one look at its 20 bytes, also where SQL wants that tag. Other SQL has to look into the record: one copy of it, one
-search for a name, and some digits.
+An entry whose tag is not wanted costs one look at its 20 bytes, also where SQL wants another one. Other SQL has to look
+into the record: one copy of it, one search for a name, and some digits.
 """
 
 from __future__ import annotations

@@ -11,12 +11,16 @@ Source: AclClientRPCHook, AclUtils and PlainAccessValidator, Java 4.9.8; checked
 from __future__ import annotations
 
 import hashlib
-import hmac
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
+from hmac import compare_digest as _is_same
 from operator import itemgetter
 from typing import Any, Final
 
+import msgspec
+
+from sparrowmq.protocol.requests.headers import SendMessageV2
+from sparrowmq.protocol.requests.signed_send import SignedSend
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Request
 
@@ -26,6 +30,10 @@ SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
 _BLOCK: Final = 64  # of SHA-1, in bytes
+_SMALL_NUMBERS: Final = 32  # most fields are such, and writing a number anew costs more than finding it
+_SMALL: Final = [str(number) for number in range(_SMALL_NUMBERS)]
+_SEND_FIELDS: Final = len(SendMessageV2.__struct_fields__)
+_values_of: Final = msgspec.structs.astuple
 
 Buffer = bytes | bytearray | memoryview
 
@@ -55,9 +63,14 @@ class SigningKey:
 
     def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
         """Whether it signed this request. Takes as long whether it did or not."""
-        claimed = fields.get(SIGNATURE, "")
-        expected = self.sign(content(fields, body))
-        return claimed.isascii() and hmac.compare_digest(expected, claimed)
+        return self._is_signature(fields.get(SIGNATURE, ""), content(fields, body))
+
+    def has_signed_send(self, header: SignedSend, body: Buffer) -> bool:
+        """`has_signed`, from what was decoded. False too if its sender does not write values as Java does."""
+        return self._is_signature(header.signature, send_content(header, body))
+
+    def _is_signature(self, claimed: str, signed: bytes) -> bool:
+        return claimed.isascii() and _is_same(self.sign(signed), claimed)
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:
@@ -91,6 +104,21 @@ def content(fields: Mapping[str, str], body: Buffer) -> bytes:
     names = tuple(fields)
     in_order = _ORDERS.get(names) or _order(names)
     return "".join(in_order(fields)).encode("utf-8", "replace") + body
+
+
+def send_content(header: SignedSend, body: Buffer) -> bytes:
+    """`content` of a send as Java writes its fields."""
+    # The names of a send's own fields are letters in their order; those in capitals come before them.
+    texts = [header.access_key, header.ons_channel or "", header.security_token or ""]
+    for value in _values_of(header)[:_SEND_FIELDS]:
+        if type(value) is str:
+            texts.append(value)
+        elif type(value) is int:
+            number: int = value
+            texts.append(_SMALL[number] if 0 <= number < _SMALL_NUMBERS else str(number))
+        elif value is not None:
+            texts.append("true" if value else "false")
+    return "".join(texts).encode("utf-8", "replace") + body
 
 
 # Requests of a kind have the same fields, so sorting their names is done once. Whoever sends ever new names empties it.

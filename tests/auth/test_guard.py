@@ -1,5 +1,6 @@
 """The check before each request: who sent it, and may they?"""
 
+import json
 import logging
 
 import pytest
@@ -8,6 +9,8 @@ from sparrowmq.auth.files import AccountFiles
 from sparrowmq.auth.guard import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers
+from sparrowmq.protocol.signature import SigningKey, signed_fields
+from sparrowmq.protocol.wire.command import Command
 from tests.auth.asked import ADMIN, SAMPLE, USER, Call, beat, pull, received, send
 
 CREATE = admin_headers.DeleteTopic("topicB")
@@ -79,6 +82,26 @@ def test_whatever_is_changed_on_the_way_denies_it(check, before, after):
     call = received(send("topicB"), b"the body", USER, changed=change)
     reason = denial(check, call)
     assert reason.startswith("Check signature failed") or (b"rocketmq2" in after and "Check" in reason)
+
+
+def test_a_send_may_write_its_values_in_any_way_and_have_other_fields_if_they_are_signed(check):
+    fields = send("topicB").ext_fields() | {"k": "0", "unknown": "x"}
+    fields |= signed_fields(fields, b"body", USER[0], SigningKey(USER[1]))
+
+    def rewrite(wanted: dict[str, str]) -> Call:
+        header = json.dumps({"code": 310, "extFields": wanted, "opaque": 1}, separators=(",", ":")).encode()
+        sizes = (4 + len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big")
+        return received(send("topicB"), b"body", USER, changed=lambda frame: sizes + header + b"body")
+
+    assert denial(check, rewrite(fields)) == ""
+    assert denial(check, rewrite(fields | {"e": "1"})) == WRONG
+    del fields["unknown"]
+    assert denial(check, rewrite(fields)) == WRONG
+
+
+def test_a_signed_send_is_looked_through_once(check, monkeypatch):
+    monkeypatch.setattr(Command, "ext_fields", None)
+    assert denial(check, received(send("topicB"), b"body", USER)) == ""
 
 
 def test_the_query_flag_may_be_added_after_signing_and_nothing_else(check):
@@ -165,6 +188,8 @@ def test_only_a_signed_administrator_counts_as_one_for_secrets(check):
         (received(CREATE, b"", (ADMIN[0], "no secret"), WHITE), False),
         (received(CREATE, b"", None, WHITE), False),
         (received(send("topicB"), b"", USER), False),
+        (received(send("topicB"), b"", ADMIN), True),
+        (received(pull("topicB", "groupB"), b"", USER), False),
     ]:
         assert denial(check, call) == ""
         assert check.by_admin is expected

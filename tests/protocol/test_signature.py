@@ -2,10 +2,14 @@
 
 import hmac
 from base64 import b64encode
+from typing import Any
 
+import msgspec
 import pytest
 
-from sparrowmq.protocol.signature import SigningKey, content, signed_fields
+from sparrowmq.protocol.requests.headers import SendMessageV2
+from sparrowmq.protocol.requests.signed_send import SignedSend
+from sparrowmq.protocol.signature import SigningKey, content, send_content, signed_fields
 
 # From the C++ client (PyPI rocketmq 0.4.4) with the credentials ak / sk.
 REAL = [
@@ -58,6 +62,34 @@ def test_what_a_client_signs_is_verified(token: str | None) -> None:
     added = signed_fields(fields, b"body", "ak", SigningKey("secret12"), token)
     assert added.get("SecurityToken") == token
     assert SigningKey("secret12").has_signed({**fields, **added}, b"body")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"queue_id": 31, "sys_flag": 32, "flag": -7, "born_timestamp": 1_795_144_375_341},
+        {
+            "properties": "主题\x01x\x02",
+            "reconsume_times": 3,
+            "unit_mode": True,
+            "batch": False,
+            "broker_name": "b",
+        },
+    ],
+)
+@pytest.mark.parametrize("token", [None, "sts-token"])
+def test_a_send_is_verified_by_what_was_decoded_of_it(changed: dict[str, Any], token: str | None) -> None:
+    send = msgspec.structs.replace(SendMessageV2("group", "topic", "TBW102", 4, 0, 0, 1, 0), **changed)
+    key = SigningKey("secret12")
+    fields = send.ext_fields() | ({"OnsChannel": "ALIYUN"} if token else {})
+    fields |= signed_fields(fields, b"body", "ak", key, token)
+    decoded = msgspec.convert(fields, SignedSend, strict=False)
+    assert send_content(decoded, b"body") == content(fields, b"body")
+    assert key.has_signed_send(decoded, b"body")
+    assert not key.has_signed_send(decoded, b"bodY")
+    assert not key.has_signed_send(msgspec.structs.replace(decoded, queue_id=1), b"body")
+    assert not key.has_signed_send(msgspec.structs.replace(decoded, signature="ä"), b"body")
 
 
 def test_an_empty_secret_signs_as_the_cpp_client_does_without_credentials() -> None:

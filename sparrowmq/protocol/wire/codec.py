@@ -42,6 +42,7 @@ class _OnePass:
 
     def __init__(self, code: int, header: type[Any]) -> None:
         self.code = code
+        self.header = header
         self.begin = b'{"code":%d,' % code  # Clients write the code first.
         ext = ("ext", header | None, _field(name="extFields", default=None))
         kind = msgspec.defstruct("Whole", [ext], bases=(Command,), gc=False)
@@ -54,9 +55,11 @@ _ONE_PASS: Final[list[_OnePass]] = []
 def decode_in_one_pass(code: int, header: type[Any]) -> None:
     """Have requests of a code, which come by the thousand, decoded with their header at once.
 
-    Their `ext` is the header then, and `header_of` hands it on. Meant for few: each costs every other request a look.
+    Their `ext` is the header then, and `header_of` hands it on. Of two headers for a code the later one is tried first.
+    Meant for few: each costs every other request a look.
     """
-    _ONE_PASS.append(_OnePass(code, header))
+    if not any(known.header is header for known in _ONE_PASS):
+        _ONE_PASS.insert(0, _OnePass(code, header))
 
 
 def decode(serializer: int, header: bytes, body: bytes) -> Command:

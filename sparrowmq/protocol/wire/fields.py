@@ -23,6 +23,7 @@ Raw: TypeAlias = Any
 
 quote: Final = msgspec.json.encode
 _values_of: Final = msgspec.structs.astuple
+_Bytes: Final = msgspec.Raw
 _DECODERS: Final[dict[type[Any], Callable[[Raw], Any]]] = {}
 
 
@@ -44,12 +45,18 @@ def from_json(kind: type[H], ext: Raw) -> H:
 def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
     """The typed header of a command: `ext` are its JSON bytes, unless it is decoded already; `fields` go before them.
 
+    What was decoded with more than `kind` has, such as a signature, stays so.
+
     Raises:
         RemoteProtocolError: as `from_json`.
     """
     if type(ext) is kind:
         return ext
-    return from_json(kind, ext or b"{}") if fields is None else from_fields(kind, fields)
+    if fields is not None:
+        return from_fields(kind, fields)
+    if type(ext) is not _Bytes and isinstance(ext, kind):
+        return ext
+    return from_json(kind, ext or b"{}")
 
 
 def from_fields(kind: type[H], fields: dict[str, str]) -> H:
