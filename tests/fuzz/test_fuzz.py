@@ -54,7 +54,7 @@ async def test_a_server_that_does_not_answer_is_noticed():
         live = Live(f"127.0.0.1:{server.port}", Role.BROKER, SEED, str, None, answer_limit_s=0.2)
         found = await asyncio.to_thread(live.run, 64)
         await server.stop()
-    assert "timed out" in found.violations[0] and "SEND_MESSAGE" in str(found.violations)
+    assert "timed out" in found.violations[0] and "the first b" in found.violations[0]
 
 
 def test_a_trace_in_a_log_is_noticed(tmp_path):

@@ -47,6 +47,7 @@ topicClusterList -t AdminTopic
 updateSubGroup -c DefaultCluster -g admin-consumer -r 3
 updateSubGroup -b {broker} -g admin-other
 getConsumerConfig -g admin-consumer
+statsAll -a
 sendMessage -t AdminTopic -p hello -k key-1 -c TagA -b broker-a -i 0
 sendMessage -t AdminTopic -p hello-2 -b broker-a -i 1
 sendMessage -t AdminTopic -p hello-3 -k key-1 -c TagC -b broker-a -i 1
@@ -79,7 +80,6 @@ resetOffsetByTime -g admin-consumer -t AdminTopic -s now
 resetOffsetByTime -g admin-clone -t AdminTopic -s 0
 resetOffsetByTime -g admin-clone -t Absent -s 0
 skipAccumulatedMessage -g admin-clone -t AdminTopic
-statsAll -a
 allocateMQ -t AdminTopic -i a,b
 wipeWritePerm -b broker-a
 addWritePerm -b broker-a
