@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from tools.floors import draw
@@ -23,6 +23,7 @@ from tools.settings import settings_page
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(__file__).with_name("seeds.toml")
+UNSHOWN = "unshown"
 NOTE = "<!-- Written by `./run docs`; do not edit. -->"
 
 
@@ -32,13 +33,13 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         pages = {
-            "docs/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests")),
+            "docs/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests"), read_unshown()),
             "docs/requests.md": requests(),
             "docs/interop.md": page(read_matrix(), read_cells(ROOT / "tests"), NOTE),
             "docs/configuration.md": settings_page(NOTE),
             "docs/floors.svg": draw(),
         }
-    except (UnknownSeed, BadCell) as error:
+    except (BadCoverage, BadCell) as error:
         print(error, file=sys.stderr)
         return 1
     stale = [name for name, text in pages.items() if not is_current(ROOT / name, text)]
@@ -52,8 +53,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-class UnknownSeed(Exception):
-    """A test is marked with an id that seeds.toml does not have."""
+class BadCoverage(Exception):
+    """The marks of the tests and seeds.toml do not fit: an id that is unknown, or that no test shows."""
 
 
 def is_current(path: Path, text: str) -> bool:
@@ -69,7 +70,13 @@ def read_seeds(path: Path = SEEDS) -> dict[str, dict[str, str]]:
     return {
         area["title"]: {f"S-{name}-{number}": text for number, text in area.items() if number != "title"}
         for name, area in areas.items()
+        if name != UNSHOWN
     }
+
+
+def read_unshown(path: Path = SEEDS) -> dict[str, str]:
+    """The capabilities that no test need show yet, by id, and why."""
+    return dict(tomllib.loads(path.read_text(encoding="utf-8")).get(UNSHOWN, {}))
 
 
 def read_marks(folder: Path) -> dict[str, list[str]]:
@@ -95,11 +102,13 @@ def marks(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
         yield from marks(child, scope)
 
 
-def coverage(seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[str]]) -> str:
+def coverage(
+    seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[str]], unshown: Mapping[str, str]
+) -> str:
+    """docs/coverage.md. Raises: BadCoverage."""
     known = {seed for area in seeds.values() for seed in area}
-    if unknown := sorted(tests.keys() - known):
-        places = "; ".join(f"{seed} in {', '.join(tests[seed])}" for seed in unknown)
-        raise UnknownSeed(f"tests name capabilities that tools/seeds.toml does not have: {places}")
+    if problems := list(misfits(known, tests, unshown)):
+        raise BadCoverage("\n".join(problems))
     lines = [
         "# What is shown to work",
         f"\n{NOTE}\n",
@@ -108,11 +117,21 @@ def coverage(seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[st
     for title, area in seeds.items():
         lines += [f"\n## {title}\n", "| id | capability | shown by |", "|---|---|---|"]
         for seed, text in area.items():
-            shown = (
-                "<br>".join(f"`{place.removeprefix('tests/')}`" for place in tests.get(seed, [])) or "not yet"
-            )
-            lines.append(f"| {seed} | {cell(text)} | {shown} |")
+            places = "<br>".join(f"`{place.removeprefix('tests/')}`" for place in tests.get(seed, []))
+            lines.append(f"| {seed} | {cell(text)} | {places or 'not yet: ' + cell(unshown[seed])} |")
     return "\n".join(lines) + "\n"
+
+
+def misfits(known: Set[str], tests: Mapping[str, list[str]], unshown: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong between the capabilities, the marks of the tests and the list of what is not shown yet."""
+    for seed in sorted(tests.keys() - known):
+        yield f"{seed} is no capability of tools/seeds.toml, but the mark of {', '.join(tests[seed])}"
+    for seed in sorted(known - tests.keys() - unshown.keys()):
+        yield f"no test shows {seed}: mark one with it, or say in tools/seeds.toml under [{UNSHOWN}] why there is none"
+    for seed in sorted(unshown.keys() - known):
+        yield f"{seed} under [{UNSHOWN}] of tools/seeds.toml is no capability"
+    for seed in sorted(unshown.keys() & tests.keys()):
+        yield f"{tests[seed][0]} shows {seed} now: take it off [{UNSHOWN}] in tools/seeds.toml"
 
 
 # --- requests

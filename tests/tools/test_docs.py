@@ -4,6 +4,7 @@ import pytest
 
 from tools import docs
 
+SHOWN = {seed for area in docs.read_seeds().values() for seed in area} - docs.read_unshown().keys()
 SEEDS = {"Clients": {"S-CFG-01": "one | two"}, "Rest": {"S-ERR-01": "errors"}}
 
 MARKED = """
@@ -39,16 +40,42 @@ def test_marks_are_found_on_functions_methods_and_parameters(tmp_path):
     }
 
 
-def test_coverage_names_the_tests_or_says_not_yet():
-    page = docs.coverage(SEEDS, {"S-CFG-01": ["tests/a.py::test_a", "tests/b.py"]})
+def test_coverage_names_the_tests_or_says_why_not_yet():
+    marks = {"S-CFG-01": ["tests/a.py::test_a", "tests/b.py"]}
+    page = docs.coverage(SEEDS, marks, {"S-ERR-01": "who errs?"})
     assert "1 of 2 capabilities" in page
     assert "| S-CFG-01 | one \\| two | `a.py::test_a`<br>`b.py` |" in page
-    assert "| S-ERR-01 | errors | not yet |" in page
+    assert "| S-ERR-01 | errors | not yet: who errs? |" in page
 
 
-def test_a_mark_with_an_unknown_id_is_refused():
-    with pytest.raises(docs.UnknownSeed, match=r"S-CFG-99 in tests/a\.py"):
-        docs.coverage(SEEDS, {"S-CFG-99": ["tests/a.py"]})
+BOTH = {"S-CFG-01": ["tests/a.py"], "S-ERR-01": ["tests/b.py"]}
+
+
+@pytest.mark.parametrize(
+    ("marks", "unshown", "words"),
+    [
+        ({"S-CFG-01": ["tests/a.py"]}, {}, r"no test shows S-ERR-01: mark one"),
+        (BOTH | {"S-CFG-99": ["tests/c.py"]}, {}, r"S-CFG-99 is no capability .* mark of tests/c\.py"),
+        (BOTH, {"S-CFG-98": "why"}, r"S-CFG-98 under \[unshown\] of tools/seeds.toml is no capability"),
+        (BOTH, {"S-ERR-01": "why"}, r"tests/b\.py shows S-ERR-01 now: take it off \[unshown\]"),
+    ],
+)
+def test_each_capability_is_shown_or_on_the_list_of_those_that_are_not(marks, unshown, words):
+    with pytest.raises(docs.BadCoverage, match=words):
+        docs.coverage(SEEDS, marks, unshown)
+
+
+def test_the_list_of_what_is_not_shown_is_short_and_gives_reasons():
+    unshown = docs.read_unshown()
+    assert len(unshown) <= 5 and all(len(reason) > 10 for reason in unshown.values())
+
+
+def test_a_capability_without_a_test_fails_the_check(monkeypatch, capsys):
+    marks = docs.read_marks(docs.ROOT / "tests")
+    del marks["S-CFG-01"]
+    monkeypatch.setattr(docs, "read_marks", lambda folder: marks)
+    assert docs.main(["--check"]) == 1
+    assert "no test shows S-CFG-01" in capsys.readouterr().err
 
 
 def test_every_request_of_the_table_is_on_the_page_once():
@@ -61,6 +88,7 @@ def test_every_request_of_the_table_is_on_the_page_once():
 def test_check_tells_a_stale_page_from_a_current_one(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     monkeypatch.setattr(docs, "requests", lambda: "requests")
+    monkeypatch.setattr(docs, "read_marks", lambda folder: {seed: ["tests/a.py"] for seed in SHOWN})
     (tmp_path / "docs").mkdir()
     assert docs.main(["--check"]) == 1
     assert "docs/coverage.md is out of date" in capsys.readouterr().err
