@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from sparrowmq.cli.asking import CLUSTER, HELP, ask, asking, table
+from sparrowmq.cli.asking import HELP, ask, asking, table
+from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -21,14 +22,9 @@ def group() -> None:
     """Create, change, delete and look at consumer groups, and move them to other offsets."""
 
 
-@group.command("list")
-@asking
-@CLUSTER
-@click.option("--all", "hidden", is_flag=True, help="RocketMQ's own groups too.")
-def list_groups(namesrv: str | None, timeout_s: float, cluster: str | None, hidden: bool) -> None:
-    """Print the names of all groups, one on a line."""
-    for name in ask(namesrv, timeout_s, lambda admin: admin.groups(cluster, hidden=hidden)):
-        click.echo(name)
+add_list(
+    group, "RocketMQ's own groups too.", lambda admin, cluster, hidden: admin.groups(cluster, hidden=hidden)
+)
 
 
 @group.command()
@@ -55,9 +51,7 @@ def show(namesrv: str | None, timeout_s: float, name: str) -> None:
 
 
 @group.command()
-@asking
-@CLUSTER
-@click.argument("name")
+@at_masters
 @click.option(
     "--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters."
 )
@@ -67,38 +61,31 @@ def show(namesrv: str | None, timeout_s: float, name: str) -> None:
 def create(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
     """Create the group NAME at every master of the cluster."""
     brokers = ask(namesrv, timeout_s, lambda admin: admin.create_group(name, **given))
-    click.echo(f"created group {name} at {', '.join(brokers)}")
+    tell("created", name, brokers)
 
 
 @group.command()
-@asking
-@CLUSTER
-@click.argument("name")
+@at_masters
 @click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
 @click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=None)
 @click.option("--may-broadcast/--may-not-broadcast", default=None)
 def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
     """Change the group NAME at every master; what is not given stays as it is."""
-    if all(value is None for key, value in given.items() if key != "cluster"):
-        raise click.UsageError(
-            f"nothing is to be changed; `{click.get_current_context().command_path} -h` tells what can"
-        )
+    refuse_no_change(given)
     brokers = ask(namesrv, timeout_s, lambda admin: admin.change_group(name, **given))
-    click.echo(f"changed group {name} at {', '.join(brokers)}")
+    tell("changed", name, brokers)
 
 
 @group.command()
-@asking
-@CLUSTER
-@click.argument("name")
+@at_masters
 @click.option("--yes", is_flag=True, help="Do not ask whether its offsets and dead letters may go.")
 def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
     if not yes:
         click.confirm(f"delete group {name} with its offsets, retries and dead letters?", abort=True)
     brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_group(name, cluster=cluster))
-    click.echo(f"deleted group {name} at {', '.join(brokers)}")
+    tell("deleted", name, brokers)
 
 
 @group.command()

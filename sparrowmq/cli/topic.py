@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from sparrowmq.cli.asking import CLUSTER, HELP, ask, asking, table
+from sparrowmq.cli.asking import HELP, ask, asking, table
+from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.client.admin.topics import PERMS
 
 _PERM = click.Choice(list(PERMS))
@@ -18,14 +19,11 @@ def topic() -> None:
     """Create, change, delete and look at topics."""
 
 
-@topic.command("list")
-@asking
-@CLUSTER
-@click.option("--all", "hidden", is_flag=True, help="Retry and dead-letter topics too, and RocketMQ's own.")
-def list_topics(namesrv: str | None, timeout_s: float, cluster: str | None, hidden: bool) -> None:
-    """Print the names of all topics, one on a line."""
-    for name in ask(namesrv, timeout_s, lambda admin: admin.topics(cluster, hidden=hidden)):
-        click.echo(name)
+add_list(
+    topic,
+    "Retry and dead-letter topics too, and RocketMQ's own.",
+    lambda admin, cluster, hidden: admin.topics(cluster, hidden=hidden),
+)
 
 
 @topic.command()
@@ -49,43 +47,34 @@ def show(namesrv: str | None, timeout_s: float, name: str) -> None:
 
 
 @topic.command()
-@asking
-@CLUSTER
-@click.argument("name")
+@at_masters
 @click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
 def create(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
     brokers = ask(namesrv, timeout_s, lambda admin: admin.create_topic(name, **given))
-    click.echo(f"created topic {name} at {', '.join(brokers)}")
+    tell("created", name, brokers)
 
 
 @topic.command()
-@asking
-@CLUSTER
-@click.argument("name")
+@at_masters
 @click.option("-q", "--queues", type=_COUNT, help="Queues on each broker.")
 @click.option("--read-queues", type=_COUNT, help="Those that are consumed, if another number.")
 @click.option("--write-queues", type=_COUNT, help="Those that are sent to, if another number.")
 @click.option("--perm", type=_PERM, help="What clients may do with it.")
 def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
     """Change the topic NAME at every master that has it; what is not given stays as it is."""
-    if all(given[key] is None for key in ("queues", "read_queues", "write_queues", "perm")):
-        raise click.UsageError(
-            "nothing is to be changed; give --queues, --read-queues, --write-queues or --perm"
-        )
+    refuse_no_change(given)
     brokers = ask(namesrv, timeout_s, lambda admin: admin.change_topic(name, **given))
-    click.echo(f"changed topic {name} at {', '.join(brokers)}")
+    tell("changed", name, brokers)
 
 
 @topic.command()
-@asking
-@CLUSTER
-@click.argument("name")
+@at_masters
 @click.option("--yes", is_flag=True, help="Do not ask whether its messages may go.")
 def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
     if not yes:
         click.confirm(f"delete topic {name} with all its messages?", abort=True)
     brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_topic(name, cluster=cluster))
-    click.echo(f"deleted topic {name} at {', '.join(brokers)}")
+    tell("deleted", name, brokers)
