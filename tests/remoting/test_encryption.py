@@ -7,13 +7,18 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from sparrowmq.remoting.encryption import GOODBYE_S, HANDSHAKE_S
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.wire import codec
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.remoting.encryption import GOODBYE_S, HANDSHAKE_S, Encryption
 from sparrowmq.remoting.server import Server
+from sparrowmq.remoting.session import Dispatch
 from sparrowmq.remoting.tls import ServerTls, client_context
 from sparrowmq.remoting.tls_settings import ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import until
 from tests.remoting.test_opening import ANYBODY, echo
+from tests.remoting.test_server import PULL
 
 
 class Client:
@@ -52,9 +57,9 @@ class Client:
 
 
 @asynccontextmanager
-async def talking(clock: ManualClock) -> AsyncIterator[tuple[Server, Client]]:
+async def talking(clock: ManualClock, dispatch: Dispatch = echo) -> AsyncIterator[tuple[Server, Client]]:
     tls = ServerTls(ServerTlsSettings(), clock)
-    async with Server(echo, clock, "127.0.0.1", 0, tls=tls) as server:
+    async with Server(dispatch, clock, "127.0.0.1", 0, tls=tls) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         yield server, Client(reader, writer)
         writer.close()
@@ -82,6 +87,25 @@ async def test_after_its_handshake_a_connection_has_no_such_limit() -> None:
         await client.shake_hands()
         await clock.advance(HANDSHAKE_S + 1)
         assert len(server.sessions) == 1
+
+
+async def test_what_was_read_before_a_pause_took_effect_waits_until_the_session_reads_again() -> None:
+    """A loop may give what it has already taken from the socket although it was told to pause."""
+    asked: list[Command] = []
+    async with talking(ManualClock(), lambda session, command: asked.append(command)) as (server, client):
+        await client.shake_hands()
+        await client.reader.read(1 << 16)  # its session tickets: the server's side is open too
+        (session,) = server.sessions
+        encryption = session._transport
+        assert isinstance(encryption, Encryption)
+        encryption.pause_reading()
+        assert not encryption._transport.is_reading(), "the socket is stopped"
+        client.tls.write(codec.encode_request(PULL, RequestCode.PULL_MESSAGE, 7, 5) + b"hello")
+        encryption.data_received(client._outgoing.read())
+        assert not asked
+        encryption.resume_reading()
+        await until(lambda: asked)
+        assert asked[0].body == b"hello"
 
 
 async def test_who_says_goodbye_gets_one_back() -> None:
