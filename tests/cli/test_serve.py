@@ -2,7 +2,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -136,12 +135,12 @@ def test_others_cannot_read_the_messages(start, broker_args, tmp_path):
 
 
 def test_it_starts_quickly_and_stays_small(start, namesrv, broker_args):
-    begin = time.monotonic()
     broker = start(*broker_args, "-n", namesrv.address).ready()
-    took_s = time.monotonic() - begin
-    resident = [psutil.Process(each.process.pid).memory_info().rss / 1e6 for each in (namesrv, broker)]
-    # Alone it takes 0.2 s; 34 and 54 MB. Here other tests may run beside it.
-    assert took_s < 3 and resident[0] < 50 and resident[1] < 80
+    servers = [psutil.Process(each.process.pid) for each in (namesrv, broker)]
+    used = servers[1].cpu_times()  # which passes as fast however much runs beside it
+    resident = [server.memory_info().rss / 1e6 for server in servers]
+    # Alone it takes 0.4 s of a processor; 34 and 54 MB.
+    assert used.user + used.system < 2 and resident[0] < 50 and resident[1] < 80
 
 
 @pytest.mark.parametrize("server", ["namesrv", "broker"])

@@ -35,9 +35,9 @@ async def test_requests_have_their_answers_from_another_client(target, mq, topic
 
 async def test_an_asker_that_is_gone_has_no_answer(target, mq, topic):
     async with sparrowmq.connect(target.namesrv) as asker:
-        with pytest.raises(sparrowmq.RequestTimeout):
-            await asker.request(topic, b"x", timeout_s=1)
-    (request,) = await read(mq, topic, 1)
+        asking = asyncio.ensure_future(asker.request(topic, b"x", timeout_s=LIMIT_S))
+        (request,) = await read(mq, topic, 1)  # However long that takes, then the asker goes.
+        asking.cancel()
     assert not await request.reply(b"too late")
 
 

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from sparrowmq.remoting.tls import (
     server_context,
 )
 from sparrowmq.remoting.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
-from sparrowmq.testing.clock import ManualClock
+from sparrowmq.testing.clock import TURNS_AFTER_TIMER, ManualClock
 from tests.certificates import Pair, authority, encrypted, signed
 from tests.remoting.conftest import until
 from tests.remoting.test_server import PULL, answer
@@ -219,35 +220,40 @@ def copied(pair: Pair, to: Pair, moment: int) -> None:
         os.utime(place, (moment, moment))
 
 
-async def turns(clock: ManualClock) -> None:
-    """Let two looks pass, and the threads that they need."""
-    for _ in range(3):
-        await clock.advance(LOOK_PERIOD_S)
-        await asyncio.sleep(0.02)
+def clock_of_looks() -> ManualClock:
+    """Stands still until each look has ended, with what it loads: all of that happens in one thread, in turn."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+
+    async def settle() -> None:
+        for _ in range(3):  # what looks, what loads, and a last one
+            await asyncio.to_thread(int)
+            for _ in range(TURNS_AFTER_TIMER):
+                await asyncio.sleep(0)
+
+    return ManualClock(settle=settle)
 
 
 async def test_changed_files_are_used_and_broken_ones_are_told_once(
     folder: Path, tmp_path: Path, ours: Pair, theirs: Pair, server: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    clock, used = ManualClock(), Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    clock, used = clock_of_looks(), Pair(tmp_path / "c.pem", tmp_path / "k.pem")
     copied(server, used, 1_000)
     tls = ServerTls(showing(used), clock)
     first = tls.context
     watching = asyncio.create_task(tls.watch())
     pool = Pool(SystemClock(), tls=trusting(theirs))
     async with Server(answer, SystemClock(), "127.0.0.1", 0, tls=tls) as running:
-        await turns(clock)
+        await clock.advance(3 * LOOK_PERIOD_S)
         assert tls.context is first and not caplog.text
 
         used.key.write_text("not a key")
-        await turns(clock)
-        await turns(clock)
+        await clock.advance(5 * LOOK_PERIOD_S)
         assert tls.context is first and caplog.text.count("are not used, new connections get the old") == 1
 
         copied(signed(folder, "newer", theirs), used, 2_000)
-        await turns(clock)
-        await until(lambda: tls.context is not first)
+        await clock.advance(2 * LOOK_PERIOD_S)
+        assert tls.context is not first
         assert "the TLS files have changed" in caplog.text
         await (await pool.session(f"127.0.0.1:{running.port}")).call(PULL)
         pool.close()
@@ -258,17 +264,19 @@ async def test_changed_files_are_used_and_broken_ones_are_told_once(
 async def test_files_that_are_just_being_replaced_are_left_alone(
     tmp_path: Path, server: Pair, client: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock, used = ManualClock(), Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    clock, used = clock_of_looks(), Pair(tmp_path / "c.pem", tmp_path / "k.pem")
     copied(server, used, 1_000)
     tls = ServerTls(showing(used), clock)
+    first = tls.context
     watching = asyncio.create_task(tls.watch())
     await clock.advance(LOOK_PERIOD_S)
     used.certificate.write_bytes(client.certificate.read_bytes())  # and its key comes a moment later
     await clock.advance(LOOK_PERIOD_S)
-    await asyncio.sleep(0.05)
     copied(client, used, 2_000)
-    await turns(clock)
-    assert "not used" not in caplog.text
+    await clock.advance(LOOK_PERIOD_S)
+    assert tls.context is first, "only a second look shows that they stay"
+    await clock.advance(LOOK_PERIOD_S)
+    assert tls.context is not first and "not used" not in caplog.text
     watching.cancel()
 
 
