@@ -95,11 +95,12 @@ def report(name: str, found: Found, role: Role, took_s: float) -> None:
     unserved = {row.code for row in ROWS} - {row.code for row in ROWS if row.served_by & role}
     others = sum(count for code, count in found.sent.items() if code in unserved)
     missed = [RequestCode(row.code).name for row in ROWS if row.served_by & role and not found.sent[row.code]]
-    memory = [size >> 20 for size in found.memory_bytes]
+    memory = found.memory_bytes
+    shown = [f"{size / 1e6:.0f}" for size in memory[:: max(1, len(memory) // 12)]]
     print(
         f"{name}: {sum(found.sent.values()):,} frames ({others:,} of {len(unserved)} codes that it does not serve) and "
         f"{found.garbage:,} pieces of garbage in {took_s:.0f} s; never asked: {', '.join(missed) or 'none'}"
-        + (f"; anonymous memory {memory[0]} MB at first, {memory[-1]} MB at last" if memory else "")
+        + (f"; anonymous memory from first to last {' '.join(shown)} MB" if memory else "")
     )
 
 

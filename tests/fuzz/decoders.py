@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq.errors import SparrowError
+from sparrowmq.filter import grammar
+from sparrowmq.filter.tree import Texts
 from sparrowmq.protocol import delay_levels, hosts, names, signature, subscription
-from sparrowmq.protocol.messages import batch, compression, message_id, properties, record
+from sparrowmq.protocol.messages import batch, compression, message_id, properties, record, trace
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import bodies, settings_text
 from sparrowmq.protocol.requests.registration import RegisterBrokerBody
 from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role
@@ -36,6 +39,25 @@ _RECORDS: Final = tuple(
     for crc in (False, True)
 )
 _TEXTS: Final = tuple(text.encode("utf-8", "surrogatepass") for text in (*nonsense.TEXTS, *nonsense.NAMES))
+_EXPRESSIONS: Final = (
+    b"a > 5 AND b IS NULL OR c BETWEEN -1 AND 1e3",
+    b"NOT (a NOT IN ('x', 'y''z') AND b = TRUE) OR c <> 0x1F",
+    b"a CONTAINS 'x' AND b STARTSWITH 'y' OR 3.5 <= c",
+)
+_HANDLE: Final = str(
+    RecallHandle("T", "broker-a", 1_800_000_000_000, "7F00000100002A9F0000000000000000")
+).encode()
+_TRACES: Final = tuple(
+    trace.encode(one).encode()
+    for one in (
+        trace.PubTrace(
+            1, "g", "T", "id", "a", None, "127.0.0.1:10911", 3, 1, trace.TracedKind.NORMAL, "id", True
+        ),
+        trace.SubBeforeTrace(1, "g", "r", "id", 0, "k"),
+        trace.SubAfterTrace("r", "id", 1, True, "k", trace.Reaction.SUCCESS, 1, "g"),
+        trace.EndTransactionTrace(1, "g", "T", "id", None, "k", "127.0.0.1:10911", None, "UNKNOW", False),
+    )
+)
 _BODIES: Final = tuple(
     kind
     for kind in vars(bodies).values()
@@ -125,6 +147,9 @@ def _of_texts() -> list[Decoder]:
             lambda text: signature.SigningKey("secret").has_signed({"a": text, "Signature": text}, b""),
             b"a",
         ),
+        _of_text("sql", _sql, *_EXPRESSIONS),
+        _of_text("recall handle", RecallHandle.parse, _HANDLE),
+        _of_text("trace", trace.decode, *_TRACES),
     ]
 
 
@@ -176,6 +201,11 @@ def _headers(rng: random.Random, raw: bytes) -> None:
         command.ext_fields()
         row = BY_CODE.get(command.code)
         command.header(row.header if row and row.header else rng.choice(_HEADERS))
+
+
+def _sql(text: str) -> bool:
+    parsed = grammar.parse(text)
+    return parsed.matches(Texts([None, "5", "a", ""][: len(parsed.names)] + [None] * (len(parsed.names) - 4)))
 
 
 def _properties(raw: bytes) -> Any:

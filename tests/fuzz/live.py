@@ -28,8 +28,8 @@ ANSWER_LIMIT_S: Final = 20.0
 # Frames on one connection before it is left, and batches between two pieces of garbage.
 FRAMES_OF_A_CONNECTION: Final = 5_000
 BATCHES_TO_GARBAGE: Final = 10
-# What a process may grow once it has seen a third of the frames, and the least number of frames that tell.
-GROWTH_BYTES: Final = 12 << 20
+# What a process may grow in the second half of the frames, and the least number of frames that tell.
+GROWTH_BYTES: Final = 3 << 20
 FRAMES_TO_JUDGE: Final = 100_000
 _FAULT: Final = re.compile(r"Traceback|internal error|never retrieved|was never awaited")
 
@@ -151,13 +151,19 @@ class Live:
                 f"it logged: {said[max(0, fault.start() - 500) : fault.end() + 3000]}"
             )
         samples = self.found.memory_bytes
-        if wanted >= FRAMES_TO_JUDGE and len(samples) > 9:
-            third = len(samples) // 3
-            growth = min(samples[-third:]) - max(samples[third : third + 3])
-            if growth > GROWTH_BYTES:
-                self.found.violations.append(
-                    f"it grew by {growth >> 20} MB since a third of the frames: {samples}"
-                )
+        if wanted >= FRAMES_TO_JUDGE and (growth := late_growth(samples)) > GROWTH_BYTES:
+            self.found.violations.append(
+                f"it grew by {growth / 1e6:.1f} MB in the second half of the frames: {samples}"
+            )
+
+
+def late_growth(samples: list[int]) -> int:
+    """How much more memory the last quarter takes than the one before the half.
+
+    Of each quarter the least counts: what a collector has yet to free comes and goes.
+    """
+    quarter = len(samples) // 4
+    return min(samples[-quarter:]) - min(samples[quarter : 2 * quarter]) if quarter else 0
 
 
 def anonymous_bytes(pid: int) -> int:

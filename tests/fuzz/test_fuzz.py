@@ -15,7 +15,7 @@ from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 from tests.fuzz.decoders import Decoder, Tried, decoders, try_all, try_one
 from tests.fuzz.frames import Frames
-from tests.fuzz.live import Live
+from tests.fuzz.live import GROWTH_BYTES, Live, late_growth
 from tests.fuzz.pushed import push_to_client
 from tests.interop.servers import OurBroker, OurNamesrv
 
@@ -61,6 +61,13 @@ def test_a_trace_in_a_log_is_noticed(tmp_path):
     with OurNamesrv() as namesrv:
         live = Live(namesrv.address, Role.NAMESRV, SEED, lambda: "Traceback (most recent call last)", None)
         assert "it logged: Traceback" in live.run(64).violations[0]
+
+
+def test_memory_that_grows_is_told_from_memory_that_waits_for_its_collector():
+    plateau = [min(40, 20 + step) + step % 9 for step in range(160)]
+    leak = [20 + step * 0.05 + step % 9 for step in range(160)]
+    assert late_growth([int(size * 1e6) for size in plateau]) <= 0
+    assert late_growth([int(size * 1e6) for size in leak]) > GROWTH_BYTES
 
 
 @pytest.mark.parametrize(("fault", "is_fault"), [(KeyError("x"), True), (RemoteProtocolError("no"), False)])
