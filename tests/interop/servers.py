@@ -61,11 +61,13 @@ class Target:
     def is_ours(self) -> bool:
         return self.name == OURS
 
-    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> Reply:
+    def ask(
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", **header: object
+    ) -> Reply:
         """One request to the broker."""
         host, _, port = self.broker.rpartition(":")
         with Wire(int(port), host) as wire:
-            return wire.ask(code, fields, body)
+            return wire.ask(code, fields, body, **header)
 
     def create_topic(self, *names: str, queues: int = 2) -> None:
         for name in names:

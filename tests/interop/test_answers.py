@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
 ROWS = re.findall(r"(?m)^\| ([^|]+) \| (\d+) \| (\d+) \|", PAGE.read_text())
 READ_ONLY = "send to a broker with brokerPermission=4"
-CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET, RESUME = (
+CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET, RESUME, MOVE = (
     17,
     310,
     11,
@@ -29,6 +29,7 @@ CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET, RESUME = (
     200,
     222,
     323,
+    220,
 )
 
 
@@ -166,6 +167,32 @@ def test_a_request_is_answered_alike(answering, what):
     requests, code, words = ALIKE[what]
     reply = ask(answering.broker, requests)
     assert reply.code == code and words in f"{reply.remark} {reply.fields}"
+
+
+@pytest.mark.parametrize(
+    ("language", "table"),
+    [
+        ("JAVA", b'{{"brokerName":"broker-a","queueId":0,"topic":"Narrow-JAVA"}:0}'),
+        ("CPP", b'[{"brokerName":"broker-a","offset":0,"queueId":0,"topic":"Narrow-CPP"}]'),
+    ],
+)
+def test_a_member_is_told_of_a_reset_in_the_form_of_its_language(answering, language, table):
+    name = f"Narrow-{language}"
+    fields = {"topic": name, "group": name, "timestamp": 0, "isForce": "true"}
+    answering.create_topic(name, queues=1)
+    host, _, port = answering.broker.rpartition(":")
+    with Wire(int(port), host) as member:
+        code, _, body = beat(name, "CLUSTERING")
+        assert member.ask(code, body=body, language=language).code == 0
+        assert (
+            member.ask(COMMIT, {"consumerGroup": name, "topic": name, "queueId": 0, "commitOffset": 0}).code
+            == 0
+        )
+        assert answering.ask(RESET, fields, language=language).code == 0
+        while (push := member.receive()).code != MOVE:
+            pass
+    assert push.fields == {"topic": name, "group": name, "timestamp": "0", "isForce": "false"}
+    assert push.body == b'{"offsetTable":' + table + b"}"
 
 
 def test_a_message_sent_back_with_no_tries_at_all_is_a_dead_letter(answering):

@@ -106,9 +106,14 @@ def test_a_running_group_goes_back_when_the_operator_says_so(target, client, top
     with client.consume(group, topic) as consumer:
         consumer.wait_for(2)
         # Brokers know a group by what it committed.
-        consumer.wait_until(lambda: target.committed(group, topic, 0) == 1, "nothing was committed")
+        consumer.wait_until(
+            lambda: all(target.committed(group, topic, queue) == 1 for queue in range(2)),
+            "not all is committed",
+        )
         fields = {"topic": topic, "group": group, "timestamp": 0, "isForce": "true"}
-        assert target.ask(RESET_OFFSET, fields).code == 0
+        # By its language an admin chooses the form of Apache's order; ours gives each member its own.
+        admin = "CPP" if client.name.startswith("cpp") and not target.is_ours else "JAVA"
+        assert target.ask(RESET_OFFSET, fields, language=admin).code == 0
         received = consumer.wait_for(4)
     assert sorted(event["body"] for event in received) == ["0", "0", "1", "1"]
 

@@ -177,11 +177,12 @@ class GroupHandler:
                 for queue_id in chosen
             }
         )
-        # The form follows the admin's language, not the consumer's, as in Java.
-        body = table.encode_for_c() if peer.language == "CPP" else table.encode()
-        push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp)
+        # Java writes that nothing is forced, whatever the admin asked; C++ clients end without a word of it.
+        push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
+        body = table.encode()
         for member in members:
-            member.peer.tell(push, body)
+            # Unlike Java, which gives all members the form of the admin's language.
+            member.peer.tell(push, table.encode_for_c() if member.language == "CPP" else body)
         log.info(
             "group %s is reset in %s by %s: %s",
             shown(header.group),

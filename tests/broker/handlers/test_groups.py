@@ -15,6 +15,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateSubscriptionGroup,
 )
 from sparrowmq.protocol.requests.bodies import (
+    ConsumerBeat,
     ConsumerConnections,
     ConsumeStats,
     GroupConfig,
@@ -24,6 +25,7 @@ from sparrowmq.protocol.requests.bodies import (
     QueueProgress,
     ResetOffsets,
 )
+from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from tests.broker.conftest import until
 from tests.peers import Asker
 
@@ -193,7 +195,8 @@ async def test_a_reset_goes_back_to_a_time_and_forward_only_by_force(
     await until(lambda: len(consuming.pushed) == 2)
     push = consuming.pushed[1]
     assert (push.code, push.is_oneway) == (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, True)
-    assert push.ext_fields() == {"topic": "Orders", "group": "g", "timestamp": str(time_ms)}
+    fields = {"topic": "Orders", "group": "g", "timestamp": str(time_ms), "isForce": "false"}
+    assert push.ext_fields() == fields, "as Java's, whatever the admin asked; C++ clients end without one"
     assert push.body == response.body
     assert desk.offsets.query("g", "Orders", 0) == 3, "the members commit themselves"
 
@@ -216,14 +219,20 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
     assert error.remark.endswith("no topic in this broker. topic=Nothing")
 
 
-async def test_an_admin_in_c_has_the_members_told_in_its_form(desk, consuming):
+async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consuming):
+    other = Asker(language="CPP")
+    desk.clients.consume(other, "two", other.language, 409, ConsumerBeat("g"))
     handler = GroupHandler(desk.store, desk.topics, desk.groups, desk.offsets, desk.clients, desk.consumption)
-    header = ResetOffset("Orders", "g", -1, True)
-    handler.reset(header, b"", Asker(language="CPP"))
-    await until(lambda: len(consuming.pushed) == 2)
-    assert consuming.pushed[1].body.startswith(
-        b'{"offsetTable":[{"brokerName":"broker-a","offset":4,"queueId":0'
-    )
+    for language in ("JAVA", "CPP"):
+        handler.reset(ResetOffset("Orders", "g", -1, True), b"", Asker(language=language))
+    rows = b'[{"brokerName":"broker-a","offset":4,"queueId":0,"topic":"Orders"},'
+    resets = [body for request, body in other.told if isinstance(request, ResetConsumerClientOffset)]
+    assert [body.startswith(b'{"offsetTable":' + rows) for body in resets] == [True, True]
+    code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+    await until(lambda: [push.code for push in consuming.pushed].count(code) == 2)
+    bodies = [push.body for push in consuming.pushed if push.code == code]
+    assert [ResetOffsets.decode(body).offset_table[queue(0)] for body in bodies] == [4, 4]
+    assert [body.startswith(b'{"offsetTable":{{') for body in bodies] == [True, True]
 
 
 async def test_all_groups_are_counted_for_those_who_page(desk, client):
