@@ -40,6 +40,7 @@ server closes the connection of a faulty peer and a client reports a faulty call
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -126,6 +127,12 @@ class RemoteError(SparrowError):
 
 # How every broker of RocketMQ 4.x begins what it says to whom it denies something; clients show it.
 ACCESS_EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+# 5.3 and later answer with the code of brokers that may only be read, and have no such beginning.
+# (Java 5.3.3: DefaultAuthenticationHandler, AclAuthorizationHandler)
+ACCESS_CODE_OF_5 = 16
+ACCESS_REMARK_OF_5 = re.compile(
+    "User:.* (has no permission to access|is not found|is disabled)|username cannot be null|check signature failed"
+)
 
 
 class AccessDenied(RemoteError):
@@ -133,11 +140,13 @@ class AccessDenied(RemoteError):
 
     Args:
         reason: why, in words for whoever asks.
+        code: 1, but of brokers of 5.3 and later.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(1, ACCESS_EXCEPTION + reason.removeprefix(ACCESS_EXCEPTION))
-        self.args = (reason,)
+    def __init__(self, reason: str, code: int = 1) -> None:
+        begin = ACCESS_EXCEPTION if code == 1 else ""
+        super().__init__(code, begin + reason.removeprefix(ACCESS_EXCEPTION))
+        self.args = (reason,) if code == 1 else (reason, code)
 
     @property
     def retriable(self) -> bool:
@@ -147,7 +156,7 @@ class AccessDenied(RemoteError):
         reason = self.remark.removeprefix(ACCESS_EXCEPTION)
         return (
             f"the broker's access control does not allow it: {shown(reason, LONGEST_REMARK)}; check the access key and "
-            "the secret key, and what the account may do (plain_acl.yml of the broker)"
+            "the secret key, and what the account may do (plain_acl.yml of the broker, or getAcl of 5.3 and later)"
         )
 
 
@@ -155,6 +164,8 @@ def remote_error(code: int, remark: str | None) -> RemoteError:
     """What an answer with this code is to whoever asked."""
     if code == 1 and remark and remark.startswith(ACCESS_EXCEPTION):
         return AccessDenied(remark)
+    if code == ACCESS_CODE_OF_5 and remark and ACCESS_REMARK_OF_5.match(remark):
+        return AccessDenied(remark, code)
     return RemoteError(code, remark)
 
 
