@@ -186,6 +186,10 @@ class Client:
         """The bodies of the next `count` messages that a pull consumer of the group gets."""
         raise NotImplementedError
 
+    def said(self) -> str:
+        """Everything that it printed, with the traces of its errors; of several processes, the sender's."""
+        return self._producer().said()
+
     def _start_producer(self, fields: Mapping[str, object]) -> None:
         raise NotImplementedError
 
@@ -240,10 +244,6 @@ class _OneProcess(Client):
         super().__init__()
         self._puppet = self._stack.enter_context(puppet)
         self._start_producer({})
-
-    def said(self) -> str:
-        """Everything that it printed, with the traces of its errors."""
-        return self._puppet.said()
 
     def call(self, verb: str, **fields: object) -> Event:
         """A command beyond what all clients know."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage
+from rocketmq.exceptions import RocketMQException
 from rocketmq.ffi import MessageModel, _CConsumeStatus, dll
 
 OK: Final = _CConsumeStatus.CONSUME_SUCCESS.value
@@ -30,7 +32,15 @@ def main(namesrv: str) -> None:
             puppet = verbs[verb](namesrv, **fields)
             say(started=True)
         else:
-            say(**getattr(puppet, METHODS.get(verb, verb))(**fields))
+            say(**obeyed(getattr(puppet, METHODS.get(verb, verb)), fields))
+
+
+def obeyed(method: Callable[..., dict[str, Any]], fields: dict[str, str]) -> dict[str, Any]:
+    """What the method answers, or why the client refuses."""
+    try:
+        return method(**fields)
+    except RocketMQException as error:
+        return {"error": str(error)}
 
 
 class Sender:

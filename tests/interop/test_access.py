@@ -1,4 +1,4 @@
-"""Access control between us and others: our client at Apache's broker and ours, Java's client and mqadmin at ours."""
+"""Access control: our client at the brokers of Apache and at ours, and the clients and mqadmin of others at ours."""
 
 from __future__ import annotations
 
@@ -12,53 +12,79 @@ import pytest
 
 import sparrowmq
 from sparrowmq import AccessDenied, Credentials, SendFailed
+from tests.interop.access_matrix import signed
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
-from tests.interop.clients import JavaClient
-from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv
+from tests.interop.clients import Client, CppClient, NodeClient
+from tests.interop.conftest import GO, NODE, start_client
+from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv, Target
 
 pytestmark = [pytest.mark.interop]
 
 LIMIT_S = 30.0
 USER, ADMIN = ("shopWebsite", "secretOfShop"), ("administrator", "secretOfAdmin")
+FOREIGN = ("cpp", "go", "node", "java-4-9-8", "java-5-4-0")
 ACCOUNTS = """
 accounts:
 - accessKey: shopWebsite
   secretKey: secretOfShop
-  topicPerms: [orders=PUB|SUB, prices=SUB]
-  groupPerms: [billing=SUB, CLIENT_INNER_PRODUCER=SUB]
+  topicPerms: [{topics}, prices=SUB]
+  groupPerms: [{groups}, CLIENT_INNER_PRODUCER=SUB]
 - accessKey: administrator
   secretKey: secretOfAdmin
   admin: true
-"""
+""".format(
+    topics=", ".join(["orders=PUB|SUB", *(f"orders-{name}=PUB|SUB" for name in FOREIGN)]),
+    groups=", ".join(["billing=SUB", *(f"billing-{name}=SUB" for name in FOREIGN)]),
+)
+# 5.3 has forgotten aclEnable. It takes its accounts from the same file, once, and signatures are as they were.
+_PROVIDERS = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
+AUTH_OF_5 = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "authenticationMetadataProvider": _PROVIDERS.format("authentication", "Authentication"),
+    "authorizationMetadataProvider": _PROVIDERS.format("authorization", "Authorization"),
+    "migrateAuthFromV1Enabled": "true",
+}
 
 
 @contextmanager
-def cluster(name: str, folder: Path) -> Iterator[str]:
-    """The name server of a cluster whose broker has access control."""
+def cluster(name: str, folder: Path) -> Iterator[Target]:
+    """A cluster whose broker has access control."""
     if name == OURS:
         (folder / "plain_acl.yml").write_text(ACCOUNTS)
         conf = {"aclEnable": "true", "aclFile": folder / "plain_acl.yml"}
-        with OurNamesrv() as ours, OurBroker(ours.address, folder / "store", conf):
-            yield ours.address
+        with OurNamesrv() as ours, OurBroker(ours.address, folder / "store", conf) as started:
+            yield Target(name, ours.address, started.address)
         return
-    with ApacheNamesrv("4.9.7") as namesrv:
-        broker = ApacheBroker("4.9.7", namesrv.address, folder / "store", {**SETTINGS, "aclEnable": "true"})
+    version = name.removeprefix("apache-")
+    conf = SETTINGS | (
+        {"aclEnable": "true"} if name == APACHE else {**AUTH_OF_5, "authConfigPath": folder / "auth"}
+    )
+    with ApacheNamesrv(version) as namesrv:
+        broker = ApacheBroker(version, namesrv.address, folder / "store", conf)
         (broker.home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
         with broker:
-            yield namesrv.address
+            yield Target(name, namesrv.address, broker.address)
             broker.kill()
 
 
-@pytest.fixture(scope="module", params=[OURS, pytest.param(APACHE, marks=pytest.mark.java)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        OURS,
+        pytest.param(APACHE, marks=pytest.mark.java),
+        pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.slow]),
+    ],
+)
 def namesrv(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with cluster(request.param, tmp_path_factory.mktemp("acl")) as address:
-        yield address
+    with cluster(request.param, tmp_path_factory.mktemp("acl")) as target:
+        yield target.namesrv
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with cluster(OURS, tmp_path_factory.mktemp("acl")) as address:
-        yield address
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with cluster(OURS, tmp_path_factory.mktemp("acl")) as target:
+        yield target
 
 
 def connect(namesrv: str, keys: tuple[str, str] | None) -> sparrowmq.Client:
@@ -66,6 +92,7 @@ def connect(namesrv: str, keys: tuple[str, str] | None) -> sparrowmq.Client:
 
 
 @pytest.mark.covers("S-ACL-08", "S-ACL-10")
+@pytest.mark.cell("acl")
 async def test_our_client_does_what_its_account_may_and_is_told_what_it_may_not(namesrv: str) -> None:
     async with sparrowmq.Admin(namesrv, credentials=Credentials(*ADMIN)) as admin:
         for topic in ("orders", "prices"):
@@ -75,7 +102,11 @@ async def test_our_client_does_what_its_account_may_and_is_told_what_it_may_not(
         assert [result.status for result in await mq.send_many([sparrowmq.Message("orders", b"batch")] * 3)]
         with pytest.raises(SendFailed) as caught:
             await mq.send("prices", b"1.08")
-        assert "No default permission for topic:prices" in str(caught.value.__cause__)
+        words = (
+            "No default permission for topic:prices",
+            f"{USER[0]} has no permission to access Topic:prices",
+        )
+        assert any(each in str(caught.value.__cause__) for each in words)
         assert isinstance(caught.value.__cause__, AccessDenied) and not caught.value.is_in_doubt
         async with mq.subscribe("orders", group="billing") as consumer:
             bodies = set()
@@ -91,9 +122,9 @@ async def test_our_client_does_what_its_account_may_and_is_told_what_it_may_not(
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (None, "No accessKey is configured"),
-        (("strangerHere", "secretOfShop"), "No acl config for strangerHere"),
-        ((USER[0], "secretOfNobody"), "Check signature failed for accessKey=shopWebsite"),
+        (None, "No accessKey is configured|username cannot be null"),
+        (("strangerHere", "secretOfShop"), "No acl config for strangerHere|User:strangerHere is not found"),
+        ((USER[0], "secretOfNobody"), "[Cc]heck signature failed"),
     ],
 )
 async def test_whoever_is_not_known_is_denied_at_once(
@@ -103,27 +134,48 @@ async def test_whoever_is_not_known_is_denied_at_once(
         await admin.create_topic("orders", exist_ok=True)
     began = time.monotonic()
     async with connect(namesrv, keys) as mq:
-        with pytest.raises(SendFailed, match=words):
+        with pytest.raises(SendFailed, match=words) as caught:
             await mq.send("orders", b"paid")
+    assert isinstance(caught.value.__cause__, AccessDenied)
     assert time.monotonic() - began < 3, "it was asked again and again"
 
 
 @pytest.mark.java
-def test_javas_client_signs_and_shows_denials(ours: str) -> None:
+@pytest.mark.parametrize("name", ["cpp", GO, NODE, "java-4.9.8", "java-5.4.0"])
+@pytest.mark.cell("acl", columns=["cpp", "go", "node", "java-4.9.8", "java-5.4.0"])
+def test_a_foreign_client_signs_and_is_denied_what_its_account_may_not(ours: Target, name: str) -> None:
+    spelled = name.replace(".", "-")
+    orders, prices, group = f"orders-{spelled}", f"prices-{spelled}", f"billing-{spelled}"
     with asyncio.Runner() as runner:
-        runner.run(_create(ours, "orders", "prices"))
+        runner.run(_create(ours.namesrv, orders, prices, f"%RETRY%{group}"))
     signing = {"access": USER[0], "secret": USER[1]}
-    with JavaClient("4.9.8", ours) as client:
-        with pytest.raises(AssertionError, match="still failed"):
-            client.send("orders", "unsigned")
-        assert "AclException: No accessKey is configured" in client.said()
-        client.call("produce", group="shop", **signing)
-        assert client.send("orders", "hello")
-        with client.consume("billing", "orders", **signing) as consumer:
-            consumer.wait_for_bodies(["hello"])
-        with pytest.raises(AssertionError, match="still failed"):
-            client.send("prices", "1.08")
-        assert "AclException: No default permission for topic:prices" in client.said()
+    with start_client(name, ours) as client:
+        assert_denied(client, orders, "No accessKey is configured")
+        with client.producing(**signing):
+            assert client.send(orders, "signed")
+            client.send(orders, "signed and large ", times=2000)
+            assert_denied(client, prices, f"No default permission for topic:{prices}")
+            with client.consume(group, orders, **signing) as consumer:
+                consumer.wait_for_bodies(["signed", "signed and large " * 2000])
+        with client.producing(access=USER[0], secret="secretOfNobody"):
+            assert_denied(client, orders, "Check signature failed")
+    assert [stored(ours, topic) for topic in (orders, prices)] == [2, 0]
+
+
+def assert_denied(client: Client, topic: str, words: str) -> None:
+    """The client tells its caller of a failure, and somewhere our words; C++ and Node keep those to themselves."""
+    with pytest.raises(AssertionError, match=r"still failed|No route info|AclException") as caught:
+        client.send(topic, "denied")
+    assert isinstance(client, CppClient | NodeClient) or words in f"{caught.value} {client.said()}"
+
+
+def stored(target: Target, topic: str) -> int:
+    """How many messages a topic has."""
+    ends = 0
+    for queue_id in range(8):
+        reply = target.ask(30, signed({"topic": topic, "queueId": queue_id}, b"", *ADMIN))
+        ends += int(reply.fields["offset"]) if reply.code == 0 else 0
+    return ends
 
 
 async def _create(namesrv: str, *topics: str) -> None:
@@ -133,9 +185,9 @@ async def _create(namesrv: str, *topics: str) -> None:
 
 
 @pytest.mark.java
-def test_mqadmin_signs_and_changes_accounts(ours: str) -> None:
+def test_mqadmin_signs_and_changes_accounts(ours: Target) -> None:
     def said(*words: str, keys: tuple[str, str] | None = ADMIN) -> str:
-        done = mqadmin("4.9.7", *words, "-n", ours, keys=keys)
+        done = mqadmin("4.9.7", *words, "-n", ours.namesrv, keys=keys)
         return done.stdout + done.stderr
 
     assert "create topic to" in said("updateTopic", "-c", "DefaultCluster", "-t", "made")

@@ -16,7 +16,7 @@ let names = 0;
 
 const verbs = {
   async produce(given) {
-    if (producer) await producer.close();
+    if (producer) await producer.close().catch(complain);
     producer = new Producer({ ...settings(given, 'producer'), producerGroup: given.group });
     producer.on('error', complain);
     await producer.ready();
