@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import NoGroup as NoGroup
     from sparrowmq.errors import NoMessage as NoMessage
     from sparrowmq.errors import NoRoute as NoRoute
+    from sparrowmq.errors import NoSlaveNear as NoSlaveNear
     from sparrowmq.errors import NotSafeInTime as NotSafeInTime
     from sparrowmq.errors import OutOfResources as OutOfResources
     from sparrowmq.errors import ProtocolError as ProtocolError
@@ -118,6 +119,7 @@ _HOMES = {
     "NoGroup": "errors",
     "NoMessage": "errors",
     "NoRoute": "errors",
+    "NoSlaveNear": "errors",
     "NotSafeInTime": "errors",
     "OutOfResources": "errors",
     "Producer": "client.sending.producer",

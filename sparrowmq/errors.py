@@ -32,6 +32,7 @@
         ├── DiskFull              no room for the next file
         │   └── OutOfResources    no file descriptor or no memory: it passes, as a full disk does
         ├── NotSafeInTime         a message is stored, but not yet as safe as was promised
+        │   └── NoSlaveNear       ... because no slave can have it soon
         └── StoreFailed           a write or sync failed: the store is read-only from then on
 
 Each message says what happened and what to do next. `ProtocolError` splits by who is at fault, so that a
@@ -390,6 +391,13 @@ class NotSafeInTime(StoreError):
 
     def __str__(self) -> str:
         return f"the message is stored, but was not {self.what} within {self.timeout_s:g} s; a crash now could lose it"
+
+
+class NoSlaveNear(NotSafeInTime):
+    """A message is stored at a master that waits for a slave, and no slave is near enough to be waited for."""
+
+    def __str__(self) -> str:
+        return f"the message is stored, but {self.what}; if this machine is lost now, so is the message"
 
 
 class OutOfResources(DiskFull):

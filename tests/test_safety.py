@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.errors import NotSafeInTime, StoreFailed
+from sparrowmq.errors import NoSlaveNear, NotSafeInTime, StoreFailed
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.watermark import Watermark
@@ -127,3 +127,61 @@ async def test_nothing_ticks_while_nobody_waits(
     late = Told(both, 200)
     await clock.advance(6)
     assert len(late.said) == 1
+
+
+# What is waited for by itself ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chain(flushed: Watermark, replicated: Watermark, clock: ManualClock) -> Safety:
+    """First the disk, for 5 s; then the slave, for 3 s."""
+    then = Safety((Demand(replicated, 12, "at a slave"),), clock, 3)
+    return Safety((Demand(flushed, 10, "on disk"),), clock, 5, then)
+
+
+async def test_the_next_promise_has_a_time_limit_of_its_own(
+    chain: Safety, flushed: Watermark, replicated: Watermark, clock: ManualClock
+) -> None:
+    told = Told(chain, 100)
+    await clock.advance(4)
+    flushed.advance(100)
+    assert told.said == [] and not chain.holds(100)
+    await clock.advance(2.9)
+    assert told.said == []
+    await clock.advance(0.6)
+    (late,) = told.said
+    assert isinstance(late, NotSafeInTime) and (late.code, late.timeout_s) == (12, 3)
+    replicated.advance(100)
+    assert chain.holds(100) and len(told.said) == 1
+
+
+async def test_when_the_first_promise_is_broken_the_next_is_not_waited_for(
+    chain: Safety, replicated: Watermark, clock: ManualClock
+) -> None:
+    told = Told(chain, 100)
+    await clock.advance(5.5)
+    (late,) = told.said
+    assert isinstance(late, NotSafeInTime) and late.code == 10
+    assert replicated.waiting == 0
+
+
+async def test_all_promises_kept_is_told_at_once(
+    chain: Safety, flushed: Watermark, replicated: Watermark
+) -> None:
+    flushed.advance(100)
+    replicated.advance(100)
+    assert chain.holds(100) and Told(chain, 100).said == [None]
+
+
+async def test_what_is_not_worth_waiting_for_is_told_at_once_and_only_if_it_is_not_there(
+    replicated: Watermark, clock: ManualClock
+) -> None:
+    nobody = NoSlaveNear(11, "no slave is connected", 0)
+    near = [nobody]
+    lacks = lambda target: near[0] if target > 50 else None  # noqa: E731
+    safety = Safety((Demand(replicated, 12, "at a slave", lacks),), clock, 3)
+    assert Told(safety, 100).said == [nobody] and safety.waiting == 0
+    assert Told(safety, 40).said == []
+    replicated.advance(100)
+    assert Told(safety, 100).said == [None]
+    assert "no slave is connected; if this machine is lost" in str(nobody)
