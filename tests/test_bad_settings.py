@@ -50,8 +50,8 @@ LINES = [
     ("broker -c {conf}", b"messageDelayLevel=1s later\n", "must be delays with blanks between"),
     ("broker -c {conf}", b"brokerName=a/b\n", "must be letters, digits"),
     ("broker -c {conf}", b"deleteWhen=noon\n", "must be hours of the day"),
-    ("broker -c {conf}", b"brokerRole=SLAVE\n", "replication is not supported yet"),
-    ("broker -c {conf}", b"brokerId=1\n", "replication is not supported yet"),
+    ("broker -c {conf}", b"brokerRole=SLAVE\n", "brokerId = 0 is a master's; give a slave another one"),
+    ("broker -c {conf}", b"brokerId=1\n", "brokerId = 1 is a slave's: set brokerRole=SLAVE"),
     (
         "broker -c {conf}",
         b"aclEnable=true\n",
@@ -89,7 +89,7 @@ def test_a_bad_command_line_or_file_is_told_with_status_2(line, content, words, 
 
 
 def test_all_wrong_values_are_told_at_once():
-    words = ["--set", "listenPort=x", "--set", "brokerId=7", "--set", "aclEnable=perhaps"]
+    words = ["--set", "listenPort=x", "--set", "brokerId=x", "--set", "aclEnable=perhaps"]
     output = CliRunner().invoke(main, ["broker", *words], prog_name="sparrowmq").output
     assert len(output.splitlines()) == 3
     assert all(f"{key} = " in output for key in ("listenPort", "brokerId", "aclEnable"))

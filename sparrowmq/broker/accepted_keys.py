@@ -24,15 +24,14 @@ _BY_REASON = {
         commitCommitLogThoroughInterval flushCommitLogTimed transientStorePoolEnable
         transientStorePoolSize fastFailIfNoBufferInStorePool""",
     "log files are allocated ahead, and the page cache decides what stays in memory": """
-        warmMapedFileEnable warmMappedFileEnable flushLeastPagesWhenWarmMapedFile accessMessageInMemoryMaxRatio
+        warmMapedFileEnable warmMappedFileEnable flushLeastPagesWhenWarmMapedFile
         maxTransferCountOnMessageInDisk maxTransferBytesOnMessageInDisk transferMsgByHeap""",
     "an expired file is deleted at once; nothing keeps it open": """
         destroyMapedFileIntervalForcibly redeleteHangedFileInterval deleteCommitLogFilesInterval
         deleteConsumeQueueFilesInterval cleanFileForciblyEnable cleanResourceInterval""",
-    "there are no slaves yet": """
-        slaveReadEnable haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize
-        haSlaveFallbehindMax slaveTimeout inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet
-        enableSlaveActingMaster offsetCheckInSlave""",
+    "a SYNC_MASTER waits for one slave, as in 4.9, and a slave stays one": """
+        inSyncReplicas minInSyncReplicas totalReplicas allAckInSyncStateSet enableSlaveActingMaster
+        offsetCheckInSlave""",
     "an SQL92 filter looks at each message itself; there is no bit map ahead of it, and it is kept nowhere": """
         enableCalcFilterBitMap enableConsumeQueueExt filterDataCleanTimeSpan bitMapLengthConsumeQueueExt
         expectConsumerNumUseFilter maxErrorRateOfBloomFilter""",

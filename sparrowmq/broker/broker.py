@@ -15,7 +15,7 @@ from pathlib import Path
 from sparrowmq import descriptors
 from sparrowmq.background import Background
 from sparrowmq.broker.access import AccessControl, topics_of
-from sparrowmq.broker.changes import pull_rules, send_rules, use_in_store
+from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
@@ -42,6 +42,8 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
+from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
@@ -53,6 +55,7 @@ from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server, limits_for
@@ -93,6 +96,7 @@ class Broker:
             turn=self._turn,
             tls=self._tls,
         )
+        self._slaves: Door | None = None
         self._stack = AsyncExitStack()
 
     @property
@@ -100,7 +104,13 @@ class Broker:
         """What clients are told."""
         return self.settings.address(self._server.port)
 
+    @property
+    def ha_address(self) -> str:
+        """What slaves are told; "" if they cannot come here."""
+        return self.settings.ha_address(self._slaves.port) if self._slaves is not None else ""
+
     async def __aenter__(self) -> Broker:
+        demand_role(self.settings)
         refuse_public(self.settings.bind_address, self.settings.insecure or self.settings.acl)
         async with AsyncExitStack() as stack:
             await self._start(stack)
@@ -120,6 +130,9 @@ class Broker:
         fast = fast_door(self.settings)
         if fast is not None:
             self._server.also_at(fast, without_pulls(lambda *asked: self._server.dispatch(*asked)))
+        self._slaves = ha_door(self.settings, self._server.port)
+        if self._slaves is not None:
+            stack.callback(self._slaves.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         store = MessageStore.open(kept, clock=self._clock)
         stack.callback(store.close)
@@ -132,7 +145,7 @@ class Broker:
         stack.callback(pool.close)
         topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
-        registration = Registration(self.settings, topics, self._clock, pool, self.address)
+        registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         topics.on_change = registration.topics_changed
         self._changing.tell(registration.use)
         self._changing.tell(topics.use)
@@ -186,6 +199,7 @@ class Broker:
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         return (
             storage(store, self._turn, figures),
+            *self._replication(store, figures),
             topics.file.part("topics", 1),
             groups.file.part("groups", 1),
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
@@ -202,7 +216,7 @@ class Broker:
             Part((RecallHandler(store, writer, topics, timed, clock, settings.name, settings.recalls),)),
             Part((RetryHandler(store, writer, topics, groups),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, timer_max_s),)),
-            Part((OffsetHandler(store, topics, offsets, delayed),)),
+            Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings)),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
             Part((GroupHandler(store, topics, groups, offsets, clients, consumption),)),
             Part(
@@ -213,6 +227,11 @@ class Broker:
                 )
             ),
         )
+
+    def _replication(self, store: MessageStore, figures: Figures) -> tuple[Part, ...]:
+        if self._slaves is None:
+            return ()
+        return (Primary(store, self._slaves, self._clock, primary_rules(self.settings), figures).part(),)
 
     def _transaction_rules(self) -> TransactionRules:
         settings = self.settings

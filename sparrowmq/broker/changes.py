@@ -6,6 +6,7 @@ often name servers are told, is read from the settings there.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from sparrowmq.broker.config import BrokerSettings
@@ -19,8 +20,20 @@ def send_rules(settings: BrokerSettings, store: MessageStore) -> SendRules:
 
 
 def pull_rules(settings: BrokerSettings) -> PullRules:
-    rules = PullRules(settings.name, settings.max_pull_messages, settings.max_pull_bytes)
+    rules = PullRules(
+        settings.name,
+        settings.max_pull_messages,
+        settings.max_pull_bytes,
+        near_bytes=memory_bytes(settings) if settings.slave_reads else None,
+        keeps_offsets=not settings.is_slave,
+    )
     return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)
+
+
+def memory_bytes(settings: BrokerSettings) -> int:
+    """How much of the log's end counts as being in memory (accessMessageInMemoryMaxRatio)."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return settings.memory_percent * whole // 100
 
 
 def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:

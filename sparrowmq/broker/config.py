@@ -9,13 +9,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sparrowmq.broker import accepted_keys
 from sparrowmq.config import setting
 from sparrowmq.errors import ConfigError
-from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, Kind, choice, duration, integer, size
+from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, choice, duration, integer, size
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
@@ -27,15 +28,19 @@ from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 _GIB = 1 << 30
 
 
-def _only(value: Any, why: str) -> Kind:
-    """A key with one value that is supported."""
+class BrokerRole(Enum):
+    """A broker's part in replication."""
 
-    def parse(text: str) -> Any:
-        if text.upper() != str(value):
-            raise ValueError(text)
-        return value
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
 
-    return Kind(parse, f"{value}: {why}")
+
+class SlaveAck(Enum):
+    """What a slave tells its master of: what is written, as Java's do, or what is on its disk."""
+
+    WRITTEN = "written"
+    FLUSHED = "flushed"
 
 
 def _port_or_off(text: str) -> int:
@@ -45,6 +50,11 @@ def _port_or_off(text: str) -> int:
     if not 0 < port < 65536:
         raise ValueError(text)
     return port
+
+
+def _one_address(text: str) -> str:
+    (address,) = ADDRESSES.parse(text)
+    return str(address)
 
 
 def _hours(text: str) -> str:
@@ -58,7 +68,7 @@ _TOPIC = Kind(check_topic, "the name of a topic")
 _DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h 1d")
 _PORT_OR_OFF = Kind(_port_or_off, "a port from 1 to 65535, or off", lambda port: str(port) if port else "off")
 _HOURS = Kind(_hours, "hours of the day from 00 to 23, with ; between")
-_NO_SLAVES = "replication is not supported yet"
+_ONE_ADDRESS = Kind(_one_address, "host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +81,14 @@ class BrokerSettings(ServerTlsSettings):
     # Who it is
     cluster: str = setting("brokerClusterName", "DefaultCluster", _NAME, "the cluster that it belongs to")
     name: str = setting("brokerName", socket.gethostname(), _NAME, "its name; queues are known by it")
-    broker_id: int = setting("brokerId", 0, _only(0, _NO_SLAVES), "0 is a master")
-    role: str = setting(
-        "brokerRole", "ASYNC_MASTER", _only("ASYNC_MASTER", _NO_SLAVES), "its part in replication"
+    broker_id: int = setting(
+        "brokerId", 0, integer(0, (1 << 31) - 1), "0 is a master, each of its slaves has another one"
+    )
+    role: BrokerRole = setting(
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        choice(BrokerRole),
+        "its part in replication (docs/replication.md); SYNC_MASTER: a send waits for a slave",
     )
 
     # Where it is
@@ -88,8 +103,11 @@ class BrokerSettings(ServerTlsSettings):
     ha_ip: str | None = setting(
         "brokerIP2", None, TEXT, "the address that slaves are told; brokerIP1 without it"
     )
-    ha_port: int = setting(
-        "haListenPort", 10912, integer(0, 65535), "the port that slaves are told; nobody listens yet"
+    ha_port: int | None = setting(
+        "haListenPort",
+        None,
+        _PORT_OR_OFF,
+        "where slaves get a master's log: one above listenPort; off, or another port",
     )
     bind: str | None = setting(
         "bindAddress", None, TEXT, "the address to listen on; without it brokerIP1 decides"
@@ -124,6 +142,66 @@ class BrokerSettings(ServerTlsSettings):
         duration("ms", 100, 120_000),
         "how long one of them may take to answer",
         live=True,
+    )
+
+    # Master and slave
+    slave_timeout_ms: int = setting(
+        "slaveTimeout",
+        3000,
+        duration("ms", 1, 600_000),
+        "how long a send to a SYNC_MASTER waits for a slave until it is answered FLUSH_SLAVE_TIMEOUT",
+    )
+    nearest_slave_bytes: int = setting(
+        "haSlaveFallbehindMax",
+        256 << 20,
+        size(1, 1 << 50),
+        "a slave that lacks as much is not waited for: SLAVE_NOT_AVAILABLE",
+    )
+    ha_batch_bytes: int = setting(
+        "haTransferBatchSize", 32 << 10, size(1024, 4 << 20), "how much of the log a slave gets in one piece"
+    )
+    ha_heartbeat_ms: int = setting(
+        "haSendHeartbeatInterval",
+        5000,
+        duration("ms", 10, 600_000),
+        "how often master and slave give a sign of life where there is nothing else to say",
+    )
+    ha_silence_ms: int = setting(
+        "haHousekeepingInterval",
+        20_000,
+        duration("ms", 40, 3_600_000),
+        "how long they wait for one before they hang up",
+    )
+    ha_secret: str | None = setting(
+        "haSecret",
+        None,
+        SECRET,
+        "what master and slave show each other that they know; needed for slaves where aclEnable=true",
+        secret=True,
+    )
+    ha_master: str | None = setting(
+        "haMasterAddress",
+        None,
+        _ONE_ADDRESS,
+        "the haListenPort of a slave's master; else name servers tell it",
+    )
+    slave_ack: SlaveAck = setting(
+        "slaveAck",
+        SlaveAck.WRITTEN,
+        choice(SlaveAck),
+        "whether a slave acknowledges what it has written, or only what is on its disk",
+    )
+    slave_reads: bool = setting(
+        "slaveReadEnable",
+        False,
+        BOOLEAN,
+        "whether a slave answers pulls, and a master sends consumers there that are far behind",
+    )
+    memory_percent: int = setting(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        integer(0, 100),
+        "percent of the machine's memory that the log's end has: who reads what lies before it is far behind",
     )
 
     busy_poll: bool = setting(
@@ -323,9 +401,13 @@ class BrokerSettings(ServerTlsSettings):
         """What clients are told when it listens on `port`."""
         return f"{_bracketed(self.ip)}:{port}"
 
+    def ha_address(self, port: int) -> str:
+        """What slaves are told when it ships its log at `port`."""
+        return f"{_bracketed(self.ha_ip or self.ip)}:{port}"
+
     @property
-    def ha_address(self) -> str:
-        return f"{_bracketed(self.ha_ip or self.ip)}:{self.ha_port}"
+    def is_slave(self) -> bool:
+        return self.role is BrokerRole.SLAVE
 
     @property
     def config_path(self) -> Path:

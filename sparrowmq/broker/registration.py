@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -37,6 +37,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     GetRoute,
     QueryDataVersion,
     RegisterBroker,
+    RegisterBrokerReply,
     UnregisterBroker,
 )
 from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
@@ -60,13 +61,26 @@ class Registration:
 
     Args:
         address: what clients are told.
+        ha_address: what slaves are told.
+    Attributes:
+        on_master: a slave is told by it where its master is: its address, and where it ships its log; both may be "".
     """
 
     def __init__(
-        self, settings: BrokerSettings, topics: Topics, clock: Clock, pool: Pool, address: str
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        clock: Clock,
+        pool: Pool,
+        address: str,
+        ha_address: str,
     ) -> None:
         self._clock = clock
-        self._links = [Link(namesrv, settings, topics, clock, pool, address) for namesrv in settings.namesrv]
+        self.on_master: Callable[[str, str], object] = lambda master, shipping: None
+        self._links = [
+            Link(namesrv, settings, topics, clock, pool, (address, ha_address), self._found_master)
+            for namesrv in settings.namesrv
+        ]
 
     async def run(self) -> None:
         """For ever; or until `leave`, or at once without name servers."""
@@ -97,6 +111,9 @@ class Registration:
         """Say goodbye to every name server that can be reached; nothing is announced after that."""
         await self._limited([link.leave() for link in self._links], LEAVE_LIMIT_S)
 
+    def _found_master(self, answer: RegisterBrokerReply) -> None:
+        self.on_master(answer.master_addr or "", answer.ha_server_addr or "")
+
     async def _limited(self, waits: Iterable[Awaitable[None]], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             await self._clock.wait_for(asyncio.gather(*waits), limit_s)
@@ -110,10 +127,19 @@ class Link:
     """
 
     def __init__(
-        self, namesrv: str, settings: BrokerSettings, topics: Topics, clock: Clock, pool: Pool, address: str
+        self,
+        namesrv: str,
+        settings: BrokerSettings,
+        topics: Topics,
+        clock: Clock,
+        pool: Pool,
+        addresses: tuple[str, str],
+        answered: Callable[[RegisterBrokerReply], object],
     ) -> None:
         self.namesrv = namesrv
         self.is_up: bool | None = None
+        address, self._ha_address = addresses
+        self._answered = answered
         self._who = (settings.name, address, settings.cluster, settings.broker_id)
         self._settings = settings
         self._topics = topics
@@ -186,13 +212,17 @@ class Link:
     async def _announce(self, session: Session) -> None:
         is_shown, known = await asyncio.gather(self._is_shown(session), self._what_it_knows(session))
         before = known if is_shown else {}
+        if before is None and self._settings.is_slave:
+            before = self._known_topics  # It says nothing new, but is told where its master is now.
         if self._left or before is None:
             return
         settings = self._settings
         version, topics = self._topics.version, {topic.topic_name: topic for topic in self._topics.all()}
         changed = {name: topic for name, topic in topics.items() if before.get(name) is not topic}
         header, body = self._registration(version, changed)
-        await session.call(header, body, timeout_s=self._timeout_s)
+        answer = await session.call(header, body, timeout_s=self._timeout_s)
+        if settings.is_slave:
+            self._answered(answer.header)
         if settings is self._settings:  # Else everything is to be told anew.
             self._known_version, self._known_topics = version, topics
 
@@ -239,7 +269,7 @@ class Link:
             name,
             address,
             cluster,
-            self._settings.ha_address,
+            self._ha_address,
             broker_id,
             compressed=packed,
             body_crc32=crc32(body),

@@ -168,6 +168,21 @@ class MessageStore:
             self.checkpoint()
         self._intake.append_raw(content)
 
+    def begin_at(self, offset: int) -> None:
+        """Let the log of a store that never held a byte begin at `offset`, where a file of the master's does.
+
+        Raises:
+            StoreError: it has held some, or no file of this size begins there.
+        """
+        if self._log.row.files or self._log.end or offset % self._log.file_size:
+            raise StoreError(
+                f"the log cannot begin at {offset}: it ends at {self._log.end}, in files of {self._log.file_size}"
+            )
+        self._log.start_at(offset)
+        self._flusher.start_at(offset)
+        self.dispatched.advance(offset)
+        self._checkpointer.start(offset)
+
     @property
     def written(self) -> Watermark:
         """The offset up to which the log's files have what was appended; it fails when a write or sync fails."""
@@ -200,6 +215,11 @@ class MessageStore:
             wants_safety: whether its producer does (`Properties.wants_safety`); otherwise the write is enough.
         """
         return self._safe if wants_safety else self._written
+
+    def also_wait_for(self, more: Safety) -> None:
+        """From now on let answers wait for this, too, once the store's own promise is kept."""
+        demands = self._safe.demands
+        self._safe = Safety(demands, self.clock, self.settings.safety_timeout_ms / 1000, more)
 
     def dispatch(self) -> None:
         """Write what was appended, and show it to the queues."""

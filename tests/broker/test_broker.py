@@ -25,6 +25,7 @@ from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk, File
 from sparrowmq.testing import Cluster
 from tests.broker.live import live_broker, send_request
+from tests.interop.apache import free_ports
 
 
 @pytest.mark.covers("S-ROUTE-07", "S-STORE-07")
@@ -144,7 +145,8 @@ async def test_on_a_full_disk_a_new_topic_is_told_to_be_in_effect_and_is_saved_o
 
 @pytest.mark.covers("S-PORT-02")
 async def test_clients_are_told_the_address_that_was_set(tmp_path: Path) -> None:
-    set_: dict[str, Any] = {"ip": "192.0.2.1", "ha_ip": "192.0.2.2", "ha_port": 7, "bind": "127.0.0.1"}
+    (ha_port,) = free_ports(1)
+    set_: dict[str, Any] = {"ip": "192.0.2.1", "ha_ip": "192.0.2.2", "ha_port": ha_port, "bind": "127.0.0.1"}
     pool = Pool(SystemClock())
     async with Cluster(tmp_path, **set_) as cluster:
         namesrv, port = await pool.session(cluster.namesrv), cluster.brokers[0].address.rpartition(":")[2]
@@ -152,7 +154,7 @@ async def test_clients_are_told_the_address_that_was_set(tmp_path: Path) -> None
         assert [broker.broker_addrs for broker in route.broker_datas] == [{0: f"192.0.2.1:{port}"}]
         slave = RegisterBroker("broker-0", "127.0.0.1:9", "DefaultCluster", "", 1)
         answer = await namesrv.call(slave, RegisterBrokerBody().encode())
-        assert answer.header.ha_server_addr == "192.0.2.2:7"
+        assert answer.header.ha_server_addr == f"192.0.2.2:{ha_port}"
         sent = await (await pool.session(f"127.0.0.1:{port}")).call(send_request(), b"x")
     pool.close()
     assert sent.header.msg_id.startswith(f"C0000201{int(port):08X}")

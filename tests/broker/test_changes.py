@@ -136,7 +136,8 @@ async def test_what_cannot_change_is_refused_with_its_name(live: Live) -> None:
     for key, words in (
         ("brokerName", "cannot change"),
         ("nonsense", "no setting"),
-        ("haMasterAddress", "no effect"),
+        ("destroyMapedFileIntervalForcibly", "no effect"),
+        ("haSecret", "cannot change"),
     ):
         error = await refused(change(live, **{key: "x"}))
         assert error.code == ResponseCode.SYSTEM_ERROR and key in str(error) and words in str(error)

@@ -38,7 +38,7 @@ def test_a_tutorials_file_is_read_without_surprise():
     assert sorted(report.without_effect) == ["destroyMapedFileIntervalForcibly", "sendMessageThreadPoolNums"]
     assert settings.flush is Flush.ASYNC and settings.retention_h == 48
     assert settings.namesrv == ("10.0.0.1:9876", "10.0.0.2:9876")
-    assert (settings.address(10921), settings.ha_address) == ("10.0.0.3:10921", "10.0.0.3:10912")
+    assert (settings.address(10921), settings.ha_address(10922)) == ("10.0.0.3:10921", "10.0.0.3:10922")
 
 
 def test_tools_read_the_settings_back_under_the_right_spelling():
@@ -96,9 +96,11 @@ def test_a_host_name_becomes_its_address_in_records():
         ({"authenticationEnabled": "true"}, "authenticationEnabled = 'true' is not supported yet"),
         ({"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog = 'true' is not supported yet"),
         ({"tlsCertPath": "/etc/cert.pem"}, "no setting of TLS is called so"),
-        ({"brokerRole": "SLAVE"}, "must be ASYNC_MASTER: replication is not supported yet"),
-        ({"brokerRole": "SYNC_MASTER"}, "must be ASYNC_MASTER: replication is not supported yet"),
-        ({"brokerId": "1"}, "must be 0: replication is not supported yet"),
+        ({"brokerRole": "MASTER"}, "must be ASYNC_MASTER or SYNC_MASTER or SLAVE"),
+        ({"brokerId": "-1"}, "must be a whole number from 0 to"),
+        ({"haMasterAddress": "here"}, "must be host:port"),
+        ({"haMasterAddress": "a:1;b:2"}, "must be host:port"),
+        ({"slaveAck": "soon"}, "must be written or flushed"),
         ({"brokerName": "a b"}, "must be letters, digits"),
         ({"deleteWhen": "25"}, "must be hours of the day"),
         ({"messageDelayLevel": "1s soon"}, "must be delays with blanks between"),

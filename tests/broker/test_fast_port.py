@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.fast_port import fast_door
+from sparrowmq.broker.fast_port import BELOW, fast_door
+from sparrowmq.broker.replication.ha_port import ABOVE
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.clock import SystemClock
@@ -47,8 +48,8 @@ async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> Non
 
 @pytest.mark.covers("S-PORT-01")
 async def test_every_port_can_be_changed(tmp_path: Path) -> None:
-    namesrv, fast, port = free_ports(3)
-    ports: dict[str, Any] = {"port": port, "fast_port": fast, "ha_port": 12_345}
+    namesrv, fast, port, slaves = free_ports(4)
+    ports: dict[str, Any] = {"port": port, "fast_port": fast, "ha_port": slaves}
     async with Cluster(tmp_path, namesrv_settings={"port": namesrv}, **ports) as cluster:
         assert cluster.namesrv == f"127.0.0.1:{namesrv}"
         async with connect(cluster.namesrv) as mq:
@@ -58,11 +59,11 @@ async def test_every_port_can_be_changed(tmp_path: Path) -> None:
         async with Admin(cluster.namesrv) as admin:
             (broker,) = await admin.brokers()
         assert broker.addresses[0] == f"127.0.0.1:{port}" and sent.queue.topic == "T"
-        assert cluster.brokers[0].settings.ha_address == "127.0.0.1:12345"
+        assert cluster.brokers[0].ha_address == f"127.0.0.1:{slaves}"
 
 
 def test_as_apaches_the_ports_are_by_default() -> None:
-    assert (BrokerSettings().port, BrokerSettings().ha_port) == (10911, 10912)
+    assert (BrokerSettings().port, BELOW, ABOVE) == (10911, 2, 1)
 
 
 async def test_without_a_fixed_port_or_switched_off_there_is_none(tmp_path: Path) -> None:

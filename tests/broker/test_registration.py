@@ -29,7 +29,9 @@ class Announcer:
         self.settings = BrokerSettings(name="broker-a", namesrv=tuple(namesrvs), store_path=tmp_path, **more)
         self.topics = Topics(tmp_path / "topics.json", self.settings, self.clock)
         self.pool = Pool(self.clock)
-        self.registration = Registration(self.settings, self.topics, self.clock, self.pool, ADDRESS)
+        self.registration = Registration(
+            self.settings, self.topics, self.clock, self.pool, ADDRESS, "10.0.0.9:10912"
+        )
         self.topics.on_change = self.registration.topics_changed
 
     async def __aenter__(self):
@@ -201,7 +203,7 @@ async def test_the_header_has_the_fields_of_java(tmp_path, script):
             "brokerName": "broker-a",
             "brokerAddr": ADDRESS,
             "clusterName": "DefaultCluster",
-            "haServerAddr": "127.0.0.1:10912",
+            "haServerAddr": "10.0.0.9:10912",
             "brokerId": "0",
             "compressed": "false",
         }
@@ -296,7 +298,9 @@ async def test_a_broker_is_found_again_30_s_after_another_of_its_name_has_come_a
         Announcer(tmp_path, [server.address], clock),
     ):
         other = Announcer(tmp_path / "other", [server.address], clock)
-        other.registration = Registration(other.settings, other.topics, clock, other.pool, "127.0.0.1:10999")
+        other.registration = Registration(
+            other.settings, other.topics, clock, other.pool, "127.0.0.1:10999", ""
+        )
         async with other:
             assert server.routes.route("TBW102").broker_datas[0].broker_addrs == {0: "127.0.0.1:10999"}
             await other.registration.leave()

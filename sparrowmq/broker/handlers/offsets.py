@@ -6,9 +6,6 @@ Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
@@ -30,15 +27,6 @@ from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 
-# What the log may have grown since a queue's first message for that to count as still in memory (Java:
-# accessMessageInMemoryMaxRatio, 40 % of the machine's).
-MEMORY_SHARE: Final = 0.4
-
-
-def memory_bytes() -> int:
-    """How much of the log counts as being in memory."""
-    return int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
 
 class OffsetHandler:
     """Answers where groups and queues are.
@@ -53,13 +41,13 @@ class OffsetHandler:
         topics: Topics,
         offsets: Offsets,
         delayed: DelayedDelivery,
-        young_bytes: int | None = None,
+        young_bytes: int,
     ) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._delayed = delayed
-        self._young_bytes = memory_bytes() if young_bytes is None else young_bytes
+        self._young_bytes = young_bytes
 
     @handles(QueryConsumerOffset)
     def query(self, header: QueryConsumerOffset, body: bytes, peer: Peer) -> OffsetReply:

@@ -56,6 +56,9 @@ class PullRules:
         max_bytes: likewise (Java: maxTransferBytesOnMessageInMemory).
         max_sized_bytes: for a request which does, by `maxMsgBytes`. Unlike Java: such a request is limited by bytes and
             not by 32 messages, which is what makes bulk readers fast.
+        near_bytes: who reads further away from the log's end than this is sent to the broker that his group names for
+            that; None sends nobody anywhere (slaveReadEnable).
+        keeps_offsets: whether pulls commit offsets here; not at a slave, whose master knows better.
     """
 
     broker_name: str
@@ -64,6 +67,8 @@ class PullRules:
     max_sized_count: int = 8192
     max_sized_bytes: int = 1024 * 1024
     longest_hold_ms: int = 60_000
+    near_bytes: int | None = None
+    keeps_offsets: bool = True
 
 
 class PullHandler:
@@ -102,7 +107,7 @@ class PullHandler:
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
         selector = self._wanted(header)
-        if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0:
+        if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         found = self._read(header, header.queue_offset, selector)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
@@ -136,8 +141,21 @@ class PullHandler:
 
     def _answer(self, found: Read, header: PullMessage) -> Answer:
         self._consumption.took(header.consumer_group, header.topic, found.count)
-        reply = PullMessageReply(0, found.next_offset, found.min_offset, found.max_offset)
+        near_bytes = self._rules.near_bytes
+        whom_next = 0 if near_bytes is None else self._whom_next(header, found, near_bytes)
+        reply = PullMessageReply(whom_next, found.next_offset, found.min_offset, found.max_offset)
         return Answer(_code(found, header), reply, found.status.name, found.views)
+
+    def _whom_next(self, header: PullMessage, found: Read, near_bytes: int) -> int:
+        """The id of the broker to ask next: another one where so old messages were read that it took the disk."""
+        group = self._groups.get(header.consumer_group)
+        if group is None:
+            return 0
+        queue = self._store.queue(header.topic, header.queue_id)
+        has_read = queue is not None and found.next_offset > header.queue_offset
+        last = queue.entry(found.next_offset - 1) if queue is not None and has_read else None
+        is_far = last is not None and self._store.end - last.offset > near_bytes
+        return group.which_broker_when_consume_slowly if is_far else group.broker_id
 
     def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> None:
         if not self._topics.permission & Perm.READ:

@@ -122,7 +122,7 @@ class Desk:
     def handlers(self) -> tuple[object, ...]:
         return (
             ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced, Filters(False)),
-            OffsetHandler(self.store, self.topics, self.offsets, self.delayed),
+            OffsetHandler(self.store, self.topics, self.offsets, self.delayed, 1 << 40),
             TopicHandler(self.store, self.topics, self.offsets, self.announced),
             GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.consumption),
             QueryHandler(self.store),

@@ -2,7 +2,9 @@ import json
 
 import pytest
 
-from sparrowmq.broker.handlers.offsets import OffsetHandler, memory_bytes
+from sparrowmq.broker.changes import memory_bytes
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.handlers.offsets import OffsetHandler
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
@@ -47,7 +49,8 @@ async def test_a_new_group_chooses_itself_where_it_begins_when_the_queue_is_long
 
 
 def test_young_is_what_may_still_be_in_memory():
-    assert 1 << 26 < memory_bytes() < 1 << 44
+    assert 1 << 26 < memory_bytes(BrokerSettings()) < 1 << 44
+    assert memory_bytes(BrokerSettings(memory_percent=0)) == 0
 
 
 async def test_a_client_may_want_to_know_that_it_never_committed(desk, client):

@@ -1,0 +1,1 @@
+"""A broker's log on a second machine: the master ships it (primary.py), the slave follows it (replica.py)."""

@@ -1,0 +1,94 @@
+"""The port at which a master's slaves come, and what each role asks of the other settings.
+
+    haListenPort=        listenPort + 1, if that can be had; where not, a line in the log says so
+    haListenPort=10912   this port, or the broker does not start
+    haListenPort=off     none
+
+A SYNC_MASTER needs one, and a slave has none. Whoever reaches this port can read all messages, so where aclEnable=true
+there is none without a haSecret, which no slave of Java's has. What passes there is not encrypted.
+Source: HAService.AcceptSocketService and BrokerStartup.createBrokerController, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.replication.link import ShippingRules
+from sparrowmq.broker.replication.primary import PrimaryRules
+from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.door import Door
+
+log = logging.getLogger(__name__)
+
+ABOVE: Final = 1
+_HIGHEST: Final = 65535
+
+
+def demand_role(settings: BrokerSettings) -> None:
+    """See that the settings fit to the broker's role.
+
+    Unlike Java, which gives every master the id 0, so that a slave whose brokerRole was forgotten takes its master's
+    place.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    role, broker_id = settings.role, settings.broker_id
+    if settings.is_slave and broker_id == 0:
+        raise ConfigError("brokerId = 0 is a master's; give a slave another one, such as brokerId=1")
+    if not settings.is_slave and broker_id != 0:
+        raise ConfigError(f"brokerId = {broker_id} is a slave's: set brokerRole=SLAVE, or brokerId=0")
+    if role is BrokerRole.SYNC_MASTER and settings.ha_port == 0:
+        raise ConfigError("a SYNC_MASTER needs slaves, and haListenPort=off lets none come")
+    if role is BrokerRole.SYNC_MASTER and not _may_listen(settings):
+        raise ConfigError(
+            "a SYNC_MASTER needs slaves, and with aclEnable=true none may come without a secret: set haSecret, "
+            "the same here and at the slaves"
+        )
+    if settings.is_slave:
+        raise ConfigError("brokerRole = SLAVE is not supported yet; a slave of Java's can follow this master")
+
+
+def ha_door(settings: BrokerSettings, port: int) -> Door | None:
+    """Where slaves come, bound; None where they cannot.
+
+    Args:
+        port: the broker's own.
+    Raises:
+        ConfigError: it has to be, and cannot be had.
+    """
+    wanted = settings.ha_port
+    if settings.is_slave or wanted == 0 or not _may_listen(settings):
+        return None
+    beside = min(port + ABOVE, _HIGHEST) if settings.port else 0
+    door = Door(settings.bind_address, wanted or beside, "haListenPort")
+    try:
+        door.bind()
+    except ConfigError as error:
+        if wanted is not None or settings.role is BrokerRole.SYNC_MASTER:
+            raise
+        log.warning("slaves cannot follow this master (%s; haListenPort=off does without)", error)
+        return None
+    return door
+
+
+def primary_rules(settings: BrokerSettings) -> PrimaryRules:
+    """What the settings say about a master."""
+    return PrimaryRules(
+        settings.role is BrokerRole.SYNC_MASTER,
+        settings.slave_timeout_ms / 1000,
+        settings.nearest_slave_bytes,
+        ShippingRules(
+            settings.ha_batch_bytes,
+            settings.ha_heartbeat_ms / 1000,
+            settings.ha_silence_ms / 1000,
+            settings.ha_secret,
+        ),
+    )
+
+
+def _may_listen(settings: BrokerSettings) -> bool:
+    """Whether those who come can be told from those who may not."""
+    return not settings.acl or settings.ha_secret is not None

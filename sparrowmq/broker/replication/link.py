@@ -1,0 +1,231 @@
+"""One slave of this master: it says how far it has the log, and gets what follows.
+
+    the slave's first report    from there on the log is shipped; 0 means from its oldest file on
+    the log grows               what is new leaves at once, in pieces of haTransferBatchSize, as fast as the slave reads
+    a later report              it has the log up to there
+
+What an offset beyond what was shipped is reported for is no acknowledgement: that slave has a log of its own.
+Unlike Java, which ships from the last file on to a slave that has nothing, and takes any number for an acknowledgement.
+Source: HAConnection, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparrowmq.clock import Clock
+from sparrowmq.protocol import replication
+from sparrowmq.protocol.replication import GREETING, HEAD, HELLO_SIZE, NONCE_SIZE, PROOF_SIZE, Reports
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.watermark import Waiter, Watermark
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 4 << 20  # bytes that one look at the log ships at most, so that others have their turn
+_IN_FLIGHT: Final = 1 << 20  # bytes that are kept for a slave which does not read as fast
+
+
+@dataclass(frozen=True)
+class ShippingRules:
+    """How a master serves its slaves; the names in brackets are Java's.
+
+    Attributes:
+        batch_bytes: of the log in one piece (haTransferBatchSize).
+        heartbeat_s: how often an idle slave gets a sign of life (haSendHeartbeatInterval).
+        silence_s: a slave that says nothing for so long is gone (haHousekeepingInterval).
+        secret: what a slave has to know.
+    """
+
+    batch_bytes: int = 32 << 10
+    heartbeat_s: float = 5.0
+    silence_s: float = 20.0
+    secret: str | None = field(default=None, repr=False)
+
+
+class SlaveLink(asyncio.Protocol):
+    """A connection to one slave.
+
+    Args:
+        shipped: up to where the log may be shipped.
+        acknowledged: is told of each report that says more than the one before.
+        ended: is told when the connection has ended.
+    Attributes:
+        acked: up to where the slave has the log; None until its first report.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        shipped: Watermark,
+        clock: Clock,
+        rules: ShippingRules,
+        acknowledged: Callable[[SlaveLink], None],
+        ended: Callable[[SlaveLink], None],
+    ) -> None:
+        self.address = "?"
+        self.acked: int | None = None
+        self._store = store
+        self._shipped = shipped
+        self._clock = clock
+        self._rules = rules
+        self._acknowledged = acknowledged
+        self._ended = ended
+        self._reports = Reports()
+        self._transport: asyncio.Transport | None = None
+        self._waiter: Waiter | None = None
+        self._position = 0
+        self._is_paused = False
+        self._is_known = rules.secret is None
+        self._said = b""  # of the handshake
+        self._hello = b""
+        self.last_heard = self._last_sent = clock.monotonic()
+
+    # What asyncio tells ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(_IN_FLIGHT)
+        self._transport = transport
+        host, port = transport.get_extra_info("peername")[:2]
+        self.address = f"{host}:{port}"
+
+    def data_received(self, chunk: bytes) -> None:
+        self.last_heard = self._clock.monotonic()
+        if not self._is_known:
+            chunk = self._introduced(chunk)
+        reported = self._reports.receive(chunk) if self._is_known else None
+        if reported is None or self._transport is None:
+            return
+        if self.acked is None:
+            self._begin(reported)
+        elif reported > self._position:
+            self.close(f"it says that it has the log up to {reported}, of which it got {self._position}")
+        elif reported > self.acked:
+            self.acked = reported
+            self._acknowledged(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._ship(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._waiter is not None:
+            self._waiter.cancel()
+            self._waiter = None
+        self._ended(self)
+
+    # What the owner asks for ----------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Give a sign of life if it is time for one, and part with a slave that gives none."""
+        now = self._clock.monotonic()
+        if now - self.last_heard > self._rules.silence_s:
+            self.close(f"it said nothing for {self._rules.silence_s:g} s")
+        elif self._waiter is not None and now - self._last_sent >= self._rules.heartbeat_s:
+            self._send_heartbeat()
+
+    def close(self, why: str | None = None) -> None:
+        """Part with the slave."""
+        if self._transport is not None:
+            if why is not None:
+                log.warning("the slave at %s is let go: %s", self.address, why)
+            self._transport.abort()
+            self._transport = None
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _introduced(self, chunk: bytes) -> bytes:
+        """Take the slave's part of the handshake; what it said beyond that."""
+        self._said += chunk
+        if self._transport is None:
+            return b""
+        if not self._hello:
+            if not self._said.startswith(GREETING[: len(self._said)]):
+                self.close("it does not show that it knows haSecret, as none of Java's can")
+            elif len(self._said) >= HELLO_SIZE:
+                self._hello = replication.hello()
+                shown = replication.proof(self._rules.secret or "", "master", self._slaves_hello, self._hello)
+                self._transport.write(self._hello + shown)
+        whole = HELLO_SIZE + PROOF_SIZE
+        if not self._hello or len(self._said) < whole or self._transport is None:
+            return b""
+        shown = self._said[HELLO_SIZE:whole]
+        if not replication.is_proof(
+            self._rules.secret or "", "slave", self._slaves_hello, self._hello, shown
+        ):
+            self.close("its haSecret is another one")
+            return b""
+        self._is_known = True
+        return self._said[whole:]
+
+    @property
+    def _slaves_hello(self) -> bytes:
+        return self._said[: len(GREETING) + NONCE_SIZE]
+
+    def _begin(self, reported: int) -> None:
+        begin, end = self._store.begin, self._shipped.value
+        self.acked = self._position = reported or begin
+        if not begin <= self._position <= end:
+            self._refuse(reported, begin, end)
+            return
+        log.info("a slave follows from %s, from offset %d on", self.address, self._position)
+        self._acknowledged(self)
+        self._ship(None)
+
+    def _refuse(self, reported: int, begin: int, end: int) -> None:
+        self.acked = None
+        why = "it was away for too long; start it with an empty store"
+        if reported > end and self._transport is not None:
+            why = "it has more than its master, so one of the two lost messages or has others"
+            # Ours understands that, and says what is to be done; Java's comes again and again.
+            self._position = end
+            self._send_heartbeat()
+            self._transport.close()
+            self._transport = None
+        log.warning(
+            "the slave at %s asks for the log from offset %d on, which has %d to %d here: %s",
+            *(self.address, reported, begin, end, why),
+        )
+        self.close()
+
+    def _ship(self, error: BaseException | None) -> None:
+        """Send what the slave lacks, as far as it reads; and wait for more."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+            self._waiter = None
+        if error is not None:
+            return  # The store failed, and with it the broker ends.
+        sent = 0
+        while self._transport is not None and self.acked is not None and not self._is_paused:
+            missing = self._shipped.value - self._position
+            if missing <= 0:
+                self._waiter = self._shipped.when(self._position + 1, self._ship)
+                return
+            if sent >= _AT_ONCE:
+                asyncio.get_running_loop().call_soon(self._ship, None)
+                return
+            sent += self._ship_piece(min(missing, self._rules.batch_bytes))
+
+    def _ship_piece(self, size: int) -> int:
+        piece = self._store.log_bytes(self._position, size)
+        if piece is None or self._transport is None:
+            self.close("it reads so slowly that what it lacks was deleted here; start it with an empty store")
+            return 0
+        # Copied at once: the file may be deleted before the slave has read it.
+        self._transport.write(b"".join((HEAD.pack(self._position, len(piece)), piece)))
+        self._position += len(piece)
+        self._last_sent = self._clock.monotonic()
+        return len(piece)
+
+    def _send_heartbeat(self) -> None:
+        if self._transport is not None:
+            self._transport.write(HEAD.pack(self._position, 0))
+            self._last_sent = self._clock.monotonic()

@@ -1,0 +1,141 @@
+"""The master's side of replication: a port at which slaves come, and what an answer may say about them.
+
+    SYNC_MASTER    an answer waits until a slave has the message        FLUSH_SLAVE_TIMEOUT (12) after slaveTimeout
+                   ... if one is near enough to have it soon            SLAVE_NOT_AVAILABLE (11) at once if none is
+    ASYNC_MASTER   no answer waits, and slaves follow as they can
+
+What is shipped is the log as it lies in the files. With SYNC_FLUSH only what is on disk: so no power cut leaves a slave
+with records that its master lost. Unlike Java, which ships at once what is written, with SYNC_FLUSH too.
+
+A slave is near enough if it lacks less than haSlaveFallbehindMax. A broker that is a master of nobody costs a port.
+Source: HAService and CommitLog.submitReplicaRequest, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.replication.link import ShippingRules, SlaveLink
+from sparrowmq.clock import Clock
+from sparrowmq.errors import NoSlaveNear
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.remoting.door import Door
+from sparrowmq.safety import Demand, Safety
+from sparrowmq.stats import Figures, Values
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import Flush
+from sparrowmq.watermark import Watermark
+
+MOST_LINKS: Final = 64  # connections at once, whoever they are of
+_BACKLOG: Final = 16
+
+
+@dataclass(frozen=True)
+class PrimaryRules:
+    """What a master promises, and how it ships.
+
+    Attributes:
+        is_sync: whether answers wait for a slave (brokerRole=SYNC_MASTER).
+        timeout_s: for how long (slaveTimeout).
+        nearest_bytes: a slave that lacks as much is not waited for (haSlaveFallbehindMax).
+    """
+
+    is_sync: bool = False
+    timeout_s: float = 3.0
+    nearest_bytes: int = 256 << 20
+    shipping: ShippingRules = field(default_factory=ShippingRules)
+
+
+class Primary:
+    """Serves the slaves of one master.
+
+    Args:
+        door: where they come, bound.
+    Attributes:
+        replicated: up to where some slave has the log.
+    """
+
+    def __init__(
+        self, store: MessageStore, door: Door, clock: Clock, rules: PrimaryRules, figures: Figures
+    ) -> None:
+        self.replicated = Watermark()
+        self.links: set[SlaveLink] = set()
+        self._store = store
+        self._door = door
+        self._clock = clock
+        self._rules = rules
+        self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
+        if rules.is_sync:
+            store.also_wait_for(self._safety())
+        figures.gauge("slaves", "slaves that follow this master", lambda: len(self._following()))
+        figures.family(
+            "slave_behind_bytes", "bytes of the log that each slave lacks", ("slave",), self._behind
+        )
+
+    def part(self) -> Part:
+        """It serves slaves for as long as the broker runs."""
+        period_s = min(self._rules.shipping.heartbeat_s, self._rules.shipping.silence_s) / 4
+        return Part(chores=(Chore("slaves", period_s, self.look),), tasks=(Task("slaves", self.run),))
+
+    async def run(self) -> None:
+        """Let slaves come, until cancelled; then all of them are let go. Raises: ConfigError, nobody can listen."""
+        await self._door.open(self._make, _BACKLOG)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._door.close()
+            for link in list(self.links):
+                link.close()
+            await self._door.closed()
+
+    def look(self) -> None:
+        """Give and expect signs of life."""
+        for link in list(self.links):
+            link.look()
+
+    def lacks(self, target: int) -> NoSlaveNear | None:
+        """Why it is not worth waiting for a slave to have the log up to `target`; None if it is."""
+        following = self._following()
+        nearest = max([acked for link in following if (acked := link.acked) is not None], default=0)
+        if following and target - nearest < self._rules.nearest_bytes:
+            return None
+        what = f"the nearest slave lacks {target - nearest} bytes" if following else "no slave is connected"
+        return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, what, 0)
+
+    def _safety(self) -> Safety:
+        what = "at a slave"
+        demand = Demand(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, self.lacks)
+        return Safety((demand,), self._clock, self._rules.timeout_s)
+
+    def _make(self) -> SlaveLink:
+        link = SlaveLink(
+            self._store,
+            self._shipped,
+            self._clock,
+            self._rules.shipping,
+            self._acknowledged,
+            self.links.discard,
+        )
+        if len(self.links) >= MOST_LINKS:  # The one that was silent for longest is the least likely slave.
+            min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
+                f"{MOST_LINKS} connections are the most that there may be"
+            )
+        self.links.add(link)
+        return link
+
+    def _acknowledged(self, link: SlaveLink) -> None:
+        if link.acked is not None:
+            self.replicated.advance(link.acked)
+
+    def _following(self) -> list[SlaveLink]:
+        return [link for link in self.links if link.acked is not None]
+
+    def _behind(self) -> Values:
+        return [
+            ((link.address,), self._shipped.value - link.acked)
+            for link in self._following()
+            if link.acked is not None
+        ]

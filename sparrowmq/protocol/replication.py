@@ -1,0 +1,196 @@
+"""The stream by which a slave gets its master's log, on a connection of its own (haListenPort).
+
+    slave -> master   offset 8                       "I have the log up to here"; the first one: "send from here on"
+    master -> slave   offset 8, size 4, bytes        the next bytes of the log, which need not be whole records
+                      offset 8, 0                    nothing new: a sign of life, every five seconds
+
+Reports may come as often as a slave likes; the last one counts. All numbers are big-endian and signed.
+
+Ours, where a secret is set: neither side says a word of that before each has shown that it knows the secret.
+
+    slave -> master   "SMQ-HA-1", nonce 32
+    master -> slave   "SMQ-HA-1", nonce 32, proof 32 = HMAC-SHA256( secret, "master", both nonces )
+    slave -> master   proof 32 = HMAC-SHA256( secret, "slave", both nonces )
+
+As a report the first eight bytes would be an offset of 6 exbibytes, which no log has, so a master without a secret
+knows them, too.
+Source: HAConnection and HAClient, Java 4.9.7, and their bytes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sparrowmq.errors import CorruptRecord, RemoteProtocolError
+from sparrowmq.protocol.messages.record import Buffer, check
+from sparrowmq.protocol.messages.record_layout import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_SIZE_BYTES,
+    PREFIX,
+)
+
+REPORT: Final = Struct(">q")
+HEAD: Final = Struct(">qi")
+GREETING: Final = b"SMQ-HA-1"
+NONCE_SIZE: Final = 32
+PROOF_SIZE: Final = 32
+HELLO_SIZE: Final = len(GREETING) + NONCE_SIZE
+LARGEST_ITEM: Final = 64 << 20  # a record, or what is left of a file: a slave holds it until it is whole
+_THEIRS: Final = "the log of the master"
+
+
+class Piece(NamedTuple):
+    """Some bytes of the log and where they lie; without bytes it is a sign of life."""
+
+    offset: int
+    content: memoryview
+
+
+class Reports:
+    """What a slave says, out of the bytes that come from it."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def receive(self, chunk: bytes) -> int | None:
+        """The last whole report; None if there is none yet."""
+        said = self._rest + chunk
+        whole = len(said) // REPORT.size * REPORT.size
+        self._rest = said[whole:]
+        if not whole:
+            return None
+        offset: int = REPORT.unpack_from(said, whole - REPORT.size)[0]
+        return offset
+
+
+class Transfers:
+    """What a master sends, out of the bytes that come from it, without waiting for the end of anything but heads."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._offset = 0
+        self._left = 0
+
+    def receive(self, chunk: bytes) -> list[Piece]:
+        """The pieces of the log, as views of `chunk`, and the signs of life. Raises: RemoteProtocolError."""
+        pieces: list[Piece] = []
+        view, at = memoryview(chunk), 0
+        while at < len(view):
+            if self._left:
+                content = view[at : at + self._left]
+                pieces.append(Piece(self._offset, content))
+                self._offset += len(content)
+                self._left -= len(content)
+                at += len(content)
+                continue
+            missing = HEAD.size - len(self._head)
+            self._head += view[at : at + missing]
+            at += missing
+            if len(self._head) == HEAD.size:
+                self._offset, self._left = HEAD.unpack(self._head)
+                self._head = b""
+                if self._offset < 0 or self._left < 0:
+                    raise RemoteProtocolError(
+                        f"{self._left} bytes of the log from {self._offset} on; is that the haListenPort of a master?"
+                    )
+                if not self._left:
+                    pieces.append(Piece(self._offset, view[:0]))
+        return pieces
+
+
+class WholeRecords:
+    """Cuts the bytes of a log into what can be kept: records that are sound, and the blank ends of files.
+
+    Args:
+        position: where the first byte lies that will be taken.
+        file_size: of the log's files.
+    Attributes:
+        position: behind the last byte that was given back.
+        problem: what lies at `position` is none of a log with files of this size, or damaged; nothing is given back
+            from there on.
+    """
+
+    def __init__(self, position: int, file_size: int) -> None:
+        self.position = position
+        self.problem: CorruptRecord | None = None
+        self._file_size = file_size
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._wanted = PREFIX.size  # there is nothing new to be seen in fewer
+
+    @property
+    def end(self) -> int:
+        """Behind the last byte that was taken."""
+        return self.position + self._held
+
+    def take(self, piece: Buffer) -> memoryview:
+        """All that is whole now, the bytes of `piece` being the next."""
+        self._pieces.append(bytes(piece))
+        self._held += len(piece)
+        if self._held < self._wanted or self.problem is not None:
+            return memoryview(b"")
+        content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        whole = self._count_whole(content)
+        self._pieces = [content[whole:]] if whole < len(content) else []
+        self._held = len(content) - whole
+        self.position += whole
+        return memoryview(content)[:whole]
+
+    def _count_whole(self, content: bytes) -> int:
+        """How many of the bytes are whole items; `_wanted` is then what the next one needs."""
+        view, at, end = memoryview(content), 0, len(content)
+        self._wanted = PREFIX.size
+        while end - at >= PREFIX.size:
+            size, magic = PREFIX.unpack_from(content, at)
+            offset = self.position + at
+            problem = self._misfit(offset, size, magic)
+            if problem is None and at + size > end:
+                self._wanted = size
+                break
+            if problem is None and magic != MAGIC_BLANK and (fault := check(view[at : at + size], offset)):
+                problem = f"a sound record, but {fault}"
+            if problem is not None:
+                self.problem = CorruptRecord(_THEIRS, offset, problem)
+                break
+            at += size
+        return at
+
+    def _misfit(self, offset: int, size: int, magic: int) -> str | None:
+        """What should be at `offset` instead of an item of such size and magic."""
+        left = self._file_size - offset % self._file_size
+        if magic == MAGIC_BLANK:
+            fits = size == left
+        elif magic in (MAGIC_V1, MAGIC_V2):
+            fits = MIN_SIZE_BYTES <= size <= left - PREFIX.size
+        else:
+            return f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}"
+        if fits and size <= LARGEST_ITEM:
+            return None
+        return (
+            f"what fits into the {left} bytes left of a file of {self._file_size}, found {size}; is "
+            "mappedFileSizeCommitLog the same at master and slave?"
+        )
+
+
+def hello() -> bytes:
+    """What each side of an authenticated connection says first."""
+    return GREETING + secrets.token_bytes(NONCE_SIZE)
+
+
+def proof(secret: str, who: str, of_slave: bytes, of_master: bytes) -> bytes:
+    """That `who` ("master" or "slave") knows the secret.
+
+    Args:
+        of_slave, of_master: what each of them said first.
+    """
+    return hmac.digest(secret.encode(), who.encode() + of_slave + of_master, "sha256")
+
+
+def is_proof(secret: str, who: str, of_slave: bytes, of_master: bytes, shown: bytes) -> bool:
+    """Whether `shown` proves it."""
+    return hmac.compare_digest(proof(secret, who, of_slave, of_master), shown)

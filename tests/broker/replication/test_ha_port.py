@@ -1,0 +1,101 @@
+"""Where slaves come, and which settings do not fit to which role."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.broker import Broker
+from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
+from sparrowmq.config import build
+from sparrowmq.errors import ConfigError
+from tests.interop.apache import free_ports
+
+
+def settings(**given: Any) -> BrokerSettings:
+    return BrokerSettings(**given)
+
+
+def port_of(given: BrokerSettings, port: int = 0) -> int | None:
+    door = ha_door(given, port or given.port)
+    if door is None:
+        return None
+    door.close()
+    return door.port
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"role": BrokerRole.SLAVE}, "brokerId = 0 is a master's"),
+        ({"broker_id": 1}, "brokerId = 1 is a slave's: set brokerRole=SLAVE"),
+        ({"role": BrokerRole.SYNC_MASTER, "ha_port": 0}, "haListenPort=off lets none come"),
+        ({"role": BrokerRole.SYNC_MASTER, "acl": True}, "set haSecret"),
+    ],
+)
+async def test_settings_that_do_not_fit_to_the_role_are_told_before_anything_is_opened(
+    tmp_path: Path, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        async with Broker(settings(port=0, store_path=tmp_path / "store", **given)):
+            raise AssertionError("it started")
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_port_is_one_above_the_brokers_own_unless_another_is_set() -> None:
+    own, _, another = free_ports(3)
+    assert port_of(settings(port=own)) == own + 1
+    assert port_of(settings(port=own, ha_port=another)) == another
+    off, _ = build(BrokerSettings, {"haListenPort": "off"}, "broker.conf")
+    assert port_of(off) is None and off.as_properties()["haListenPort"] == "off"
+
+
+def test_with_a_free_port_it_is_a_free_one_too() -> None:
+    assert port_of(settings(port=0), 12_345) not in (None, 12_346)
+
+
+def test_a_taken_one_is_a_warning_unless_it_has_to_be(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert port_of(settings(port=port - 1)) is None
+        assert "slaves cannot follow this master" in caplog.text and "haListenPort=off" in caplog.text
+        for given in ({"port": 1, "ha_port": port}, {"port": port - 1, "role": BrokerRole.SYNC_MASTER}):
+            with pytest.raises(ConfigError, match="choose another haListenPort"):
+                port_of(settings(**given))
+
+
+def test_a_slave_has_none_and_neither_has_a_master_with_access_control_and_no_secret() -> None:
+    port = free_ports(2)[0]
+    assert port_of(settings(port=port, role=BrokerRole.SLAVE, broker_id=1)) is None
+    assert port_of(settings(port=port, acl=True)) is None
+    assert port_of(settings(port=port, acl=True, ha_secret="Xq3")) == port + 1
+
+
+def test_the_highest_port_has_none_above_it() -> None:
+    assert port_of(settings(port=0, ha_port=None), 65535) != 65536
+
+
+def test_what_is_set_is_what_a_master_does() -> None:
+    given = {
+        "brokerRole": "SYNC_MASTER",
+        "slaveTimeout": "1500",
+        "haSlaveFallbehindMax": "1m",
+        "haTransferBatchSize": "2k",
+        "haSendHeartbeatInterval": "70ms",
+        "haHousekeepingInterval": "90s",
+        "haSecret": "Xq3",
+    }
+    rules = primary_rules(build(BrokerSettings, given, "broker.conf")[0])
+    assert (rules.is_sync, rules.timeout_s, rules.nearest_bytes) == (True, 1.5, 1 << 20)
+    shipping = rules.shipping
+    assert (shipping.batch_bytes, shipping.heartbeat_s, shipping.silence_s) == (2048, 0.07, 90)
+    assert shipping.secret == "Xq3" and "Xq3" not in repr(shipping)
+
+
+def test_a_role_that_fits_is_let_through() -> None:
+    demand_role(settings(role=BrokerRole.SYNC_MASTER))
+    demand_role(settings())

@@ -1,0 +1,183 @@
+"""What a master's answers say about its slaves: a whole broker on real sockets, and slaves by their bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.config import BrokerRole
+from sparrowmq.broker.replication import primary
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.headers import SendMessageReply
+from sparrowmq.store.settings import Flush
+from tests.broker.conftest import until
+from tests.broker.live import Live, live_broker
+from tests.broker.replication.slaves import ScriptedSlave, slave_at
+from tests.broker.test_safety import Held
+
+BOTH = {"role": BrokerRole.SYNC_MASTER, "flush": Flush.ASYNC}
+
+
+@asynccontextmanager
+async def master(path: Path, **settings: Any) -> AsyncIterator[Live]:
+    async with live_broker(path, **(BOTH | settings)) as live:
+        yield live
+
+
+@asynccontextmanager
+async def following(live: Live) -> AsyncIterator[ScriptedSlave]:
+    """A slave that has nothing, and has said so."""
+    async with slave_at(live.broker.ha_address) as slave:
+        slave.report(0)
+        yield slave
+
+
+async def code_of(send: Awaitable[SendMessageReply]) -> int:
+    try:
+        await send
+    except RemoteError as error:
+        return error.code
+    return 0
+
+
+async def test_without_a_slave_a_synchronous_master_starts_stores_and_says_so_at_once(tmp_path: Path) -> None:
+    async with master(tmp_path, slave_timeout_ms=60_000) as live:
+        with pytest.raises(RemoteError, match="no slave is connected") as told:
+            await asyncio.wait_for(live.send(b"kept"), 10)
+        assert told.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert [each.body for each in await live.messages()] == [b"kept"]
+
+
+async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_path: Path) -> None:
+    async with master(tmp_path) as live, following(live) as slave:
+        await until(lambda: live.cluster.brokers[0].ha_address != "")
+        sending = asyncio.ensure_future(code_of(live.send(b"first")))
+        offset, content = await slave.piece()
+        assert [bytes(record.decode(each).body) for each in record.walk(memoryview(content))] == [b"first"]
+        slave.report(offset + len(content) - 1)
+        await asyncio.sleep(0.05)
+        assert not sending.done()
+        slave.report(offset + len(content))
+        assert await sending == ResponseCode.SUCCESS
+
+
+async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_answer_says_so(
+    tmp_path: Path,
+) -> None:
+    async with master(tmp_path, slave_timeout_ms=300) as live, following(live) as slave:
+        with pytest.raises(RemoteError, match=r"not at a slave within 0\.3 s") as told:
+            await live.send(b"kept")
+        assert told.value.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert [each.body for each in await live.messages()] == [b"kept"]
+        offset, content = await slave.piece()
+        slave.report(offset + len(content))
+        sending = asyncio.ensure_future(code_of(live.send(b"second")))
+        offset, content = await slave.piece()
+        slave.report(offset + len(content))
+        assert await sending == ResponseCode.SUCCESS
+
+
+async def test_a_slave_that_lacks_too_much_is_not_waited_for(tmp_path: Path) -> None:
+    settings = {"slave_timeout_ms": 200, "nearest_slave_bytes": 3000}
+    async with master(tmp_path, **settings) as live, following(live):
+        assert await code_of(live.send(bytes(1000))) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        codes = [await code_of(live.send(bytes(1000))) for _ in range(3)]
+        assert codes[0] == ResponseCode.FLUSH_SLAVE_TIMEOUT and codes[-1] == ResponseCode.SLAVE_NOT_AVAILABLE
+        with pytest.raises(RemoteError, match=r"the nearest slave lacks \d+ bytes"):
+            await live.send(b"x")
+
+
+async def test_one_slave_that_has_it_is_enough(tmp_path: Path) -> None:
+    async with master(tmp_path) as live, following(live) as quick, following(live) as slow:
+        sending = asyncio.ensure_future(code_of(live.send()))
+        offset, content = await quick.piece()
+        assert await slow.piece() == (offset, content)
+        quick.report(offset + len(content))
+        assert await sending == ResponseCode.SUCCESS
+
+
+async def test_a_message_that_does_not_want_to_wait_does_not(tmp_path: Path) -> None:
+    async with master(tmp_path, slave_timeout_ms=60_000) as live:
+        assert await code_of(live.send(properties={"WAIT": "false"})) == ResponseCode.SUCCESS
+
+
+async def test_an_asynchronous_master_waits_for_no_slave_and_ships_all_the_same(tmp_path: Path) -> None:
+    async with master(tmp_path, role=BrokerRole.ASYNC_MASTER) as live, following(live) as slave:
+        assert await code_of(live.send(b"body")) == ResponseCode.SUCCESS
+        _, content = await slave.piece()
+        assert b"body" in content
+
+
+@pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC])
+async def test_with_sync_flush_nothing_is_shipped_before_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush
+) -> None:
+    async with master(tmp_path, flush=flush, role=BrokerRole.ASYNC_MASTER) as live, following(live) as slave:
+        await live.send(b"first")
+        await slave.piece()
+        disk = Held(monkeypatch)
+        sending = asyncio.ensure_future(live.send(b"second"))
+        shipped = asyncio.ensure_future(slave.piece())
+        if flush is Flush.SYNC:
+            assert await asyncio.to_thread(disk.began.wait, 10)
+            await asyncio.sleep(0.05)
+            assert not shipped.done()
+        else:
+            await shipped
+        disk.may_go_on.set()
+        await sending
+        assert b"second" in (await shipped)[1]
+
+
+async def test_with_sync_flush_a_lost_disk_is_told_and_no_slave_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = None
+    async with (
+        master(tmp_path, flush=Flush.SYNC, safety_timeout_ms=300, slave_timeout_ms=60_000) as live,
+        following(live) as slave,
+    ):
+        sending = asyncio.ensure_future(code_of(live.send(b"first")))
+        offset, content = await slave.piece()
+        slave.report(offset + len(content))
+        assert await sending == ResponseCode.SUCCESS
+        disk = Held(monkeypatch)
+        assert await code_of(live.send(b"second")) == ResponseCode.FLUSH_DISK_TIMEOUT
+        disk.may_go_on.set()
+
+
+async def test_the_most_silent_stranger_makes_room_for_a_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(primary, "MOST_LINKS", 3)
+    async with master(tmp_path) as live, following(live) as slave:
+        strangers = [await asyncio.open_connection(*address(live)) for _ in range(3)]
+        async with following(live) as other:
+            sending = asyncio.ensure_future(code_of(live.send()))
+            offset, content = await other.piece()
+            assert await slave.piece() == (offset, content)
+            slave.report(offset + len(content))
+            assert await sending == ResponseCode.SUCCESS
+            assert await asyncio.wait_for(strangers[0][0].read(1), 10) == b""
+        for _, writer in strangers:
+            writer.close()
+
+
+def address(live: Live) -> tuple[str, int]:
+    host, _, port = live.broker.ha_address.rpartition(":")
+    return host, int(port)
+
+
+async def test_when_the_master_ends_its_slaves_are_let_go(tmp_path: Path) -> None:
+    async with master(tmp_path) as live:
+        reader, writer = await asyncio.open_connection(*address(live))
+        writer.write((0).to_bytes(8, "big"))
+    assert await asyncio.wait_for(reader.read(1), 10) == b""
+    writer.close()
