@@ -53,7 +53,7 @@ _ACCOUNTS: Final = f"""accounts:
 class Peer:
     """A broker that serves, with its topic made. `listening_s` is how long its port took to answer.
 
-    `keys` are what the load generator signs with, as options of it.
+    `keys` are what the load generator signs with, as options of it. `store` is the folder of its store.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Peer:
     pid: int
     listening_s: float
     namesrv: str
+    store: Path
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,7 +91,7 @@ def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
         assert isinstance(broker, _OurBroker | _TimedApache)
         create_topic(broker.port, TOPIC, _ADMIN if with_acl else None)
         keys = dict(zip(("access_key", "secret_key"), KEYS, strict=True)) if with_acl else {}
-        yield Peer(shown, broker.port, broker.pid, broker.listening_at - begin, address, keys)
+        yield Peer(shown, broker.port, broker.pid, broker.listening_at - begin, address, store, keys)
 
 
 @contextmanager

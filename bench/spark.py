@@ -3,7 +3,8 @@
     ./run bench spark [--quick] [--rows 2000000] [--peers ours,apache-4.9.7]
 
 Messages of 100 bytes with keys, a tag, an id and a property, in 4 queues of one broker, read by local[2] on the machine
-that the broker runs on: all columns to nowhere, and five (keys, body, queue, offset, time) to nowhere and to Parquet.
+that the broker runs on: all columns to nowhere, and five (keys, body, queue, offset, time) to nowhere and to Parquet;
+then all and the five again from the files of the broker's log, cut for two tasks.
 Each query runs three times to warm up, as long as Java's compiler is at work, and then five times.
 
 Bound: a row costs a Python worker 0.5 us to pull and decode (bench columns), our broker next to nothing, and Spark
@@ -100,11 +101,18 @@ def queries(spark: SparkSession, peer: Peer, folder: str) -> dict[str, Callable[
     """What is measured, by its name."""
     topic = spark.read.format("rocketmq").option("nameServer", peer.namesrv).option("topic", TOPIC)
     everything, five = topic.load(), topic.option("columns", FIVE_COLUMNS).load()
+    files = spark.read.format("rocketmq").option("topic", TOPIC).option("minPartitions", "2")
+    stored, stored_five = (
+        files.load(str(peer.store)),
+        files.option("columns", FIVE_COLUMNS).load(str(peer.store)),
+    )
     parquet = str(Path(folder, peer.name))
     return {
         "all columns to nowhere": lambda: to_nowhere(everything),
         "five columns to nowhere": lambda: to_nowhere(five),
         "five columns to Parquet": lambda: five.write.mode("overwrite").parquet(parquet),
+        "all columns from log files": lambda: to_nowhere(stored),
+        "five columns from log files": lambda: to_nowhere(stored_five),
     }
 
 

@@ -26,6 +26,14 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def folder(value: str) -> str:
+    """A file or folder of this machine, also as file:///path."""
+    place = re.sub(r"^file:(//)?(?=/)", "", text(value))
+    if re.match(r"[a-zA-Z][\w+.-]*:", place):
+        raise ValueError("write a folder of this machine; mount what lies elsewhere, or copy it here")
+    return place
+
+
 def flag(value: str) -> bool:
     return {"true": True, "false": False}[one_of("true", "false")(value)]
 

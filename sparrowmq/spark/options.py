@@ -1,6 +1,7 @@
 """The options of `format("rocketmq")`: their names, what they accept, and what they become.
 
-One table for each direction, written as a dataclass: a field is an option, its metadata names it as users write it.
+One table for each direction and one for stored logs, written as dataclasses: a field is an option, its metadata names
+it as users write it.
 A name may be written in any case, and Kafka's spellings are accepted, so that a notebook moves by changing its format.
 Whatever is not understood is an error that says what to write instead: a silently ignored option loses data.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from sparrowmq.spark.option_values import (
     Place,
     addresses,
     flag,
+    folder,
     instant,
     milliseconds,
     names,
@@ -50,7 +52,19 @@ def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases:
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """What a row looks like; the same whether brokers or files are read."""
+
+    columns: tuple[str, ...] = option("columns", names, ())
+    include_properties: bool = option("includeProperties", flag, True, ("includeHeaders",))
+    include_internal: bool = option("includeInternal", flag, False)
+    body_type: str = option("bodyType", one_of("binary", "string"), "binary")
+    kafka_compat: bool = option("kafkaCompat", flag, False)
+    decompress: bool = option("decompress", flag, True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
     """How to reach the brokers; the same in both directions."""
 
@@ -82,8 +96,8 @@ class ClusterOptions:
             raise ConfigError("options tls.client.* have no effect without tls.enable=true; add it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions(ClusterOptions):
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ClusterOptions, RowOptions):
     """What to read, from where to where, and how. None stands for a default that depends on the kind of query."""
 
     topics: tuple[str, ...] = option("topic", names, (), ("subscribe", "topics"))
@@ -113,12 +127,6 @@ class SourceOptions(ClusterOptions):
     group_prefix: str = option("groupIdPrefix", text, "spark-rocketmq-source")
     commit_offsets: bool = option("commitOffsets", flag, False)
 
-    columns: tuple[str, ...] = option("columns", names, ())
-    include_properties: bool = option("includeProperties", flag, True, ("includeHeaders",))
-    include_internal: bool = option("includeInternal", flag, False)
-    body_type: str = option("bodyType", one_of("binary", "string"), "binary")
-    kafka_compat: bool = option("kafkaCompat", flag, False)
-    decompress: bool = option("decompress", flag, True)
     transaction: str = option("transaction", only("committed", "uncommitted"), "committed")
     pushdown: str = option("pushdown", only("false", "true"), "false")
 
@@ -148,7 +156,30 @@ class SourceOptions(ClusterOptions):
             raise ConfigError("options maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class StoredOptions(RowOptions):
+    """Which log files to read without a broker, and what of them."""
+
+    path: str = option("path", folder, ...)
+    topics: tuple[str, ...] = option("topic", names, (), ("subscribe", "topics"))
+    topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
+    broker_name: str | None = option("brokerName", text)
+    expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
+    start_time_ms: int | None = option("startingTimestamp", instant)
+    end_time_ms: int | None = option("endingTimestamp", instant)
+    min_partitions: int = option("minPartitions", whole(1), 1)
+    check_crc: bool = option("checkCrc", flag, False)
+    fail_on_data_loss: bool = option("failOnDataLoss", flag, True)
+
+    def __post_init__(self) -> None:
+        if bool(self.topics) == (self.topic_pattern is not None):
+            raise ConfigError(
+                "say what to read with exactly one of the options topic and subscribePattern; "
+                "subscribePattern=.* reads all but system, retry and dead-letter topics"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkOptions(ClusterOptions):
     """Where rows go, and how surely."""
 
@@ -164,11 +195,11 @@ class SinkOptions(ClusterOptions):
     on_error: str = option("onError", only("fail", "dlq"), "fail")
 
 
-Options = TypeVar("Options", SourceOptions, SinkOptions)
+Options = TypeVar("Options", SourceOptions, StoredOptions, SinkOptions)
 
 
 def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
-    """The options of one direction.
+    """The options of one kind.
 
     Raises:
         ConfigError: an option is unknown, has a wrong value, is missing, or contradicts another.
@@ -179,6 +210,10 @@ def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
     for name, value in given.items():
         entry = known.get(name.lower())
         if entry is None:
+            if kind is StoredOptions and name.lower() in all_known:
+                raise ConfigError(
+                    f"option {name} is for topics of brokers; leave it out to read files of path"
+                )
             if name.lower() not in all_known and name.lower() not in _SPARKS_OWN:
                 raise ConfigError(_unknown(name, known))
             continue
@@ -186,9 +221,15 @@ def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
             raise ConfigError(f"options {spelled[entry.name]} and {name} mean the same; write one of them")
         spelled[entry.name] = name
         found[entry.name] = _value(entry, name, value)
-    if "name_servers" not in found:
+    if any(entry.default is MISSING and entry.name not in found for entry in fields(kind)):
         raise ConfigError('option nameServer is missing; write .option("nameServer", "host:9876")')
     return kind(**found)
+
+
+def is_stored(given: Mapping[str, str]) -> bool:
+    """Whether the options, with names in lower case, mean files: a table of a catalog has `path` and name servers."""
+    servers: Field[Any] = next(entry for entry in fields(ClusterOptions) if entry.name == "name_servers")
+    return "path" in given and not any(name.lower() in given for name in servers.metadata["names"])
 
 
 def _by_name(kind: type[Any]) -> dict[str, Field[Any]]:

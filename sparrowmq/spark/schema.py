@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.columns.slices import text
-from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.options import RowOptions
 
 # Names of the old Java connector (rocketmq-spark) where it has them.
 COLUMNS: Final = {
@@ -60,7 +60,7 @@ _BYTES: Final = frozenset({"body", "key", "value"})
 _LOG_APPEND_TIME: Final = 1  # Kafka's number for a timestamp that the broker set
 
 
-def columns(options: SourceOptions) -> dict[str, str]:
+def columns(options: RowOptions) -> dict[str, str]:
     """The names and Spark types of the table that the options describe.
 
     Raises:
@@ -79,7 +79,7 @@ def columns(options: SourceOptions) -> dict[str, str]:
     return {name: kind for name, kind in offered.items() if name not in INTERNAL}
 
 
-def check(asked: Iterable[tuple[str, str]], options: SourceOptions) -> None:
+def check(asked: Iterable[tuple[str, str]], options: RowOptions) -> None:
     """Refuse columns, as names and Spark types, that are not a part of the table's.
 
     Raises:
@@ -104,13 +104,15 @@ def _known(name: str, by_lower: Mapping[str, str]) -> str:
 class Rows:
     """Makes the rows of one query out of records."""
 
-    def __init__(self, schema: pa.Schema, options: SourceOptions) -> None:
+    def __init__(self, schema: pa.Schema, options: RowOptions) -> None:
         """`schema` is the query's, which `check` has accepted, as Spark's `to_arrow_schema` gives it."""
         self._schema = schema
         makers = _KAFKA_MAKERS if options.kafka_compat else _MAKERS
         self._makers = [makers[name.lower()] for name in schema.names]
 
-    def batch(self, records: RecordColumns, broker: str, wanted: pa.Array | None = None) -> pa.RecordBatch:
+    def batch(
+        self, records: RecordColumns, broker: str | None, wanted: pa.Array | None = None
+    ) -> pa.RecordBatch:
         """The records of one broker as a batch; all of them, or where the boolean array `wanted` is true."""
         made = [
             text(column) if field.type == pa.string() and column.type == pa.binary() else column
@@ -122,7 +124,7 @@ class Rows:
         return rows if wanted is None else rows.filter(wanted)
 
 
-Maker = Callable[[RecordColumns, str], pa.Array]
+Maker = Callable[[RecordColumns, str | None], pa.Array]
 
 
 def _column(name: str) -> Maker:
@@ -132,7 +134,7 @@ def _column(name: str) -> Maker:
 def _constant(value: int | None = None) -> Maker:
     """A value that is the same in every row; the broker's name, if none is given."""
     if value is None:
-        return lambda records, broker: pa.repeat(pa.scalar(broker), len(records))
+        return lambda records, broker: pa.repeat(pa.scalar(broker, pa.string()), len(records))
     return lambda records, _: pa.repeat(pa.scalar(value, pa.int32()), len(records))
 
 

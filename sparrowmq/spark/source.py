@@ -33,7 +33,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark import schema as table
 from sparrowmq.spark import writer as sink
 from sparrowmq.spark.batch import BatchReader
-from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
+from sparrowmq.spark.stored.reader import StoredReader
 from sparrowmq.spark.stream import StreamReader
 from sparrowmq.spark.writer import BatchWriter, StreamWriter
 
@@ -60,7 +61,7 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        columns = table.columns(parse(SourceOptions, _plain(self.options)))
+        columns = table.columns(_source_options(_plain(self.options)))
         fields = [StructField(name, _TYPES[kind]) for name, kind in columns.items()]
         if "provider" in self.options:  # the table is being made in a catalog
             kept = {
@@ -69,11 +70,17 @@ class RocketMQSource(DataSource):
             fields[0].metadata = {TABLE_OPTIONS: json.dumps(kept)}
         return StructType(fields)
 
-    def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(self._source_options(schema), to_arrow_schema(schema, timezone="UTC"))
+    def reader(self, schema: StructType) -> BatchReader | StoredReader:
+        options, arrow = self._source_options(schema), to_arrow_schema(schema, timezone="UTC")
+        if isinstance(options, StoredOptions):
+            return StoredReader(options, arrow)
+        return BatchReader(options, arrow)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(self._source_options(schema), to_arrow_schema(schema, timezone="UTC"))
+        options = self._source_options(schema)
+        if isinstance(options, StoredOptions):
+            raise ConfigError("stored logs are read by spark.read; a stream needs nameServer, and a broker")
+        return StreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
@@ -84,8 +91,8 @@ class RocketMQSource(DataSource):
         # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
         return StreamWriter(self._sink_options(schema))
 
-    def _source_options(self, schema: StructType) -> SourceOptions:
-        options = parse(SourceOptions, self._given(schema))
+    def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
+        options = _source_options(self._given(schema))
         table.check(_kinds(schema), options)
         return options
 
@@ -108,6 +115,10 @@ class RocketMQSource(DataSource):
         )
         options: dict[str, str] = json.loads(kept)
         return options | _plain(self.options)
+
+
+def _source_options(given: Mapping[str, str]) -> SourceOptions | StoredOptions:
+    return parse(StoredOptions, given) if is_stored(given) else parse(SourceOptions, given)
 
 
 def _plain(options: Mapping[str, str]) -> dict[str, str]:

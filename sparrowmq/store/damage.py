@@ -10,7 +10,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sparrowmq.protocol.messages.record_layout import LONG, MAGIC_AT, MAGIC_PATTERN, PHYSICAL_OFFSET_AT
+from sparrowmq.protocol.messages.record_layout import (
+    LONG,
+    MAGIC_AT,
+    MAGIC_BEGIN,
+    MAGIC_PATTERN,
+    PHYSICAL_OFFSET_AT,
+)
 
 _CHUNK: Final = 1 << 18
 _MAGIC: Final = re.compile(MAGIC_PATTERN)
@@ -27,6 +33,8 @@ def record_places(read: Callable[[int, int], bytes], begin: int, position: int, 
     """
     for chunk_at in range(position, size, _CHUNK):
         chunk = read(chunk_at, _CHUNK + MAGIC_AT + _MAGIC_SIZE - 1)
+        if MAGIC_BEGIN not in chunk:  # as in all that was made in advance: found four times as fast so
+            continue
         for match in _MAGIC.finditer(chunk, MAGIC_AT):
             place = chunk_at + match.start() - MAGIC_AT
             said = read(place + PHYSICAL_OFFSET_AT, LONG.size)

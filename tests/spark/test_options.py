@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
+from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "Orders"}
 
@@ -134,6 +134,16 @@ def test_the_other_directions_options_and_sparks_own_are_passed_over():
     assert parse(SourceOptions, shared).max_rows == 5
 
 
+def test_files_are_meant_where_there_is_a_path_and_no_name_server():
+    assert is_stored({"path": "/store"})
+    assert not is_stored({"path": "/warehouse/t", "nameserver": "a:1"})
+    assert not is_stored({"path": "/warehouse/t", "kafka.bootstrap.servers": "a:1"})
+    assert not is_stored({})
+    given = parse(StoredOptions, {"PATH": "file:///store", "topic": "a,b", "minPartitions": "4"})
+    assert (given.path, given.topics, given.min_partitions) == ("/store", ("a", "b"), 4)
+    assert parse(StoredOptions, {"path": "file:/store", "subscribe": "a"}).path == "/store"
+
+
 @pytest.mark.parametrize("value", ["idempotent", "exactly_once"])
 def test_stronger_guarantees_are_refused_until_they_are_kept(value):
     with pytest.raises(ConfigError, match="not supported yet; leave it at at_least_once"):
@@ -142,7 +152,7 @@ def test_stronger_guarantees_are_refused_until_they_are_kept(value):
 
 
 def test_every_option_of_both_tables_has_names_of_its_own():
-    for kind in (SourceOptions, SinkOptions):
+    for kind in (SourceOptions, StoredOptions, SinkOptions):
         spelled = [
             name.lower() for field in kind.__dataclass_fields__.values() for name in field.metadata["names"]
         ]

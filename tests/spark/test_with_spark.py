@@ -35,8 +35,14 @@ _names = count()
 
 
 @pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with BackgroundCluster(tmp_path_factory.mktemp("broker")) as cluster:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the broker's store."""
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(scope="module")
+def namesrv(folder: Path) -> Iterator[str]:
+    with BackgroundCluster(folder) as cluster:
         yield cluster.namesrv
 
 
@@ -142,6 +148,22 @@ def test_a_query_reads_the_time_asked_for(topic):
     given = {"startingOffsetsByTimestampStrategy": "latest"}
     assert numbers(topic.read(startingTimestamp=str(round(middle)), **given)) == list(range(50, 100))
     assert numbers(topic.read(endingTimestamp=str(round(middle)))) == list(range(50))
+
+
+def test_the_log_files_of_a_broker_have_the_same_rows(topic, spark, folder):
+    topic.send(0, 500, TAGS="paid", region="eu")
+    topic.send(500, 100, TAGS="open")
+    (store,) = [found.parent for found in folder.rglob("commitlog")]
+    stored = spark.read.format("rocketmq").options(topic=topic.name, brokerName="broker-0", minPartitions="3")
+    files, broker = stored.load(str(store)), topic.read()
+    assert files.rdd.getNumPartitions() == 3
+    assert files.schema == broker.schema
+    assert sorted(files.collect(), key=place) == sorted(broker.collect(), key=place)
+    assert numbers(stored.option("tags", "open").load(str(store))) == list(range(500, 600))
+
+
+def place(row):
+    return row.queueId, row.queueOffset
 
 
 def test_tags_filter_and_a_users_schema_prunes(topic, spark):

@@ -250,6 +250,17 @@ def starts(records: bytes) -> bytes:
     return found.getvalue()
 
 
+def leading(block: bytes) -> tuple[bytes, int]:
+    """Where each of the whole records at the beginning of `block` begins, as `starts` has it, and where the last ends."""
+    found = BytesWriter()
+    _find_starts(block, found)
+    places = found.getvalue()
+    if not places:
+        return places, 0
+    last: int = read_i64_le(places, len(places) - 8)
+    return places, last + read_i32_be(block, last)
+
+
 def _find_starts(records: bytes, found: BytesWriter) -> str | None:
     """Write where each record begins, and stop where none does: what is there instead, or None at the end."""
     position, end = 0, len(records)

@@ -58,6 +58,7 @@ LONGEST_HEAD: Final = 112  # up to the body, with two IPv6 hosts
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
 MAGIC_BLANK: Final = 0xCBD43194 - (1 << 32)
+MAGIC_BEGIN: Final = b"\xda"  # of V1 and V2
 MAGIC_PATTERN: Final = rb"\xda\xa3\x20[\xa7\xab]"  # of V1 and V2, for a search in raw bytes
 MAX_SIZE_BYTES: Final = 0x7FFFFFFF
 MIN_SIZE_BYTES: Final = 91

@@ -76,12 +76,23 @@ class RecordColumns:
     With `internal`, the properties also show what a store adds for itself (the record checksum).
     """
 
-    def __init__(self, body: bytes, *, decompress: bool = True, internal: bool = False) -> None:
+    def __init__(
+        self,
+        body: bytes,
+        *,
+        decompress: bool = True,
+        internal: bool = False,
+        within: tuple[Positions, Positions] | None = None,
+    ) -> None:
+        """With `within` they are those that begin and end there, in a body that may hold more."""
         self._body = body
         self._decompress = decompress
         self._internal = internal
-        self._starts = np.frombuffer(starts(body), "<i8")
-        self._ends = np.append(self._starts[1:], len(body))
+        if within is None:
+            self._starts = np.frombuffer(starts(body), "<i8")
+            self._ends = np.append(self._starts[1:], len(body)) if len(self._starts) else self._starts
+        else:
+            self._starts, self._ends = within
         self._locate()
 
     def __len__(self) -> int:
@@ -91,10 +102,27 @@ class RecordColumns:
         """One column; KeyError for a name that `COLUMNS` does not have."""
         return _MAKERS[name](self)
 
+    def chosen(self, wanted: Mask) -> RecordColumns:
+        """Only those where `wanted` is true."""
+        within = self._starts[wanted], self._ends[wanted]
+        return RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
+
+    @property
+    def sys_flags(self) -> Positions:
+        """The system flag of each record."""
+        flags: Positions = self._sys_flags
+        return flags
+
     @cached_property
     def queue_offsets(self) -> Positions:
         """Each record's place in its queue."""
         offsets: Positions = self._at(layout.QUEUE_OFFSET_AT, ">i8")
+        return offsets
+
+    @property
+    def physical_offsets(self) -> Positions:
+        """Each record's place in its log, as it says."""
+        offsets: Positions = self._at(layout.PHYSICAL_OFFSET_AT, ">i8")
         return offsets
 
     @cached_property
@@ -144,8 +172,6 @@ class RecordColumns:
 
     def _locate(self) -> None:
         """Find where the parts of each record begin and end, and check that they fit."""
-        if not len(self):
-            self._ends = self._starts
         self._sys_flags = self._at(layout.SYS_FLAG_AT, ">i4")
         self._require(
             self._sys_flags & SysFlag.INNER_BATCH == 0, "it is not a batch of the BatchConsumeQueue kind"

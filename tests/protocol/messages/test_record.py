@@ -229,3 +229,19 @@ def test_a_short_record_that_seems_to_have_ipv6_hosts_is_told(size, flag):
     struct.pack_into(">ii", found, 0, size, MAGIC_V1)
     found[39] = flag
     assert record.check(found)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 90, 130])
+def test_the_whole_records_at_the_beginning_of_a_block(cut):
+    made = [encoded(body=b"x" * size) for size in (0, 10, 100)]
+    whole = b"".join(made)
+    begins = [0, len(made[0]), len(made[0]) + len(made[1])]
+    assert record.leading(whole) == (record.starts(whole), len(whole))
+    found, end = record.leading(whole[: begins[2] + cut])
+    assert list(struct.unpack("<2q", found)) == begins[:2]
+    assert end == begins[2]
+
+
+@pytest.mark.parametrize("block", [b"", b"\0" * 200, b"\xff" * 200, encoded()[:-1]])
+def test_a_block_that_begins_with_no_record(block):
+    assert record.leading(block) == (b"", 0)

@@ -201,3 +201,19 @@ def test_no_damaged_byte_leads_outside_the_body():
         except RemoteProtocolError:
             refused += 1
     assert refused > 200
+
+
+def test_some_records_of_a_body_alone():
+    body = b"".join(encode(offset, body=b"%d" % offset) for offset in range(5))
+    records = RecordColumns(body)
+    some = records.chosen(records.queue_offsets % 2 == 1)
+    assert len(some) == 2
+    assert some.column("body").to_pylist() == [b"1", b"3"]
+    assert some.column("properties").to_pylist()[0] == [
+        ("KEYS", "k1 k2"),
+        ("TAGS", "paid"),
+        ("UNIQ_KEY", "ID"),
+    ]
+    assert some.physical_offsets.tolist() == [1001, 1003]
+    assert some.sys_flags.tolist() == [0, 0]
+    assert len(records.chosen(records.queue_offsets < 0)) == 0
