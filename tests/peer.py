@@ -60,6 +60,7 @@ class Peer:
         self.asked: list[tuple[int, dict[str, str]]] = []
         self.committed: dict[tuple[str, int], int] = {}
         self.brokers = [BROKER]
+        self.masters = True  # or the name server knows slaves only
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
@@ -119,10 +120,8 @@ class Peer:
             }
             for name in self.brokers
         ]
-        brokers = [
-            {"brokerName": name, "cluster": "c", "brokerAddrs": {"0": self.address, "1": "127.0.0.1:1"}}
-            for name in self.brokers
-        ]
+        addresses = {"0": self.address, "1": "127.0.0.1:1"} if self.masters else {"1": self.address}
+        brokers = [{"brokerName": name, "cluster": "c", "brokerAddrs": addresses} for name in self.brokers]
         return 0, None, json.dumps({"brokerDatas": brokers, "queueDatas": rows}).encode()
 
     def topics(self, _, __):

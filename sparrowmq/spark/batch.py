@@ -10,9 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.planning import Plan
-from sparrowmq.spark.ranges import between, share
+from sparrowmq.spark.ranges import between
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
+from sparrowmq.spark.tasks import ranges_of, tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +27,12 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        plan = Plan(network_of(self._options), self._options)
+        network = network_of(self._options)
+        plan = Plan(network, self._options)
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-        tasks = share(ranges, self._options.min_partitions, self._options.max_partitions)
-        return [InputPartition(ranges) for ranges in tasks]
+        return tasks(network, ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark gives a query without partitions one whose value is None.
-        rows = Rows(self._schema, self._options)
-        return read(network_of(self._options), partition.value or (), rows, self._options)
+        network = network_of(self._options)
+        return read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)

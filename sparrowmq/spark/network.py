@@ -15,9 +15,10 @@ from sparrowmq.remoting.tls_settings import ClientTlsSettings
 from sparrowmq.spark.options import ClusterOptions
 
 
-def network_of(options: ClusterOptions) -> BlockingNetwork:
-    """The process's network for these name servers and credentials."""
+def network_of(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
+    """The process's network for these name servers and credentials; one that `waits` sits outages out."""
     key = (
+        waits and options.outage_ms,
         options.name_servers,
         options.access_key,
         options.secret_key,
@@ -34,19 +35,20 @@ def network_of(options: ClusterOptions) -> BlockingNetwork:
     )
     found = _networks.get(key)
     if found is None:
-        found = _networks[key] = connect(options)
+        found = _networks[key] = connect(options, waits=waits)
     return found
 
 
 _networks: dict[tuple[object, ...], BlockingNetwork] = {}
 
 
-def connect(options: ClusterOptions) -> BlockingNetwork:
+def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
     """A network of its own; leave it when done."""
     sign = None
     if options.access_key and options.secret_key:
         sign = signer(options.access_key, options.secret_key, options.security_token)
-    patience = Patience(options.retries, options.retry_interval_ms / 1000)
+    outage_s = options.outage_ms / 1000 if waits else 0.0
+    patience = Patience(options.retries, options.retry_interval_ms / 1000, outage_s)
     settings = _tls_settings(options)
     tls = client_context(settings) if settings is not None else None
     return BlockingNetwork(options.name_servers, sign=sign, tls=tls, patience=patience)

@@ -88,6 +88,7 @@ class ClusterOptions:
     namespace: None = option("namespace", refused("not supported yet; write topics as namespace%topic"))
     retries: int = option("fetchOffset.numRetries", whole(0), 10, ("retries",))
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole(0), 1000, ("retryIntervalMs",))
+    outage_ms: int = option("outageTimeout", milliseconds, 15 * 60_000)
 
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeAlias
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
@@ -35,19 +36,9 @@ log = logging.getLogger(__name__)
 AllBounds = Mapping[MessageQueue, Bounds]
 
 _SAMPLE_ROWS: Final = 32
+# A trigger waits no longer for one broker, so that the rows of the others are not late.
+_SOON_S: Final = 1.0
 _TYPICAL_ROW_BYTES: Final = 1024
-
-
-class QueuesMissing(NetworkError):
-    """Queues that a query reads have no route now: their broker is away, or their topic was deleted.
-
-    Attributes:
-        bounds: of the queues that are there.
-    """
-
-    def __init__(self, first: MessageQueue, bounds: AllBounds) -> None:
-        super().__init__(f"{first} and perhaps others are not known to the name server any more")
-        self.bounds = bounds
 
 
 class Plan:
@@ -57,16 +48,37 @@ class Plan:
         self._network = network
         self._options = options
 
-    def bounds(self, expected: Collection[MessageQueue] = ()) -> dict[MessageQueue, Bounds]:
+    def bounds(self) -> dict[MessageQueue, Bounds]:
         """The queues that the options choose, as they are now, and what they hold.
 
         Raises:
             NoRoute: a topic does not exist.
             ConfigError: an assigned queue does not exist.
-            QueuesMissing: not all of the `expected` are there, after all retries.
             NetworkError: no name server, or not every broker, answered.
         """
-        return self._network.retrying(lambda: self._bounds(expected))
+        return self._network.retrying(lambda: bounds_of(self._network, self._queues()))
+
+    def queues(self, begun: Collection[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
+        """The chosen queues that have a route, and those of the `begun` ones that have none now.
+
+        Raises:
+            NoRoute: a topic does not exist, and no queue of it was begun.
+            ConfigError: an assigned queue does not exist, and was not begun.
+            NetworkError: no name server answered, and nothing was known before.
+        """
+        routed = self._network.retrying(lambda: self._queues(begun))
+        return routed, sorted(filter(self._is_chosen, set(begun).difference(routed)))
+
+    def bounds_of_those_there(
+        self, queues: Collection[MessageQueue]
+    ) -> dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute]:
+        """What each queue holds, or why its broker did not say."""
+        found = self._network.ask_those_there(_questions(queues), _SOON_S)
+        return {queue: _bounds_or_why_not(*(found[queue, kind] for kind in _KINDS)) for queue in queues}
+
+    def has_master(self, broker_name: str) -> bool:
+        """Whether a broker's answers are its master's; a slave may be behind."""
+        return self._network.has_master(broker_name)
 
     def starts(self, bounds: AllBounds, otherwise: str) -> Offsets:
         """Where to begin; `otherwise` is "earliest" or "latest".
@@ -95,63 +107,67 @@ class Plan:
         return bounds.end if self._options.new_queues == "latest" else bounds.start
 
     def row_bytes(self, ranges: Collection[Range]) -> int:
-        """About how many bytes a message has, from a few at the start of each range."""
-        samples = [self._sample(each) for each in ranges]
-        sizes = [size for sample in samples for size in sample.column("storeSize").to_pylist()]
+        """About how many bytes a message has, from a few at the start of each range whose broker is there."""
+        sizes: list[int] = []
+        for each in ranges:
+            with suppress(NetworkError, NoRoute):
+                sizes += self._sample_now(each).column("storeSize").to_pylist()
         return sum(sizes) // len(sizes) if sizes else _TYPICAL_ROW_BYTES
 
-    def publish(self, group: str, offsets: Offsets) -> None:
-        """Tell the brokers how far the query is, under the name of a consumer group.
+    def publish(self, group: str, offsets: Offsets) -> bool:
+        """Tell the brokers how far the query is, under the name of a consumer group; whether all of them were there.
 
         A refusal is only said in the log: the query does not need it, and a 5.x broker refuses groups that it does not
-        know before their first pull. Raises: NetworkError.
+        know before their first pull.
         """
         # Apache's broker 4.9 makes a group's table of a topic at its first commit, and of several first commits at
         # once it keeps the last one's table. So the first goes alone, and the others when it is answered.
         first = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
-        for some in (first, offsets.keys() - set(first)):
+        told = [
             self._publish(group, {queue: offsets[queue] for queue in some})
+            for some in (first, offsets.keys() - set(first))
+        ]
+        return all(told)
 
-    def _publish(self, group: str, offsets: Offsets) -> None:
-        found = self._network.retrying(
-            lambda: self._network.ask(
-                {
-                    queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
-                    for queue, offset in offsets.items()
-                }
-            )
-        )
+    def _publish(self, group: str, offsets: Offsets) -> bool:
+        requests = {
+            queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
+            for queue, offset in offsets.items()
+        }
+        found = self._network.ask_those_there(requests, _SOON_S)
         for queue, reply in found.items():
             if isinstance(reply, RemoteError):
                 log.warning("the offset of %s was not kept for group %s: %s", queue, group, reply)
+        return not any(isinstance(reply, NetworkError | NoRoute) for reply in found.values())
 
-    def _bounds(self, expected: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        try:
-            bounds = bounds_of(self._network, self._queues())
-        except NoRoute:
-            if not expected:
-                raise
-            bounds = {}
-        if missing := set(expected) - bounds.keys():
-            raise QueuesMissing(min(missing), bounds)
-        return bounds
-
-    def _queues(self) -> list[MessageQueue]:
+    def _queues(self, begun: Collection[MessageQueue] = ()) -> list[MessageQueue]:
+        """The chosen queues that have a route; topics and queues may be without one if they were `begun`."""
+        begun_topics = {queue.topic for queue in begun}
+        readable: list[MessageQueue] = []
+        for topic in self._topics():
+            try:
+                readable += self._network.route(topic).readable
+            except NoRoute:
+                if topic not in begun_topics:
+                    raise
         if not self._options.queues:
-            return [queue for topic in self._topics() for queue in self._network.route(topic).readable]
-        known = {
-            queue
-            for topic in {queue.topic for queue in self._options.queues}
-            for queue in self._network.route(topic).readable
-        }
-        if absent := self._options.queues - known:
+            return readable
+        if absent := self._options.queues.difference(readable, begun):
             raise ConfigError(f"option assign names {min(absent)}, which does not exist or cannot be read")
-        return sorted(self._options.queues)
+        return sorted(self._options.queues.intersection(readable))
+
+    def _is_chosen(self, queue: MessageQueue) -> bool:
+        if self._options.queues:
+            return queue in self._options.queues
+        pattern = self._options.topic_pattern
+        return (
+            queue.topic in self._options.topics if pattern is None else bool(pattern.fullmatch(queue.topic))
+        )
 
     def _topics(self) -> list[str]:
         pattern = self._options.topic_pattern
         if pattern is None:
-            return list(self._options.topics)
+            return list(self._options.topics) or sorted({queue.topic for queue in self._options.queues})
         matching = [topic for topic in self._network.topics() if pattern.fullmatch(topic)]
         return [topic for topic in matching if not is_system_topic(topic) and group_of(topic) is None]
 
@@ -186,7 +202,10 @@ class Plan:
         return int(sample.store_times_ms[0])
 
     def _sample(self, range: Range) -> RecordColumns:
-        """A few messages from the start of a range; none if they cannot be had."""
+        return self._network.retrying(lambda: self._sample_now(range))
+
+    def _sample_now(self, range: Range) -> RecordColumns:
+        """A few messages from the start of a range; none if it does not begin there any more."""
         request = PullMessage(
             consumer_group=self._options.group or self._options.group_prefix,
             topic=range.queue.topic,
@@ -200,7 +219,7 @@ class Plan:
             subscription="*",
         )
         try:
-            _, body = self._network.retrying(lambda: self._network.link(range.queue).call(request))
+            _, body = self._network.link(range.queue).call(request)
         except RemoteError as error:
             if error.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
                 return RecordColumns(b"")
@@ -236,15 +255,31 @@ class Plan:
 
 def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
     """What each queue holds. Raises: NoRoute, NetworkError, RemoteError."""
-    kinds: tuple[type[GetMinOffset] | type[GetMaxOffset], ...] = (GetMinOffset, GetMaxOffset)
-    found = network.ask(
-        {
-            (queue, kind): (queue, kind(topic=queue.topic, queue_id=queue.queue_id))
-            for queue in queues
-            for kind in kinds
-        }
-    )
-    return {queue: Bounds(*(_offset(found[queue, kind]) for kind in kinds)) for queue in queues}
+    found = network.ask(_questions(queues))
+    return {queue: Bounds(*(_offset(found[queue, kind]) for kind in _KINDS)) for queue in queues}
+
+
+_Kind: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
+_KINDS: Final[tuple[_Kind, ...]] = (GetMinOffset, GetMaxOffset)
+
+
+def _questions(
+    queues: Collection[MessageQueue],
+) -> dict[tuple[MessageQueue, _Kind], tuple[MessageQueue, GetMinOffset | GetMaxOffset]]:
+    return {
+        (queue, kind): (queue, kind(topic=queue.topic, queue_id=queue.queue_id))
+        for queue in queues
+        for kind in _KINDS
+    }
+
+
+_Reply: TypeAlias = OffsetReply | RemoteError | NetworkError | NoRoute
+
+
+def _bounds_or_why_not(start: _Reply, end: _Reply) -> Bounds | RemoteError | NetworkError | NoRoute:
+    if not isinstance(start, OffsetReply):
+        return start
+    return Bounds(start.offset, end.offset) if isinstance(end, OffsetReply) else end
 
 
 def _offset(reply: OffsetReply | RemoteError) -> int:

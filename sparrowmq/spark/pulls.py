@@ -12,8 +12,8 @@ alone.
 A filtered pull skips an unknown number of rows, so each range is one ask then, and an answer may reach beyond the
 range.
 
-When a broker goes away, everything under way is put back to what is to be asked, and asked again: rows are given out
-once, and in order.
+When a broker goes away, the asks that it has not answered are sent again in their turn, and those to other brokers stay
+under way: rows are given out once, and in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.link import Link
-from sparrowmq.errors import NetworkError, NoRoute, remote_error
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, remote_error
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
@@ -69,10 +69,10 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A pull that is under way."""
+    """A pull that is under way; `link` is None when it must be sent (again) before it can be waited for."""
 
     range: Range
-    link: Link
+    link: Link | None
     opaque: int
     is_rest: bool
 
@@ -91,6 +91,7 @@ class Pulls:
         self._depth = 1
         self._full_answers = 0
         self._failures = 0
+        self._short_answers = 0  # which said that the queue ends before the rows asked for
 
     def answers(self) -> Iterator[Pulled]:
         """What the brokers give, in the order of the ranges.
@@ -101,25 +102,34 @@ class Pulls:
             NetworkError: a broker could not be reached, or was not ready, in all retries.
         """
         while self._to_do or self._under_way:
+            self._fill()
             try:
-                self._fill()
                 pulled = self._take()
             except (NetworkError, NoRoute) as error:
                 self._try_again(error)
                 continue
-            self._failures = 0
+            if self._failures:
+                self._network.recovered()
+            self._failures = self._short_answers = 0
             if pulled is not None:
                 yield pulled
 
     def _fill(self) -> None:
-        while self._to_do and len(self._under_way) < self._depth:
-            whole = self._to_do[0]
+        while self._to_do and len(self._under_way) < self._depth and not self._is_stuck:
+            whole = self._to_do.popleft()
             size = len(whole) if self._is_filtered else min(self._step, len(whole))
             piece = replace(whole, end=whole.start + size)
-            self._under_way.append(self._ask(piece))
-            self._to_do.popleft()
+            try:
+                ask = self._ask(piece)
+            except (NetworkError, NoRoute):
+                ask = _Ask(piece, None, 0, is_rest=False)  # when it is its turn it fails again, or does not
+            self._under_way.append(ask)
             if piece.end < whole.end:
                 self._to_do.appendleft(replace(whole, start=piece.end))
+
+    @property
+    def _is_stuck(self) -> bool:
+        return bool(self._under_way) and self._under_way[-1].link is None
 
     def _ask(self, piece: Range, *, is_rest: bool = False) -> _Ask:
         link = self._network.link(piece.queue)
@@ -145,6 +155,9 @@ class Pulls:
     def _take(self) -> Pulled | None:
         """The answer to the first ask. It stays under way until the answer was dealt with."""
         ask = self._under_way[0]
+        if ask.link is None or ask.link.has_ended:
+            ask = self._under_way[0] = self._ask(ask.range, is_rest=ask.is_rest)
+        assert ask.link is not None, "it was just sent"
         reply = ask.link.wait(ask.opaque, self._options.pull_timeout_ms / 1000)
         match reply.code:
             case ResponseCode.SUCCESS:
@@ -164,7 +177,7 @@ class Pulls:
 
     def _found(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:
         if next_offset <= ask.range.start:
-            raise NotReady(f"{ask.link.address} gave messages of {ask.range} without going on")
+            raise NotReady(f"{_place(ask)} gave messages of {ask.range} without going on")
         given = replace(ask.range, end=min(next_offset, ask.range.end))
         self._go_on(ask, next_offset)
         if self._is_filtered or next_offset > ask.range.end:
@@ -176,7 +189,7 @@ class Pulls:
     def _skipped(self, ask: _Ask, next_offset: int) -> None:
         """The broker passed over messages: no one matches the filter, or they are being removed."""
         if next_offset <= ask.range.start:
-            raise NotReady(f"{ask.link.address} has no messages of {ask.range} now and names no others")
+            raise NotReady(f"{_place(ask)} has no messages of {ask.range} now and names no others")
         if not self._is_filtered:
             last = min(next_offset, ask.range.end) - 1
             lose(f"offsets {ask.range.start} to {last} of {ask.range.queue} are gone", fail=self._fails)
@@ -185,7 +198,10 @@ class Pulls:
     def _moved(self, ask: _Ask, bounds: Bounds) -> None:
         """The queue does not hold the asked offset (any more)."""
         if ask.range.start >= bounds.start:
-            raise NotThere(bounds)
+            if self._network.has_master(ask.range.queue.broker_name):
+                raise NotThere(bounds)
+            behind = f"its master is away, and its slave has {ask.range.queue} only up to {bounds.end}"
+            raise BrokerUnreachable(ask.range.queue.broker_name, behind)
         self._go_on(ask, settle(ask.range.queue, ask.range.start, bounds, fail=self._fails))
 
     def _go_on(self, ask: _Ask, next_offset: int) -> None:
@@ -216,16 +232,23 @@ class Pulls:
             self._step, self._full_answers = min(self._step + more, self._options.pull_rows), 0
 
     def _try_again(self, error: NetworkError | NoRoute) -> None:
-        """Put back what is under way, or give up."""
-        self._to_do.extendleft(ask.range for ask in reversed(self._under_way))
-        self._under_way.clear()
+        """Have the first ask sent again, or give up."""
+        self._under_way[0] = replace(self._under_way[0], link=None)
+        if isinstance(error, NotThere):
+            self._short_answers += 1
+            if self._short_answers > self._options.retries:
+                lost = self._under_way.popleft().range
+                settle(lost.queue, lost.end, error.bounds, fail=self._fails)
+                self._short_answers = 0
+            self._network.recover(error, self._short_answers)
+            return
         self._failures += 1
-        if isinstance(error, NotThere) and self._failures > self._options.retries:
-            lost = self._to_do.popleft()
-            settle(lost.queue, lost.end, error.bounds, fail=self._fails)
-            self._failures = 0
         self._network.recover(error, self._failures)
 
     @property
     def _fails(self) -> bool:
         return self._options.fail_on_data_loss
+
+
+def _place(ask: _Ask) -> str:
+    return ask.link.address if ask.link else ask.range.queue.broker_name

@@ -8,13 +8,14 @@ last logged batch is planned again with its old offsets. Three things follow:
   batch finds all its starts in the log, however long after.
 - latestOffset's `start` is what was processed for good. It is what consumer groups are told (commitOffsets), because
   Spark does not call commit after the last batch of Trigger.AvailableNow.
-- A queue that is missing from the routes keeps its place; its broker may be on its way back.
+- A queue whose broker is away keeps its place, and the others are read (`presence.py`).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,28 +27,30 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.planning import Plan, QueuesMissing
+from sparrowmq.spark.planning import Plan
+from sparrowmq.spark.presence import Presence
 from sparrowmq.spark.ranges import (
-    Bounds,
     Offsets,
     Range,
     between,
     capped,
     from_json,
     is_worth_a_batch,
-    lose,
     settle,
-    share,
     to_json,
 )
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
+from sparrowmq.spark.tasks import ranges_of, tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._published: Offsets | None = None
         self._last_batch_s = monotonic()
+        self._presence = Presence(monotonic)
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:  # Spark asks twice, and "latest" must not have moved meanwhile
@@ -96,19 +100,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else to_json(self._latest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {queue: bounds.end for queue, bounds in self._plan().bounds().items()}
+        plan = self._plan()
+        try:
+            bounds = plan.bounds()
+        except NetworkError:
+            bounds = self._presence.bounds(plan, {})
+            if not bounds:
+                raise
+        self._target = {queue: held.end for queue, held in bounds.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        tasks = share(
-            between(from_json(start), from_json(end)),
-            self._options.min_partitions,
-            self._options.max_partitions,
-        )
-        return [InputPartition(ranges) for ranges in tasks]
+        ranges = between(from_json(start), from_json(end))
+        return tasks(network_of(self._options), ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = Rows(self._schema, self._options)
-        return read(network_of(self._options), partition.value or (), rows, self._options)
+        network = network_of(self._options, waits=True)
+        return read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._publish(from_json(end))
@@ -120,32 +127,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Plan(network_of(self._options), self._options)
 
     def _publish(self, offsets: Offsets) -> None:
-        if self._options.commit_offsets and self._options.group and offsets != self._published:
-            self._plan().publish(self._options.group, offsets)
-            self._published = offsets
+        group = self._options.group
+        if group and self._options.commit_offsets and offsets != self._published:
+            self._published = offsets if self._plan().publish(group, offsets) else None
 
     def _available(self, begin: Offsets) -> Offsets:
         """How far there is something to read; queues that `begin` does not know are noted where they start."""
+        end = self._reachable(begin)
+        if self._target is None:
+            return end
+        end = self._up_to_target(begin, end, self._target)
+        if between(begin, end) or not between(begin, self._target):
+            return end
+        return self._last_look(begin, self._target)
+
+    def _reachable(self, begin: Offsets) -> Offsets:
         plan = self._plan()
         end = dict(begin)
-        for queue, held in self._bounds(plan, begin).items():
+        for queue, held in self._presence.bounds(plan, begin).items():
             if queue not in begin:
                 end[queue] = plan.new_start(held)
             elif begin[queue] > held.end:
                 end[queue] = settle(queue, begin[queue], held, fail=self._options.fail_on_data_loss)
             else:
                 end[queue] = held.end
-        return end if self._target is None else self._up_to_target(begin, end, self._target)
+        return end
 
-    def _bounds(self, plan: Plan, begin: Offsets) -> Mapping[MessageQueue, Bounds]:
-        """What the queues hold. Queues without a route are waited for, if their loss would end the query."""
-        if not self._options.fail_on_data_loss:
-            return plan.bounds()
+    def _last_look(self, begin: Offsets, target: Offsets) -> Offsets:
+        """Wait a little for the brokers without whose rows a run of Trigger.AvailableNow would end."""
         try:
-            return plan.bounds(expected=begin)
-        except QueuesMissing as error:
-            lose(str(error), fail=True)
-            return error.bounds
+            self._plan().bounds()
+        except (NetworkError, NoRoute) as error:
+            log.warning(
+                "this run ends without the rows of absent brokers; the next run reads them: %s", error
+            )
+            return begin
+        self._presence.look_again()
+        return self._up_to_target(begin, self._reachable(begin), target)
 
     def _up_to_target(self, begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
         """`end`, but no further than where the queues ended when Trigger.AvailableNow began."""

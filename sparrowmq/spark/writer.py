@@ -128,7 +128,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return send_all(iterator, network_of(self._options), self._options)
+        return send_all(iterator, network_of(self._options, waits=True), self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.info("batch %d: stored %d messages", batchId, count_stored(messages))

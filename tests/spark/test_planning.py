@@ -2,9 +2,9 @@
 
 import pytest
 
-from sparrowmq.errors import ConfigError, NoRoute
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.planning import Plan, QueuesMissing
+from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import Bounds, Range, RowsLost
 from tests.spark.peer import BROKER, Refuse
 
@@ -69,13 +69,21 @@ def test_a_topic_that_does_not_exist_is_told_at_once(peer, plan):
     assert peer.count(105) == 1
 
 
-def test_queues_without_a_route_are_waited_for_and_then_missed(peer, plan, stored):
-    with pytest.raises(QueuesMissing, match=r"T@broker-b\[0\] and perhaps others") as missing:
-        plan().bounds(expected=[q(0), MessageQueue("T", "broker-b", 0)])
-    assert missing.value.bounds == stored
-    assert peer.count(105) == 3
-    with pytest.raises(QueuesMissing):
-        plan(topic="absent").bounds(expected=[q(0, "absent")])
+def test_queues_that_were_begun_may_be_without_a_route(plan, stored):
+    away = MessageQueue("T", "broker-b", 0)
+    assert plan().queues([q(0), away]) == ([q(0), q(1)], [away])
+    assert plan(topic="absent").queues([q(0, "absent")]) == ([], [q(0, "absent")])
+    assert plan(subscribePattern="T|gone").queues([q(0, "gone"), q(0, "U")]) == ([q(0), q(1)], [q(0, "gone")])
+    assert plan(assign='{"T":{"broker-a":[1],"broker-b":[0]}}').queues([q(0), away]) == ([q(1)], [away])
+    with pytest.raises(NoRoute):
+        plan(topic="absent").queues([q(0)])
+
+
+def test_a_broker_that_is_away_leaves_only_its_own_queues_out(plan, stored):
+    away = MessageQueue("T", "broker-b", 0)
+    found = plan().bounds_of_those_there([*stored, away])
+    assert isinstance(found.pop(away), NetworkError)
+    assert found == stored
 
 
 @pytest.mark.parametrize(
@@ -152,8 +160,14 @@ def test_a_group_goes_on_where_it_was_and_begins_like_a_new_queue(peer, plan, st
 
 
 def test_progress_is_published_as_a_groups_offsets(peer, plan, stored):
-    plan().publish("G", {q(0): 7, q(1): 8})
+    assert plan().publish("G", {q(0): 7, q(1): 8})
     assert peer.committed == {("G", 0): 7, ("G", 1): 8}
+
+
+def test_progress_that_a_broker_is_not_there_to_be_told_is_told_later(peer, plan, stored):
+    away = MessageQueue("T", "broker-b", 0)
+    assert not plan().publish("G", {q(0): 7, away: 8})
+    assert peer.committed == {("G", 0): 7}
 
 
 def test_a_broker_that_does_not_know_the_group_does_not_end_the_query(peer, plan, stored, caplog):

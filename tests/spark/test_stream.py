@@ -83,6 +83,12 @@ def test_without_a_limit_everything_is_read(stream):
     assert stream().reportLatestOffset() is None
 
 
+def test_a_limit_in_bytes_needs_no_sample_of_an_absent_broker(peer, stream):
+    peer.answers[11].extend([HangUp()] * 2)
+    end = from_json(stream(startingOffsets="earliest").latestOffset(json_of(0, 0), ReadMaxBytes(22 * 1024)))
+    assert sum(end.values()) == 22
+
+
 def test_few_rows_wait_for_more_until_the_delay_is_over(peer, stream):
     now = [0.0]
     reader = stream(lambda: now[0], minOffsetsPerTrigger="5", maxTriggerDelay="10s")
@@ -147,21 +153,67 @@ def test_a_queue_that_went_back_is_lost_data(stream):
     assert stream(failOnDataLoss="false").latestOffset(json_of(150, 10), ALL) == json_of(100, 10)
 
 
-def test_a_broker_without_a_route_is_lost_data_or_keeps_its_place(stream):
-    start = json_of(100, 10)
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_broker_without_a_route_keeps_its_place_while_the_others_are_read(stream, strict):
+    start = json_of(60, 10)
     start["topics"]["T"]["broker-b"] = {"0": 5}
-    with pytest.raises(RowsLost, match=r"T@broker-b\[0\]"):
-        stream().latestOffset(start, ALL)
-    assert stream(failOnDataLoss="false").latestOffset(start, ALL) == start
+    reader = stream(failOnDataLoss=strict)
+    end = reader.latestOffset(start, ALL)
+    assert from_json(end) == {q(0): 100, q(1): 10, MessageQueue("T", "broker-b", 0): 5}
+    assert rows(reader, start, end) == [(0, offset) for offset in range(60, 100)]
 
 
-def test_a_broker_that_restarts_is_waited_for(peer, stream):
-    reader = stream(retries="3", retryIntervalMs="1")
-    peer.answers[30].extend([HangUp(), HangUp()])
-    assert reader.latestOffset(json_of(100, 10), ALL) == json_of(100, 10)
+def test_a_broker_that_restarts_is_asked_again_at_once(peer, stream):
+    peer.answers[30].append(HangUp())
+    assert stream().latestOffset(json_of(0, 0), ALL) == json_of(100, 10)
+
+
+def test_a_broker_that_does_not_answer_is_away_until_it_does(peer, stream, caplog):
+    now = [0.0]
+    reader = stream(lambda: now[0])
+    peer.answers[30].extend([HangUp()] * 9)
+    for _trigger in range(3):
+        assert reader.latestOffset(json_of(50, 10), ALL) == json_of(50, 10)
+    peer.answers[30].clear()
+    now[0] = 60.0
+    assert reader.latestOffset(json_of(50, 10), ALL) == json_of(100, 10)
+    begun, ended = caplog.messages
+    assert begun.startswith("broker broker-a is away; its queues (2) are held")
+    assert ended == "broker broker-a is back after 60 s"
+
+
+def test_a_name_server_that_is_away_is_not_needed(peer, stream):
+    reader = stream(retries="0")
+    start = reader.initialOffset()
+    peer.store("T", 0, [b"x"] * 5)
+    peer.answers[105].extend([HangUp()] * 9)
+    end = reader.latestOffset(start, ALL)
+    asked = peer.count(105)
+    assert rows(reader, start, end) == [(0, offset) for offset in range(100, 105)]
+    assert peer.count(105) == asked
+
+
+def test_a_first_start_needs_everybody(peer, stream):
     peer.answers[30].extend([HangUp()] * 9)
     with pytest.raises(NetworkError):
-        reader.latestOffset(json_of(100, 10), ALL)
+        stream(retries="1").initialOffset()
+    peer.answers[105].extend([HangUp()] * 9)
+    with pytest.raises(NetworkError):
+        stream(retries="1", retryIntervalMs="2").latestOffset(json_of(100, 10), ALL)
+
+
+def test_available_now_reads_those_there_and_leaves_the_others_to_the_next_run(peer, stream, caplog):
+    start = json_of(100, 10)
+    start["topics"]["T"]["broker-b"] = {"0": 5}
+    reader = stream(retries="0")
+    reader.prepareForTriggerAvailableNow()
+    peer.store("T", 0, [b"x"] * 9)
+    assert reader.latestOffset(start, ALL) == start
+    peer.answers[30].extend([HangUp()] * 9)
+    assert reader.latestOffset(json_of(50, 10), ALL) == json_of(50, 10)
+    assert "this run ends without the rows of absent brokers; the next run reads them" in caplog.text
+    peer.answers[30].clear()
+    assert reader.latestOffset(json_of(50, 10), ALL) == json_of(100, 10)
 
 
 def test_progress_is_told_to_a_group_even_after_the_last_batch(peer, stream):

@@ -6,20 +6,33 @@
 
 One connection per address, requests pipelined. Brokers do not know it, as it sends no heartbeats. What a route means,
 how a new topic is sent to and which name server is asked is the same as for `Network`; only the waiting is another.
+
+What was once learned outlives an outage of those who told it: when no name server answers, routes and addresses are
+those that were known before. After a failure only the connections that ended are made anew, and the addresses of their
+brokers asked for again; requests under way on the others go on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from sparrowmq.client.cluster.addresses import NameServerList
-from sparrowmq.client.cluster.link import Link, answer
-from sparrowmq.client.cluster.route import Addresses, Route, address_of
-from sparrowmq.errors import BrokerUnreachable, NameServerUnreachable, NetworkError, NoRoute, RemoteError
+from sparrowmq.client.cluster.link import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Link, answer
+from sparrowmq.client.cluster.outages import Outages
+from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConnectionClosed,
+    NameServerUnreachable,
+    NetworkError,
+    NoRoute,
+    RemoteError,
+    RequestTimeout,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC
@@ -31,13 +44,24 @@ from sparrowmq.protocol.wire.header import Header, Request
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")
 
+# What is known needs no long waiting. While a name server is away, at most this part of the time is spent on finding
+# out whether it is back.
+_PART_SPENT_ON_ASKING: Final = 0.1
+_KNOWN_TIMEOUT_S: Final = 1.0
+_AWAY: Final = (BrokerUnreachable, NameServerUnreachable, ConnectionClosed, RequestTimeout, NoRoute)
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often `BlockingNetwork.retrying` tries again, and what it waits between two attempts."""
+    """How often a `BlockingNetwork` tries again, and what it waits between two attempts.
+
+    `outage_s` is how long at least it goes on while whoever is asked is away: has no address, cannot be reached or does
+    not answer. An answer that says "not now" is tried again `retries` times.
+    """
 
     retries: int = 10
     pause_s: float = 1.0
+    outage_s: float = 0.0
 
 
 class BlockingNetwork:
@@ -57,14 +81,23 @@ class BlockingNetwork:
         tls: SSLContext | None = None,
         patience: Patience | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name_servers = NameServerList(name_servers)
         self._sign = sign
         self._tls = tls
         self._patience = patience or Patience()
         self._sleep = sleep
+        self._monotonic = monotonic
+        self._waits = Outages(monotonic)  # of `recover`
+        self._silences = Outages(monotonic)  # of name servers that are not needed for the moment
+        self._failing_since_s = 0.0
         self._links: dict[str, Link] = {}
+        self._routes: dict[str, Route] = {}  # as last told; for times when nobody tells
+        self._topics: list[str] | None = None
         self._brokers: dict[str, Addresses] = {}
+        self._doubtful: set[str] = set()  # brokers that may be elsewhere now
+        self._names_due_s = 0.0  # not before then are name servers asked for what is known
 
     def __enter__(self) -> Self:
         return self
@@ -75,11 +108,18 @@ class BlockingNetwork:
     # Routes ---------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str) -> Route:
-        """A topic's route as it is now. Raises: NoRoute, NetworkError, RemoteProtocolError."""
-        route = self._ask_for_route(topic)
-        if route is None:
-            raise NoRoute(topic, str(self._name_servers))
-        return route
+        """A topic's route as it is now, or as it was known last if no name server answers.
+
+        Raises: NoRoute, NetworkError, RemoteProtocolError.
+        """
+
+        def ask(timeout_s: float) -> Route:
+            route = self._ask_for_route(topic, timeout_s)
+            if route is None:
+                raise NoRoute(topic, str(self._name_servers))
+            return route
+
+        return self._remembering(ask, self._routes.get(topic))
 
     def route_for_sending(self, topic: str) -> Route:
         """As `route`; for a topic that does not exist the template's, if brokers create topics by themselves."""
@@ -92,49 +132,106 @@ class BlockingNetwork:
             return template.for_new_topic(topic)
 
     def topics(self) -> list[str]:
-        """The names of all topics. Raises: NetworkError."""
-        _, body = self.call_name_server(GetAllTopicListFromNameserver())
-        return sorted(TopicList.decode(body).topic_list)
+        """The names of all topics; those that were known last if no name server answers. Raises: NetworkError."""
 
-    def call_name_server(self, request: Request[R]) -> tuple[R, bytes]:
+        def ask(timeout_s: float) -> list[str]:
+            _, body = self.call_name_server(GetAllTopicListFromNameserver(), timeout_s)
+            self._topics = sorted(TopicList.decode(body).topic_list)
+            return self._topics
+
+        return self._remembering(ask, self._topics)
+
+    def call_name_server(self, request: Request[R], timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """The header and body of the first name server's answer. Raises: NameServerUnreachable, RemoteError."""
         failure: NetworkError | None = None
         for address in self._name_servers.in_turn():
             try:
-                return self._link(address).call(request)
+                link = self._link(address, min(timeout_s, CONNECT_TIMEOUT_S))
+                return link.call(request, timeout_s=timeout_s)
             except NetworkError as error:
                 failure = error
-                if link := self._links.pop(address, None):
-                    link.close()
+                if ended := self._links.pop(address, None):
+                    ended.close()
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self._name_servers), reason) from failure
 
     # Brokers --------------------------------------------------------------------------------------------------------
 
-    def link(self, queue: MessageQueue) -> Link:
+    def link(self, queue: MessageQueue, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
         """The connection to the broker of a queue: to its master, or else a slave. Raises: NoRoute, NetworkError."""
-        if queue.broker_name not in self._brokers:
-            self.route(queue.topic)
+        self._locate(queue)
         address = address_of(self._brokers.get(queue.broker_name, {}))
         if address is None:
             raise BrokerUnreachable(
                 queue.broker_name, f"no name server knows this broker for topic {queue.topic}"
             )
-        return self._link(address)
+        return self._link(address, connect_timeout_s)
+
+    def addresses_of(self, broker_names: Collection[str]) -> dict[str, Addresses]:
+        """What is known of these brokers, to be told to another network by `learn`."""
+        return {name: self._brokers[name] for name in sorted(broker_names) if name in self._brokers}
+
+    def learn(self, brokers: Mapping[str, Addresses]) -> None:
+        """Take where these brokers are from somebody who asked a name server before."""
+        self._brokers |= brokers
+
+    def has_master(self, broker_name: str) -> bool:
+        """Whether requests to a broker go to its master. A slave may be behind, and end before what was read."""
+        return MASTER in self._brokers.get(broker_name, {})
 
     def ask(self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]) -> dict[T, R | RemoteError]:
         """Ask the brokers of many queues at once; refusals are given back beside the answers. Raises: NetworkError."""
-        sent = []
+        found: dict[T, R | RemoteError] = {}
+        for key, reply in self._ask_each(requests, CALL_TIMEOUT_S, CONNECT_TIMEOUT_S).items():
+            if isinstance(reply, NetworkError | NoRoute):
+                raise reply
+            found[key] = reply
+        return found
+
+    def ask_those_there(
+        self, requests: Mapping[T, tuple[MessageQueue, Request[R]]], timeout_s: float
+    ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
+        """As `ask`, but a broker that is away leaves its own queues without an answer only: they have its error.
+
+        A connection that turns out to have ended is made anew once. Nothing takes longer than about twice `timeout_s`.
+        """
+        found = self._ask_each(requests, timeout_s, timeout_s)
+        again = {key: requests[key] for key, reply in found.items() if isinstance(reply, ConnectionClosed)}
+        return (found | self._ask_each(again, timeout_s, timeout_s)) if again else found
+
+    def _ask_each(
+        self,
+        requests: Mapping[T, tuple[MessageQueue, Request[R]]],
+        timeout_s: float,
+        connect_timeout_s: float,
+    ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
+        failures: dict[str, NetworkError | NoRoute] = {}
+        sent: dict[T, tuple[Link, int]] = {}
         for key, (queue, request) in requests.items():
-            link = self.link(queue)
-            sent.append((key, request, link, link.send(request)))
-        return {key: _answer_or_refusal(request, link, opaque) for key, request, link, opaque in sent}
+            if queue.broker_name not in failures:
+                try:
+                    link = self.link(queue, connect_timeout_s)
+                    sent[key] = link, link.send(request)
+                except (NetworkError, NoRoute) as error:
+                    failures[queue.broker_name] = error
+        found: dict[T, R | RemoteError | NetworkError | NoRoute] = {}
+        for key, (queue, request) in requests.items():
+            if queue.broker_name not in failures:
+                try:
+                    found[key] = _answer_or_refusal(request, *sent[key], timeout_s)
+                    continue
+                except NetworkError as error:
+                    failures[queue.broker_name] = error
+            found[key] = failures[queue.broker_name]
+        self._doubtful |= failures.keys()
+        self._drop_ended()
+        return found
 
     # Failures -------------------------------------------------------------------------------------------------------
 
     def retrying(self, work: Callable[[], T], *, also_without_route: bool = False) -> T:
-        """Do `work`, and again with new connections while the network fails, as often as our patience allows.
+        """Do `work`, and again while the network fails, as often as our patience allows.
 
         A topic without a route is an answer, not a failure; unless it must be there, and its brokers are on their way
         back.
@@ -143,54 +240,107 @@ class BlockingNetwork:
         failures = 0
         while True:
             try:
-                return work()
+                result = work()
             except passing as error:
                 failures += 1
                 self.recover(error, failures)
+            else:
+                if failures:
+                    self.recovered()
+                return result
 
     def recover(self, error: Exception, failures: int) -> None:
         """Make ready for another attempt after an error, or raise it when there were enough.
 
         The first attempt follows at once: most failures are kept connections that the broker closed meanwhile.
         """
-        self.forget()
-        if failures > self._patience.retries:
+        self._drop_ended()
+        self._doubtful |= self._brokers.keys()
+        if failures == 1:
+            self._failing_since_s = self._monotonic()
+        is_away = isinstance(error, _AWAY)
+        patient = is_away and self._monotonic() - self._failing_since_s < self._patience.outage_s
+        if failures > self._patience.retries and not patient:
             raise error
         if failures > 1:
+            if is_away and self._patience.outage_s:
+                self._waits.begin(str(getattr(error, "address", self._name_servers)), error)
             self._sleep(self._patience.pause_s)
 
+    def recovered(self) -> None:
+        """Say that what failed before went right."""
+        self._waits.end_all()
+
     def forget(self) -> None:
-        """Close all connections and drop all routes: something is not where it was."""
+        """Close all connections and drop all routes."""
         for link in self._links.values():
             link.close()
         self._links.clear()
         self._brokers.clear()
+        self._routes.clear()
+        self._topics = None
 
     def release(self) -> None:
         """Close the connections on which answers are still to come that nobody waits for any more."""
         for address in [address for address, link in self._links.items() if not link.is_idle]:
             self._links.pop(address).close()
 
-    def _link(self, address: str) -> Link:
+    def _drop_ended(self) -> None:
+        for address in [address for address, link in self._links.items() if link.has_ended]:
+            del self._links[address]
+
+    def _link(self, address: str, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
         link = self._links.get(address)
-        if link is None:
-            link = self._links[address] = Link(address, self._sign, self._tls)
+        if link is None or link.has_ended:
+            link = self._links[address] = Link(address, self._sign, self._tls, connect_timeout_s)
         return link
 
-    def _ask_for_route(self, topic: str) -> Route | None:
+    def _locate(self, queue: MessageQueue) -> None:
+        """Ask where the queue's broker is, if that is not known for sure. Raises: as `route`, if it was never known."""
+        name = queue.broker_name
+        if name in self._brokers and name not in self._doubtful:
+            return
         try:
-            _, body = self.call_name_server(GetRoute(topic=topic, accept_standard_json_only=True))
+            self.route(queue.topic)
+        except (NetworkError, NoRoute):
+            if name not in self._brokers:
+                raise
+        self._doubtful.discard(name)
+
+    def _remembering(self, ask: Callable[[float], T], known: T | None) -> T:
+        """What a name server says, or what is known from before when none answers."""
+        begun_s = self._monotonic()
+        if known is not None and begun_s < self._names_due_s:
+            return known
+        try:
+            told = ask(CALL_TIMEOUT_S if known is None else _KNOWN_TIMEOUT_S)
+        except NetworkError as error:
+            if known is None:
+                raise
+            spent_s = self._monotonic() - begun_s
+            self._names_due_s = begun_s + max(self._patience.pause_s, spent_s / _PART_SPENT_ON_ASKING)
+            self._silences.begin(f"name server {self._name_servers}", error, "known routes are used")
+            return known
+        self._names_due_s = 0.0
+        self._silences.end(f"name server {self._name_servers}")
+        return told
+
+    def _ask_for_route(self, topic: str, timeout_s: float = CALL_TIMEOUT_S) -> Route | None:
+        request = GetRoute(topic=topic, accept_standard_json_only=True)
+        try:
+            _, body = self.call_name_server(request, timeout_s)
         except RemoteError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        route = Route.build(topic, TopicRoute.decode(body))
+        route = self._routes[topic] = Route.build(topic, TopicRoute.decode(body))
         self._brokers |= route.brokers
+        self._doubtful -= route.brokers.keys()
         return route
 
 
-def _answer_or_refusal(request: Request[R], link: Link, opaque: int) -> R | RemoteError:
-    reply = link.wait(opaque)
+def _answer_or_refusal(request: Request[R], link: Link, opaque: int, timeout_s: float) -> R | RemoteError:
+    reply = link.wait(opaque, timeout_s)
     try:
         return answer(request, reply)
     except RemoteError as error:

@@ -22,21 +22,28 @@ from sparrowmq.remoting.tls_errors import why_not
 R = TypeVar("R", bound=Header)
 
 CALL_TIMEOUT_S: Final = 10.0
-_CONNECT_TIMEOUT_S: Final = 3.0
+CONNECT_TIMEOUT_S: Final = 3.0
 _CHUNK_BYTES: Final = 1 << 20
 
 
 class Link:
     """Not for several threads at once."""
 
-    def __init__(self, address: str, sign: Sign | None = None, tls: SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        sign: Sign | None = None,
+        tls: SSLContext | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         """Connects. Raises: BrokerUnreachable."""
         self.address = address
+        self.has_ended = False  # by either side: no request can be sent on it any more
         self._connection: Connection[None] = Connection(sign=sign)
         self._replies: dict[int, Command] = {}
         try:
             host, port = split_address(address)
-            self._socket = _opened(host, port, tls)
+            self._socket = _opened(host, port, tls, connect_timeout_s)
         except (OSError, ConfigError) as error:
             raise BrokerUnreachable(address, why_not(error) if tls else error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -73,6 +80,7 @@ class Link:
 
     def close(self) -> None:
         """Give the connection up, with everything that is still under way on it."""
+        self.has_ended = True
         self._connection.abandon()
         self._replies.clear()
         self._socket.close()
@@ -104,8 +112,8 @@ class Link:
         return ConnectionClosed(self.address, reason)
 
 
-def _opened(host: str, port: int, tls: SSLContext | None) -> socket.socket:
-    plain = socket.create_connection((host, port), _CONNECT_TIMEOUT_S)
+def _opened(host: str, port: int, tls: SSLContext | None, timeout_s: float) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout_s)
     if tls is None:
         return plain
     try:

@@ -138,3 +138,103 @@ def test_a_queue_of_a_broker_that_no_route_names_is_unreachable(peer, connect):
     peer.store("T", 0, [])
     with pytest.raises(BrokerUnreachable, match="no name server knows this broker for topic T"):
         connect().link(MessageQueue("T", "unknown", 0))
+
+
+def test_what_is_known_outlives_the_name_server(peer, connect, caplog):
+    now = [0.0]
+    peer.store("T", 0, [])
+    network = connect(monotonic=lambda: now[0])
+    route, topics = network.route("T"), network.topics()
+    peer.store("U", 0, [])
+    peer.answers[105].extend([HangUp()] * 9)
+    peer.answers[206].extend([HangUp()] * 9)
+    for _trigger in range(3):
+        assert (network.route("T"), network.topics()) == (route, topics)
+    assert peer.count(105) == 2  # not asked again within a second
+    with pytest.raises(NameServerUnreachable):
+        network.route("U")
+    peer.answers.clear()
+    now[0] = 1.0
+    assert network.topics() == ["T", "U"]
+    begun, ended = caplog.messages
+    assert begun.startswith(f"name server {peer.address} is away; known routes are used")
+    assert ended == f"name server {peer.address} is back after 1 s"
+
+
+def test_a_route_that_a_name_server_denies_is_not_remembered(peer, connect):
+    peer.store("T", 0, [])
+    network = connect()
+    network.route("T")
+    del peer.queues["T"]
+    with pytest.raises(NoRoute):
+        network.route("T")
+
+
+def test_a_broker_that_is_away_leaves_the_others_their_answers(peer, connect):
+    peer.store("T", 0, [b"x"] * 5)
+    here, away = MessageQueue("T", BROKER, 0), MessageQueue("T", "broker-b", 0)
+    asked = {queue: (queue, GetMaxOffset(topic="T", queue_id=0)) for queue in (away, here)}
+    network = connect()
+    with pytest.raises(BrokerUnreachable):
+        network.ask(asked)
+    found = network.ask_those_there(asked, 1.0)
+    assert found[here].offset == 5
+    assert isinstance(found[away], BrokerUnreachable)
+    peer.answers[30].append(HangUp())
+    assert network.ask_those_there(asked, 1.0)[here].offset == 5  # the connection had ended, and is made anew
+
+
+def test_an_outage_is_waited_out_and_told(peer, connect, caplog):
+    now = [0.0]
+
+    def attempt():
+        now[0] += 10
+        if now[0] < 60:
+            raise BrokerUnreachable("broker-a", "refused")
+        return now[0]
+
+    def patient(outage_s):
+        now[0] = 0.0
+        network = connect(patience=Patience(2, 1.0, outage_s), monotonic=lambda: now[0])
+        return network.retrying(attempt)
+
+    assert patient(100.0) == 60
+    assert [text.partition(";")[0] for text in caplog.messages] == [
+        "broker-a is away",
+        "broker-a is back after 40 s",
+    ]
+    for outage_s in (0.0, 30.0):
+        with pytest.raises(BrokerUnreachable):
+            patient(outage_s)
+
+
+def test_a_busy_broker_is_not_an_outage(connect):
+    attempts = []
+
+    def attempt():
+        attempts.append(1)
+        raise NetworkError("busy")
+
+    with pytest.raises(NetworkError):
+        connect(patience=Patience(2, 1.0, 100.0), monotonic=lambda: 0.0).retrying(attempt)
+    assert len(attempts) == 3
+
+
+def test_what_one_network_knows_another_can_learn(peer, connect):
+    peer.store("T", 0, [])
+    told, taught = connect(), connect()
+    told.route("T")
+    taught.learn(told.addresses_of({BROKER, "unknown"}))
+    before = peer.count(105)
+    assert taught.link(MessageQueue("T", BROKER, 0)).address == peer.address
+    assert peer.count(105) == before
+
+
+def test_a_broker_that_failed_is_looked_for_again_at_the_name_server(peer, connect):
+    peer.store("T", 0, [])
+    network = connect()
+    network.learn({BROKER: {0: "127.0.0.1:1"}})
+    queue = MessageQueue("T", BROKER, 0)
+    asked = {"end": (queue, GetMaxOffset(topic="T", queue_id=0))}
+    assert isinstance(network.ask_those_there(asked, 1.0)["end"], BrokerUnreachable)
+    assert network.ask_those_there(asked, 1.0)["end"].offset == 0

@@ -1,0 +1,36 @@
+"""Who is away, and since when: one line in the log when that begins and one when it ends, however often it was tried.
+
+Whoever waits out an outage must say so, or it looks as if it hung; and must not say so at every attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class Outages:
+    """The outages that go on; `who` names a name server, a broker or an address."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._since_s: dict[str, float] = {}
+
+    def begin(self, who: str, why: object, meanwhile: str = "it is waited for") -> None:
+        """Say that `who` is away, unless that was said already."""
+        if who not in self._since_s:
+            self._since_s[who] = self._monotonic()
+            log.warning("%s is away; %s: %s", who, meanwhile, why)
+
+    def end(self, who: str) -> None:
+        """Say that `who` is back, if it was away."""
+        if self._since_s and (since_s := self._since_s.pop(who, None)) is not None:
+            log.warning("%s is back after %.0f s", who, self._monotonic() - since_s)
+
+    def end_all(self) -> None:
+        """Everybody is back."""
+        for who in list(self._since_s):
+            self.end(who)
