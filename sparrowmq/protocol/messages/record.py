@@ -251,7 +251,7 @@ def starts(records: bytes) -> bytes:
 
 
 def leading(block: bytes) -> tuple[bytes, int]:
-    """Where each of the whole records at the beginning of `block` begins, as `starts` has it, and where the last ends."""
+    """Where each whole record at the beginning of `block` begins, as `starts` has it, and where the last one ends."""
     found = BytesWriter()
     _find_starts(block, found)
     places = found.getvalue()

@@ -161,3 +161,15 @@ def test_a_store_without_messages_has_no_rows(stores, read):
     (log / f"{0:020}").write_bytes(bytes(4096))
     assert read(store) == []
     stores.leave_damaged()
+
+
+def test_damage_before_sound_records_does_not_pass_for_the_end(stores, read):
+    store, places = filled(stores, 20)
+    stores.leave_damaged()
+    file = store / "commitlog" / f"{0:020}"
+    content = bytearray(file.read_bytes())
+    content[places[5].offset : places[6].end] = bytes(places[6].end - places[5].offset)
+    file.write_bytes(content)
+    with pytest.raises(RowsLost, match=f"damaged from offset {places[5].offset} to {places[6].end}"):
+        read(store)
+    assert bodies(read(store, failOnDataLoss="false")) == [*range(5), *range(7, 20)]
