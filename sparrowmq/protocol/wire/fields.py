@@ -68,15 +68,19 @@ def from_fields(kind: type[H], fields: dict[str, str]) -> H:
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        missing = [
-            name.encode_name
-            for name in msgspec.structs.fields(kind)
-            if name.required and name.encode_name not in fields
-        ]
-        if missing:
+        missing = _first_missing(kind, fields)
+        if missing is not None:
             # The words of Java 4.9.8: clients' tests look for them.
-            raise RemoteProtocolError(f"the custom field <{missing[0]}> is null") from None
+            raise RemoteProtocolError(f"the custom field <{missing}> is null") from None
         raise RemoteProtocolError(f"a header field has a wrong value: {error}") from None
+
+
+def _first_missing(kind: type[Any], fields: dict[str, str]) -> str | None:
+    """The first field that must be there and is not."""
+    for name, default in _names_of(kind):
+        if default is msgspec.NODEFAULT and name not in fields:
+            return name
+    return None
 
 
 def fields_of_json(ext: Raw) -> dict[str, str]:
@@ -147,10 +151,18 @@ _QUOTE: Final = ord('"')
 
 
 def _members_of(kind: type[Any]) -> list[_Member]:
+    members = _MEMBERS[kind] = [_Member(name, default) for name, default in _names_of(kind)]
+    return members
+
+
+def _names_of(kind: type[Any]) -> list[tuple[str, Any]]:
+    """Each field's name on the wire with its default, NODEFAULT if it has none.
+
+    `msgspec.structs.fields` tells the same, and leaves cycles for the collector, which comes seldom to a server.
+    """
     names, defaults = kind.__struct_encode_fields__, kind.__struct_defaults__  # those of the last fields
     missing = (msgspec.NODEFAULT,) * (len(names) - len(defaults))
-    members = _MEMBERS[kind] = list(map(_Member, names, missing + defaults))
-    return members
+    return list(zip(names, missing + defaults, strict=True))
 
 
 def text_of(value: object) -> str:

@@ -1,11 +1,16 @@
 """extFields to typed headers, as leniently as real clients need."""
 
+import gc
+import re
+from contextlib import suppress
 from typing import ClassVar
 
+import msgspec
 import pytest
 from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.requests.table import ROWS
 from sparrowmq.protocol.wire.fields import fields_of_json, from_fields, from_json, to_json
 from sparrowmq.protocol.wire.header import Header, NoFields, Request
 
@@ -64,6 +69,26 @@ def test_strings_numbers_and_booleans_are_all_accepted(ext: bytes, expected: Ask
 def test_what_does_not_fit_is_a_clear_error(ext: bytes, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match=words):
         from_json(Ask, ext)
+
+
+@pytest.mark.parametrize("kind", [row.header for row in ROWS if row.header is not None])
+def test_the_first_missing_field_is_named(kind: type[Header]) -> None:
+    required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+    for count, name in enumerate(required):
+        with pytest.raises(RemoteProtocolError, match=re.escape(f"the custom field <{name}> is null")):
+            from_fields(kind, dict.fromkeys(required[:count], "1"))
+
+
+def test_a_refusal_leaves_no_garbage() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            with suppress(RemoteProtocolError):
+                from_json(Ask, b'{"queueId":"3"}')
+        assert gc.collect() < 50
+    finally:
+        gc.enable()
 
 
 def test_text_fields_become_typed_ones() -> None:
