@@ -20,7 +20,7 @@ from sparrowmq.protocol.requests.table import Role
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import REPLY_FLAG, Command
 from sparrowmq.protocol.wire.frame import FrameReader
-from tests.fuzz.frames import Frames, frame
+from tests.fuzz.frames import PULLS, Frames, frame
 from tests.fuzz.live import ANSWER_LIMIT_S, BATCH, Found
 
 _TOPIC: Final = "Fuzz"
@@ -45,6 +45,7 @@ class Pushing:
         self.answers: dict[int, Command] = {}
         self.beating = asyncio.Event()
         self._more = asyncio.Event()
+        self._members: list[str] = []
         self._writer: asyncio.StreamWriter | None = None
 
     async def __aenter__(self) -> Self:
@@ -76,26 +77,27 @@ class Pushing:
                     if command.is_reply:
                         self.answers[command.opaque] = command
                         self._more.set()
-                    elif not command.is_oneway:
+                    elif not command.is_oneway and command.code not in PULLS:  # those wait for messages
                         writer.write(self._reply(command))
                     if command.code == RequestCode.HEART_BEAT:
+                        self._members = [msgspec.json.decode(command.body)["clientID"]]
                         self._writer = writer
                         self.beating.set()
         writer.close()
 
     def _reply(self, command: Command) -> bytes:
         body = b""
-        code = 0
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             body = msgspec.json.encode(_route(self.address))
         elif command.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
-            code = 1
+            body = msgspec.json.encode({"consumerIdList": self._members})
         header = {
-            "code": code,
+            "code": 0,
             "opaque": command.opaque,
             "flag": REPLY_FLAG,
             "language": "JAVA",
             "version": 409,
+            "extFields": {"offset": "0"},  # of any queue that it asks about
         }
         return frame(0, msgspec.json.encode(header), body)
 
