@@ -115,7 +115,9 @@ def wait_for(demo: subprocess.Popen[str], pattern: str) -> None:
     pytest.fail(f"the demo ended without a line like {pattern}")
 
 
-@pytest.mark.parametrize("moment", [some_flights_are_sent, the_table_grows])
+@pytest.mark.parametrize(
+    "moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_ends_everything_soon_and_quietly(tmp_path, moment):
     with start(tmp_path) as demo:
         moment(demo)

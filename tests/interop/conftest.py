@@ -23,6 +23,14 @@ OTHERS = {"cpp": CppClient, "go": GoClient, "node": NodeClient}
 _NUMBERS = count(1)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leaves a test out of `./run test` with those clients that take long for it; with the others it stays."""
+    params = getattr(item, "callspec", None)
+    for mark in item.iter_markers("slow_with"):
+        if params and set(mark.args) & set(map(str, params.params.values())):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips what a client or a broker cannot, with the reason that docs/interop.md gives."""
     matrix, params = read_matrix(), getattr(item, "callspec", None)
