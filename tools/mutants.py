@@ -1,7 +1,8 @@
 """Puts small faults into the code, one at a time, and sees whether a test finds each: `python -m tools.mutants`.
 
     python -m tools.mutants             all of them, two at a time; writes docs/mutants.md
-    python -m tools.mutants WORD ...    those whose file, promise or test contains a word
+    python -m tools.mutants WORD ...    those whose file, promise or test contains a word; the others stay on the
+                                        page with what came of them before
     python -m tools.mutants --check     only whether the lists fit the code: seconds, and part of the tests
 
 A list is a file tools/faults/*.toml of entries like this one:
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from enum import Enum
@@ -60,6 +61,7 @@ class Verdict(Enum):
     KILLED = "killed"
     SURVIVED = "survived"
     UNFIT = "does not apply"  # the list is wrong: another text in the file, no such test, a test that fails anyway
+    UNPLAYED = "not played yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,8 @@ def main(arguments: list[str]) -> int:
         if outcome.verdict is not Verdict.KILLED:
             print(f"{outcome.verdict.value}: {outcome.mutant.file}: {outcome.mutant.promise} {outcome.why}")
     print(tally(outcomes))
-    if not arguments:
-        (ROOT / PAGE).write_text(page(outcomes), encoding="utf-8")
-        print(f"wrote {PAGE}")
+    write_page(mutants, outcomes)
+    print(f"wrote {PAGE}")
     return 0 if all(outcome.verdict is Verdict.KILLED for outcome in outcomes) else 1
 
 
@@ -258,6 +259,20 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float) -> int:
 # --- the page
 
 
+def write_page(mutants: Sequence[Mutant], played: Sequence[Outcome]) -> None:
+    """Write docs/mutants.md: what was played now, and what is known of the others."""
+    file = ROOT / PAGE
+    now = {outcome.mutant: outcome for outcome in played}
+    before = set(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else set()
+    outcomes = [now.get(mutant) or Outcome(mutant, verdict_on(mutant, before)) for mutant in mutants]
+    file.write_text(page(outcomes), encoding="utf-8")
+
+
+def verdict_on(mutant: Mutant, lines: Set[str]) -> Verdict:
+    """What a page says of a mutant."""
+    return next((verdict for verdict in Verdict if row(mutant, verdict) in lines), Verdict.UNPLAYED)
+
+
 def tally(outcomes: Sequence[Outcome]) -> str:
     counts = {verdict: sum(each.verdict is verdict for each in outcomes) for verdict in Verdict}
     return ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items())
@@ -271,19 +286,21 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "<!-- Written by `./run mutants`; do not edit. -->",
         "",
         "Small faults that were put into the code one at a time, the promise that each breaks, and the test that",
-        "found it. The faults themselves are in `tools/faults/`; `./run mutants` plays them again.",
+        "found it when it was last played. The faults themselves are in `tools/faults/`; `./run mutants` plays them",
+        "again.",
         "",
         f"{len(outcomes)} mutants: {tally(outcomes)}.",
     ]
-    files = dict.fromkeys(outcome.mutant.file for outcome in outcomes)
-    for file in files:
+    for file in dict.fromkeys(outcome.mutant.file for outcome in outcomes):
         lines += ["", f"## {file}", "", "| promise | test | |", "|---|---|---|"]
-        for outcome in outcomes:
-            if outcome.mutant.file == file:
-                path, _, name = outcome.mutant.test.partition("::")
-                test = f"`{Path(path).name}::{name}`".replace("|", "\\|")
-                lines.append(f"| {outcome.mutant.promise} | {test} | {outcome.verdict.value} |")
+        lines += [row(each.mutant, each.verdict) for each in outcomes if each.mutant.file == file]
     return "\n".join(lines) + "\n"
+
+
+def row(mutant: Mutant, verdict: Verdict) -> str:
+    path, _, name = mutant.test.partition("::")
+    test = f"`{Path(path).name}::{name}`".replace("|", "\\|")
+    return f"| {mutant.promise} | {test} | {verdict.value} |"
 
 
 if __name__ == "__main__":

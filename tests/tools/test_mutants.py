@@ -98,8 +98,18 @@ def test_the_page_has_each_promise_and_what_came_of_it():
         Outcome(mutant("a < 0", "a < -9"), Verdict.SURVIVED, 1.0),
     ]
     text = mutants.page(outcomes)
-    assert "2 mutants: 1 killed, 1 survived, 0 does not apply." in text
+    assert "2 mutants: 1 killed, 1 survived, 0 does not apply, 0 not played yet." in text
     assert "| a + b is not a - b | `test_sums.py::test_sum` | killed |" in text
+
+
+def test_what_is_not_played_keeps_its_place_on_the_page(project):
+    one, two, three = mutant("a + b", "a - b"), mutant("a < 0", "a < -9"), mutant("a < 0", "a <= 0")
+    (project / "docs").mkdir()
+    mutants.write_page([one, two], [Outcome(one, Verdict.KILLED), Outcome(two, Verdict.SURVIVED)])
+    mutants.write_page([one, two, three], [Outcome(two, Verdict.KILLED)])
+    text = (project / mutants.PAGE).read_text()
+    assert "3 mutants: 2 killed, 0 survived, 0 does not apply, 1 not played yet." in text
+    assert "| a < 0 is not a <= 0 | `test_sums.py::test_sum` | not played yet |" in text
 
 
 def test_words_choose_by_file_promise_or_test():
