@@ -24,6 +24,8 @@ from tests.interop.kits import client_jars, java, server_jars
 from tests.interop.wire import Wire
 
 SMALL_HEAP: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# By default servers make themselves a certificate or two when they start, which takes a second for each.
+PLAIN: Final = (*SMALL_HEAP, "-Dtls.server.mode=disabled")
 
 # Netty and the store reach into the JDK; Java 17 must be told to let them.
 _OPENS: Final = tuple(
@@ -53,7 +55,7 @@ class JavaProcess(Child):
 class ApacheNamesrv(JavaProcess):
     """A name server; `address` is what clients and brokers are given."""
 
-    def __init__(self, version: str, port: int | None = None, jvm: Iterable[str] = SMALL_HEAP) -> None:
+    def __init__(self, version: str, port: int | None = None, jvm: Iterable[str] = PLAIN) -> None:
         super().__init__(server_jars(version), jvm, ["org.apache.rocketmq.namesrv.NamesrvStartup"])
         self.port = port or free_ports(1)[0]
         self.address = f"127.0.0.1:{self.port}"
@@ -75,7 +77,7 @@ class ApacheBroker(JavaProcess):
         store: Path,
         conf: Mapping[str, object] | None = None,
         port: int | None = None,
-        jvm: Iterable[str] = SMALL_HEAP,
+        jvm: Iterable[str] = PLAIN,
     ) -> None:
         super().__init__(server_jars(version), jvm, ["org.apache.rocketmq.broker.BrokerStartup"])
         self.port = port or free_ports(4)[2]  # 4.9 also listens on port - 2, and on haListenPort

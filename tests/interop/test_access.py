@@ -13,10 +13,11 @@ import pytest
 import sparrowmq
 from sparrowmq import AccessDenied, Credentials, SendFailed
 from tests.interop.access_matrix import signed
-from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
+from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.clients import Client, CppClient, NodeClient
 from tests.interop.conftest import GO, NODE, start_client
 from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv, Target
+from tests.interop.test_mqadmin import Admin
 
 pytestmark = [pytest.mark.interop]
 
@@ -186,9 +187,15 @@ async def _create(namesrv: str, *topics: str) -> None:
 
 @pytest.mark.java
 def test_mqadmin_signs_and_changes_accounts(ours: Target) -> None:
-    def said(*words: str, keys: tuple[str, str] | None = ADMIN) -> str:
-        done = mqadmin("4.9.7", *words, "-n", ours.namesrv, keys=keys)
-        return done.stdout + done.stderr
+    with Admin() as admin:
+        check_accounts_by(admin, ours.namesrv)
+
+
+def check_accounts_by(admin: Admin, namesrv: str) -> None:
+    def said(*words: str, keys: tuple[str, str] = ADMIN) -> str:
+        admin.sign(*keys)
+        answer = admin.call(*words, "-n", namesrv)
+        return str(answer["out"]) + str(answer["err"])
 
     assert "create topic to" in said("updateTopic", "-c", "DefaultCluster", "-t", "made")
     assert "Need admin permission for request code=17" in said(

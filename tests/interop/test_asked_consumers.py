@@ -63,7 +63,7 @@ def consuming(kind: str, target: Target, group: str, topic: str) -> Iterator[Cal
         yield lambda: Counter(seen)
 
 
-@pytest.mark.parametrize("kind", ["ours", "4.9.8"])
+@pytest.mark.parametrize("kind", ["ours", pytest.param("4.9.8", marks=pytest.mark.slow)])
 def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(target, admin, kind):
     topic, group = f"Asked-{kind.replace('.', '-')}", f"asked-{kind.replace('.', '-')}"
     target.create_topic(topic)

@@ -135,6 +135,11 @@ class Admin(Puppet, JavaProcess):
     def __init__(self) -> None:
         JavaProcess.__init__(self, server_jars(VERSION), SMALL_HEAP, [str(HERE / "java" / "Admin.java")])
 
+    def sign(self, access_key: str, secret_key: str) -> None:
+        """From the next command on, as each reads this file."""
+        keys = f"accessKey: {access_key}\nsecretKey: {secret_key}\n"
+        (self.home / "conf" / "tools.yml").write_text(keys)
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> dict[str, dict[str, str]]:

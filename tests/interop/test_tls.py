@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Pair, authority, signed
-from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
+from tests.interop.apache import PLAIN, SMALL_HEAP, ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.clients import JavaClient
 from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 
@@ -76,11 +76,13 @@ def test_java_clients_and_ours_show_certificates_to_each_other(
 
 def test_our_broker_registers_by_tls_at_apaches_name_server_and_apaches_at_ours(tmp_path: Path) -> None:
     careless = {"tls.enable": "true", "tls.client.authServer": "false"}
-    with ApacheNamesrv("4.9.7") as namesrv, OurBroker(namesrv.address, tmp_path / "store", careless):
+    with (
+        ApacheNamesrv("4.9.7", jvm=SMALL_HEAP) as namesrv,  # encrypts if it is asked to, by default
+        OurBroker(namesrv.address, tmp_path / "store", careless),
+    ):
         assert "broker-a" in mqadmin("4.9.7", "clusterList", "-n", namesrv.address).stdout
     with OurNamesrv({"tls.server.mode": "enforcing"}) as ours:
-        jvm = ("-Xms128m", "-Xmx512m", *ENCRYPTED)
-        broker = ApacheBroker("4.9.7", ours.address, tmp_path / "apache", jvm=jvm)
+        broker = ApacheBroker("4.9.7", ours.address, tmp_path / "apache", jvm=(*PLAIN, *ENCRYPTED))
         broker._wait_registered = lambda: None  # type: ignore[method-assign]  # it would ask in plain text
         with broker:
             listed = mqadmin("4.9.7", "clusterList", "-n", ours.address, jvm=ENCRYPTED).stdout

@@ -5,8 +5,10 @@ import java.util.Scanner;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -63,13 +65,18 @@ public class Admin {
         consumer.subscribe(topic, "TagA || TagB");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
         consumer.start();
-        producer.send(new Message(topic, "TagA", "online", "online".getBytes()), (queues, m, i) -> queues.get(1), null);
+        Message message = new Message(topic, "TagA", "online", "online".getBytes());
+        SendResult sent = producer.send(message, (queues, m, i) -> queues.get(1), null);
+        OffsetStore offsets = consumer.getOffsetStore();
         for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
-            while (consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_MEMORY) < producer.maxOffset(queue)) {
+            boolean isLast = queue.getQueueId() == sent.getMessageQueue().getQueueId();  // Apache's queues lag behind answers
+            long end = isLast ? sent.getQueueOffset() + 1 : producer.maxOffset(queue);
+            while (offsets.readOffset(queue, ReadOffsetType.READ_FROM_MEMORY) < end) {
                 Thread.sleep(20);
             }
+            // One after the other: of a group's first commits, Apache's broker loses one of two that come together.
+            offsets.updateConsumeOffsetToBroker(queue, offsets.readOffset(queue, ReadOffsetType.READ_FROM_MEMORY), false);
         }
-        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
     }
 
     static String quoted(ByteArrayOutputStream bytes) {
