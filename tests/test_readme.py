@@ -11,6 +11,7 @@ import pytest
 
 from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.quick import QUICK
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -20,7 +21,12 @@ CLIENT, BLOCKING, SPARK, TEST = BLOCKS
 
 def run(tmp_path: Path, *command: str) -> str:
     ran = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=280
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env={**os.environ, **QUICK},
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

@@ -10,6 +10,7 @@ import pytest
 
 from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.quick import QUICK
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRIED = {
@@ -44,7 +45,7 @@ def cluster(tmp_path_factory):
 def run(cluster, name: str, *arguments: str) -> str:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
-        env=dict(os.environ, NAMESRV_ADDR=cluster.namesrv),
+        env={**os.environ, **QUICK, "NAMESRV_ADDR": cluster.namesrv},
         capture_output=True,
         text=True,
         timeout=280,

@@ -99,7 +99,9 @@ def test_a_namespace_keeps_topics_and_groups_apart(target, client, topic, group)
     assert received["topic"] in (topic, f"room%{topic}")
 
 
-@pytest.mark.slow_with("java-4.9.8", "java-4.9.8-binary", "go")  # Each stops for 20 s; with Java's 5.4 it is shown.
+@pytest.mark.slow_with(
+    "java-4.9.8", "java-4.9.8-binary", "go"
+)  # Each stops for 20 s; with Java's 5.4 it is shown.
 @pytest.mark.cell("reset")
 def test_a_running_group_goes_back_when_the_operator_says_so(target, client, topic, group):
     client.send(topic, "0", how="ordered", shard=0)
