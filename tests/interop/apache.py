@@ -138,15 +138,10 @@ def mqadmin(
     *args: str,
     jvm: Iterable[str] = (),
     limit_s: float = 60,
-    keys: tuple[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command of the admin tool to its end. It tells failures on stderr, with exit status 0.
-
-    With `keys`, an access key and its secret key, it signs.
-    """
+    """Run one command of the admin tool to its end. It tells failures on stderr, with exit status 0."""
     main = (*jvm, "org.apache.rocketmq.tools.command.MQAdminStartup", *args)
-    tools = "accessKey: {}\nsecretKey: {}\n".format(*keys) if keys else ""
-    return _run(server_jars(version), main, limit_s, tools)
+    return _run(server_jars(version), main, limit_s)
 
 
 def java_program(
@@ -183,13 +178,10 @@ def write_logback(home: Path) -> None:
     (home / "conf" / "rmq.logback.xml").write_text(shaded)
 
 
-def _run(
-    jars: Path, main: Iterable[str], limit_s: float, tools: str = ""
-) -> subprocess.CompletedProcess[str]:
+def _run(jars: Path, main: Iterable[str], limit_s: float) -> subprocess.CompletedProcess[str]:
     with scratch("apache") as folder:
         home = Path(folder)
         write_logback(home)
-        (home / "conf" / "tools.yml").write_text(tools)
         command = [*_java(jars, home), *SMALL_HEAP, *main]
         return subprocess.run(
             command,
