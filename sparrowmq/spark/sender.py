@@ -5,7 +5,8 @@ some hundred rows. Rows that must stay in order, because they name a queue or a 
 per queue; all others go to the topic's queues in turn, many batches at once. A delayed message cannot be in a batch
 and goes alone.
 
-A batch that failed is sent again, whole: so rows can be there twice, never not at all.
+A batch that failed is sent again, whole: so rows can be there twice, never not at all. Others that are under way are left
+alone: a busy answer concerns one batch, and of a connection that ended the answers that came before its end hold.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ class QueueBatch:
 
     queue: MessageQueue
     is_loose: bool = False
-    is_alone: bool = False
     parts: list[BatchPart] = field(default_factory=list)
     size_bytes: int = 0
 
@@ -46,9 +46,9 @@ class QueueBatch:
         self.size_bytes += _size_bytes(part)
 
     def packed(self) -> Packed:
-        """As it goes over the wire."""
+        """As it goes over the wire. A message alone needs no envelope, which would count against the broker's limit."""
         topic, first = self.queue.topic, self.parts[0]
-        if self.is_alone:
+        if len(self.parts) == 1:
             return Packed(topic, bytes(first.body), bytes(first.properties).decode(), flag=first.flag)
         return Packed(topic, batches.encode(self.parts), _BATCH_PROPERTIES, is_batch=True)
 
@@ -100,7 +100,7 @@ class Sender:
         """A message that must not be in a batch. Raises: SendFailed."""
         if queue in self._ordered:
             self._send_in_order(queue)
-        self._send(QueueBatch(queue, is_alone=True, parts=[part]))
+        self._send(QueueBatch(queue, parts=[part]))
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""

@@ -7,7 +7,10 @@ import pytest
 from sparrowmq.errors import NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.network import connect as connect_to
+from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.sender import Sender
+from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence
 
 SEND, SEND_BATCH = 310, 320
@@ -63,7 +66,7 @@ def test_a_batch_is_full_at_its_rows_or_its_bytes(peer, sender):
         sending.put("T", part(1, size))
     sending.finish()
     assert sending.stored == 5
-    assert peer.count(SEND_BATCH) == 3
+    assert (peer.count(SEND), peer.count(SEND_BATCH)) == (1, 2)
 
 
 def test_messages_of_one_queue_stay_in_order(peer, sender):
@@ -93,7 +96,7 @@ def test_a_message_alone_goes_behind_what_was_put_before(peer, sender):
     sending.put_in_order(queue, part(2))
     sending.finish()
     assert stored(peer) == {1: [0, 1, 2]}
-    fields = next(fields for code, fields in peer.asked if code == SEND)
+    fields = [fields for code, fields in peer.asked if code == SEND][1]
     assert (fields["h"], fields["m"], fields["i"]) == ("7", "false", "UNIQ_KEY\x011\x02")
 
 
@@ -119,13 +122,48 @@ def test_what_was_not_confirmed_is_sent_again(peer, sender, trouble):
     assert set(everything(peer)) == set(range(40))
 
 
+@pytest.mark.parametrize("trouble", [Refuse(2, "busy"), Refuse(10, "FLUSH_DISK_TIMEOUT")])
+def test_one_answer_that_is_not_the_usual_one_has_one_batch_sent_again(peer, sender, trouble):
+    peer.later[SEND_BATCH, 3] = trouble
+    sending = sender(sendBatchRows="5")
+    for number in range(100):
+        sending.put("T", part(number))
+    sending.finish()
+    assert everything(peer) == list(range(100))
+    assert peer.count(SEND_BATCH) == 21
+
+
+def test_a_message_alone_has_no_envelope(peer, sender):
+    sending = sender(sendBatchBytes="1000")
+    sending.put("T", part(1, 2000))
+    sending.put_in_order(MessageQueue("T", BROKER, 1), part(2))
+    sending.finish()
+    assert (peer.count(SEND), peer.count(SEND_BATCH)) == (2, 0)
+    assert everything(peer) == [1, 2]
+
+
+def test_the_largest_message_that_a_broker_takes_is_stored(tmp_path):
+    largest = 4 << 20
+    with BackgroundCluster(tmp_path) as cluster:
+        options = parse(SinkOptions, {"nameServer": cluster.namesrv, "retries": "2"})
+        with connect_to(options) as network:
+            sending = Sender(network, options)
+            for number, size in enumerate((largest - 1, 10, largest, 10, 10)):
+                sending.put("T", BatchPart(b"x" * size, b"UNIQ_KEY\x01%d\x02" % number))
+            sending.finish()
+            assert sending.stored == 5
+            sending.put("T", BatchPart(b"x" * (largest + 1), b""))
+            with pytest.raises(SendFailed, match="refuses"):
+                sending.finish()
+
+
 def test_a_message_that_stays_unconfirmed_is_an_error(peer, sender):
-    peer.answers[SEND_BATCH].extend([Refuse(2, "disk full")] * 3)
+    peer.answers[SEND].extend([Refuse(2, "disk full")] * 3)
     sending = sender()
     sending.put("T", part(1))
     with pytest.raises(SendFailed, match=r"1 messages to T@broker-a.* were not stored: .*disk full"):
         sending.finish()
-    peer.answers[SEND_BATCH].extend([HangUp()] * 3)
+    peer.answers[SEND].extend([HangUp()] * 3)
     sending = sender()
     sending.put("T", part(1))
     with pytest.raises(SendFailed):
@@ -134,12 +172,12 @@ def test_a_message_that_stays_unconfirmed_is_an_error(peer, sender):
 
 
 def test_a_message_that_the_broker_will_never_take_is_not_tried_again(peer, sender):
-    peer.answers[SEND_BATCH].append(Refuse(13, "the message body is too large"))
+    peer.answers[SEND].append(Refuse(13, "the message body is too large"))
     sending = sender()
     sending.put("T", part(1))
     with pytest.raises(SendFailed, match=r"refuses messages to T@.*too large"):
         sending.finish()
-    assert peer.count(SEND_BATCH) == 1
+    assert peer.count(SEND) == 1
 
 
 def test_a_new_topic_is_made_from_the_template(peer, sender):
@@ -148,8 +186,9 @@ def test_a_new_topic_is_made_from_the_template(peer, sender):
     sending = sender()
     assert [queue.queue_id for queue in sending.queues("New")] == [0, 1, 2, 3]
     sending.put("New", part(1))
+    sending.put("New", part(2))
     sending.finish()
-    assert everything(peer, "New") == [1]
+    assert everything(peer, "New") == [1, 2]
     fields = next(fields for code, fields in peer.asked if code == SEND_BATCH)
     assert (fields["c"], fields["d"]) == ("TBW102", "4")
 

@@ -103,8 +103,8 @@ def test_a_row_may_name_its_queue(send):
 
 
 def test_a_delayed_row_goes_alone(send, peer):
-    rows = send({"body": [b"1", b"2"], "delayLevel": [3, 0], "flag": [5, None]})
-    assert [row["properties"].get("DELAY") for row in rows] == ["3", None]
+    rows = send({"body": [b"1", b"2", b"3"], "delayLevel": [3, 0, None], "flag": [5, None, None]})
+    assert [row["properties"].get("DELAY") for row in rows] == ["3", None, None]
     assert (peer.count(310), peer.count(320)) == (1, 1)
 
 

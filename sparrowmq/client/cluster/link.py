@@ -59,7 +59,7 @@ class Link:
         return opaque
 
     def wait(self, opaque: int, timeout_s: float = CALL_TIMEOUT_S) -> Command:
-        """The reply to a request that was sent.
+        """The reply to a request that was sent; also one that came before the connection ended.
 
         Raises:
             RequestTimeout: it did not come in time. The link cannot be used any more.
@@ -79,11 +79,9 @@ class Link:
         return answer(request, reply), reply.body
 
     def close(self) -> None:
-        """Give the connection up, with everything that is still under way on it."""
-        self.has_ended = True
-        self._connection.abandon()
+        """Give the connection up, with everything that is still under way on it and all that came."""
         self._replies.clear()
-        self._socket.close()
+        self._hang_up()
 
     @property
     def is_idle(self) -> bool:
@@ -95,7 +93,7 @@ class Link:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             chunk = self._socket.recv(_CHUNK_BYTES)
         except TimeoutError:
-            self.close()
+            self._hang_up()
             raise RequestTimeout(self.address, "a request", timeout_s) from None
         except OSError as error:
             raise self._ended(error) from None
@@ -108,8 +106,13 @@ class Link:
                 self._replies[command.opaque] = command
 
     def _ended(self, reason: object) -> ConnectionClosed:
-        self.close()
+        self._hang_up()
         return ConnectionClosed(self.address, reason)
+
+    def _hang_up(self) -> None:
+        self.has_ended = True
+        self._connection.abandon()
+        self._socket.close()
 
 
 def _opened(host: str, port: int, tls: SSLContext | None, timeout_s: float) -> socket.socket:

@@ -60,6 +60,17 @@ def test_a_connection_that_ends_says_so(peer, link):
         link.call(max_offset())
 
 
+def test_what_was_answered_before_the_end_is_kept(peer, link):
+    peer.later[30, 3] = HangUp()
+    first, second, third = (link.send(max_offset(number)) for number in (0, 1, 0))
+    with pytest.raises(ConnectionClosed):
+        link.wait(third)
+    assert link.wait(second).ext_fields()["offset"] == "7"
+    link.close()
+    with pytest.raises(ConnectionClosed):
+        link.wait(first)
+
+
 def test_silence_ends_the_link(peer, link):
     peer.answers[30].append(Silence())
     with pytest.raises(RequestTimeout, match=r"within 0\.05 s"):
