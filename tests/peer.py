@@ -76,12 +76,16 @@ class Peer:
     def address(self) -> str:
         return f"127.0.0.1:{self._server.server_address[1]}"
 
-    def store(self, topic, queue_id, bodies, properties=lambda offset: b"", times=lambda offset: offset):
+    def store(
+        self, topic, queue_id, bodies, properties=lambda offset: b"", times=lambda offset: offset, sys_flag=0
+    ):
         """Add messages to a queue, which is made with its topic."""
         messages = self.queues.setdefault(topic, {}).setdefault(queue_id, [])
         for body in bodies:
             offset = self.first[topic, queue_id] + len(messages)
-            messages.append(_record(topic, queue_id, offset, body, properties(offset), times(offset)))
+            messages.append(
+                _record(topic, queue_id, offset, body, properties(offset), times(offset), sys_flag)
+            )
 
     def delete(self, topic, queue_id, count):
         """Remove the oldest messages, as retention does."""
@@ -228,14 +232,14 @@ def _tag_code(message):
     return java_hash(found[1].decode()) if found else 0
 
 
-def _record(topic, queue_id, offset, body, properties, time_ms):
+def _record(topic, queue_id, offset, body, properties, time_ms, sys_flag=0):
     return records.encoded(
         topic=topic,
         queue_id=queue_id,
         flag=0,
         queue_offset=offset,
         physical_offset=offset * 1000,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp_ms=time_ms,
         born_host=hosts.pack("10.0.0.1:5000"),
         store_timestamp_ms=time_ms,

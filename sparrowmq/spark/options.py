@@ -62,6 +62,13 @@ class RowOptions:
     body_type: str = option("bodyType", one_of("binary", "string"), "binary")
     kafka_compat: bool = option("kafkaCompat", flag, False)
     decompress: bool = option("decompress", flag, True)
+    fail_on_data_loss: bool = option("failOnDataLoss", flag, True)
+    bad_records: str | None = option("badRecords", one_of("fail", "null"))
+
+    @property
+    def fails_at_bad_records(self) -> bool:
+        """Whether a body that is damaged ends the query; unless told otherwise that is as with lost ones."""
+        return self.fail_on_data_loss if self.bad_records is None else self.bad_records == "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +120,6 @@ class SourceOptions(ClusterOptions, RowOptions):
     end_times_ms: dict[MessageQueue, int] | None = option("endingOffsetsByTimestamp", queue_numbers)
     when_no_later: str = option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
     new_queues: str = option("newQueueOffsets", one_of("earliest", "latest"), "earliest")
-    fail_on_data_loss: bool = option("failOnDataLoss", flag, True)
 
     max_rows: int | None = option("maxOffsetsPerTrigger", whole(1))
     max_bytes: int | None = option("maxBytesPerTrigger", whole(1))
@@ -170,7 +176,6 @@ class StoredOptions(RowOptions):
     end_time_ms: int | None = option("endingTimestamp", instant)
     min_partitions: int = option("minPartitions", whole(1), 1)
     check_crc: bool = option("checkCrc", flag, False)
-    fail_on_data_loss: bool = option("failOnDataLoss", flag, True)
 
     def __post_init__(self) -> None:
         if bool(self.topics) == (self.topic_pattern is not None):

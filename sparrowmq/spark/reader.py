@@ -32,6 +32,7 @@ def read(
     Raises:
         RowsLost, RemoteError, NetworkError: as `Pulls.answers`.
         RemoteProtocolError: a broker gave something that is not messages.
+        BadRecord: as `Rows.batch`.
     """
     keep_freed()
     tags = None
@@ -45,9 +46,10 @@ def read(
             if pulled.count is not None and len(records) != pulled.count:
                 gone = f"{pulled.count - len(records)} messages of {pulled.range} are gone"
                 lose(gone, fail=options.fail_on_data_loss)
-            batch = rows.batch(records, pulled.range.queue.broker_name, wanted(records, pulled, tags))
-            if batch.num_rows:
-                yield batch
+            for part in rows.parts(records):
+                batch = rows.batch(part, pulled.range.queue.broker_name, wanted(part, pulled, tags))
+                if batch.num_rows:
+                    yield batch
     finally:
         network.release()
 

@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.bad_records import tell_damaged
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.columns.slices import text
 from sparrowmq.spark.options import RowOptions
@@ -57,6 +58,9 @@ KAFKA_COLUMNS: Final = {
 }
 # What a user's own schema may take as text, if it is text.
 _BYTES: Final = frozenset({"body", "key", "value"})
+_BODIES: Final = frozenset({"body", "value"})
+# A batch is there some six times before Spark has it, in Python and in Arrow.
+INFLATED_BYTES: Final = 16 << 20
 _LOG_APPEND_TIME: Final = 1  # Kafka's number for a timestamp that the broker set
 
 
@@ -109,17 +113,29 @@ class Rows:
         self._schema = schema
         makers = _KAFKA_MAKERS if options.kafka_compat else _MAKERS
         self._makers = [makers[name.lower()] for name in schema.names]
+        self._shows_bodies = bool(_BODIES.intersection(map(str.lower, schema.names)))
+        self._fails = options.fails_at_bad_records
+
+    def parts(self, records: RecordColumns) -> Iterable[RecordColumns]:
+        """The records in parts, of each of which a batch is not too large, however small its bodies are compressed."""
+        return records.parts(INFLATED_BYTES) if self._shows_bodies else (records,)
 
     def batch(
         self, records: RecordColumns, broker: str | None, wanted: pa.Array | None = None
     ) -> pa.RecordBatch:
-        """The records of one broker as a batch; all of them, or where the boolean array `wanted` is true."""
+        """The records of one broker as a batch; all of them, or where the boolean array `wanted` is true.
+
+        Raises:
+            BadRecord: a body is damaged, and the options want to know.
+        """
         made = [
             text(column) if field.type == pa.string() and column.type == pa.binary() else column
             for field, column in zip(
                 self._schema, (make(records, broker) for make in self._makers), strict=True
             )
         ]
+        if records.damaged:
+            tell_damaged(records, broker, wanted, fail=self._fails)
         rows = pa.RecordBatch.from_arrays(made, schema=self._schema)
         return rows if wanted is None else rows.filter(wanted)
 

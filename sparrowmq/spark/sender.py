@@ -5,8 +5,8 @@ some hundred rows. Rows that must stay in order, because they name a queue or a 
 per queue; all others go to the topic's queues in turn, many batches at once. A delayed message cannot be in a batch
 and goes alone.
 
-A batch that failed is sent again, whole: so rows can be there twice, never not at all. Others that are under way are left
-alone: a busy answer concerns one batch, and of a connection that ended the answers that came before its end hold.
+A batch that failed is sent again, whole: so rows can be there twice, never not at all. Others that are under way are
+left alone: a busy answer concerns one batch, and of a connection that ended the answers that came before its end hold.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """sparrowmq.spark.reader: pulled rows as batches, filtered exactly."""
 
 import gc
+import zlib
 
 import pyarrow as pa
 import pytest
 
-from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
+from sparrowmq.spark.bad_records import BadRecord
 from sparrowmq.spark.pulls import Pulled
 from sparrowmq.spark.ranges import Range, RowsLost
 from sparrowmq.spark.reader import BATCH_BYTES, merged, read
-from sparrowmq.spark.schema import Rows
+from sparrowmq.spark.schema import INFLATED_BYTES, Rows
 from tests.spark.peer import BROKER
 
 SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])
@@ -77,6 +79,47 @@ def test_messages_missing_inside_an_answer_are_noticed(peer, table):
     with pytest.raises(RowsLost, match="1 messages of"):
         table(span(0, 10))
     assert len(table(span(0, 10), failOnDataLoss="false")[0]) == 9
+
+
+BODIES = pa.schema([("queueOffset", pa.int64()), ("body", pa.binary())])
+
+
+@pytest.fixture
+def batches(peer, connect):
+    def batches(count, schema=BODIES, **given):
+        options = peer.source(topic="T", **given)
+        return read(connect(), [span(0, count)], Rows(schema, options), options)
+
+    return batches
+
+
+def test_small_bodies_that_inflate_to_much_come_in_bounded_batches(peer, batches):
+    body = bytes(3 << 20)
+    peer.store("T", 0, [zlib.compress(body)] * 60, sys_flag=SysFlag.COMPRESSED)
+    count = 0
+    for batch in batches(60):
+        assert batch.nbytes < INFLATED_BYTES + (1 << 20)
+        assert batch.column("queueOffset").to_pylist() == list(range(count, count + len(batch)))
+        assert all(found.as_py() == body for found in batch.column("body"))
+        count += len(batch)
+    assert count == 60
+    (single,) = batches(60, pa.schema([("queueOffset", pa.int64())]))  # nothing is inflated that nobody wants
+    assert len(single) == 60
+
+
+def test_a_damaged_body_ends_the_query_or_is_null(peer, batches, caplog):
+    good = zlib.compress(b"good")
+    peer.store("T", 0, [good, b"bad", good], sys_flag=SysFlag.COMPRESSED)
+    for given in ({}, {"badRecords": "fail", "failOnDataLoss": "false"}):
+        with pytest.raises(BadRecord, match=r"offset 1 of T@broker-a\[0\]"):
+            list(batches(3, **given))
+    for given in ({"failOnDataLoss": "false"}, {"badRecords": "null"}):
+        (batch,) = batches(3, **given)
+        assert batch.column("body").to_pylist() == [b"good", None, b"good"]
+        assert "offset 1 of T@broker-a[0]" in caplog.text
+        caplog.clear()
+    (batch,) = batches(3, decompress="false")
+    assert batch.column("body").to_pylist() == [good, b"bad", good]
 
 
 def test_a_reader_that_is_dropped_half_way_leaves_no_answers_behind(peer, connect):

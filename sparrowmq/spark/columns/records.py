@@ -16,7 +16,7 @@ Body checksums are not verified here: that would cost as much as everything else
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -67,7 +67,10 @@ def decode(
         RemoteProtocolError: the body is not whole records, or holds a kind that cannot be shown as rows.
     """
     records = RecordColumns(body, decompress=decompress, internal=internal)
-    return pa.RecordBatch.from_arrays([records.column(name) for name in names], names=list(names))
+    found = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=list(names))
+    for error in records.damaged.values():
+        raise error
+    return found
 
 
 class RecordColumns:
@@ -88,6 +91,10 @@ class RecordColumns:
         self._body = body
         self._decompress = decompress
         self._internal = internal
+        self._inflated: dict[int, bytes | None] = {}
+        self.damaged: dict[
+            int, RemoteProtocolError
+        ] = {}  # rows whose body was asked for and cannot be inflated
         if within is None:
             self._starts = np.frombuffer(starts(body), "<i8")
             self._ends = np.append(self._starts[1:], len(body)) if len(self._starts) else self._starts
@@ -106,6 +113,20 @@ class RecordColumns:
         """Only those where `wanted` is true."""
         within = self._starts[wanted], self._ends[wanted]
         return RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
+
+    def parts(self, most_bytes: int) -> Iterator[RecordColumns]:
+        """The records in their order, cut so that the compressed bodies of each part inflate to about `most_bytes`.
+
+        A mebibyte of compressed bodies may become gigabytes. One larger body is a part of its own.
+        """
+        begin, size_bytes = 0, 0
+        for row in self._compressed_rows().tolist():
+            inflated = self._inflated[row] = self._inflate(row)
+            size_bytes += len(inflated or b"")
+            if size_bytes > most_bytes and row > begin:
+                yield self._part(begin, row)
+                begin, size_bytes = row, len(inflated or b"")
+        yield self._part(begin, len(self)) if begin else self
 
     @property
     def sys_flags(self) -> Positions:
@@ -146,9 +167,12 @@ class RecordColumns:
         return cut(self._body, self._body_starts, self._body_ends)
 
     def bodies(self) -> pa.Array:
-        """The bodies as they were sent."""
-        rows = np.flatnonzero(self._sys_flags & SysFlag.COMPRESSED if self._decompress else ())
-        return overwrite(self.stored_bodies, rows, map(self._inflate, rows.tolist()))
+        """The bodies as they were sent; null for those that are `damaged`."""
+        rows = self._compressed_rows()
+        inflated = (
+            self._inflated[row] if row in self._inflated else self._inflate(row) for row in rows.tolist()
+        )
+        return overwrite(self.stored_bodies, rows, inflated)
 
     def message_ids(self) -> pa.Array:
         """The producers' ids; for records without one, where they lie."""
@@ -230,9 +254,26 @@ class RecordColumns:
         long_hosts = (self._body[positions[row] : positions[row] + hosts.IPV6_SIZE] for row in rows)
         return overwrite(texts.take(found.indices), rows, map(hosts.unpack, long_hosts))
 
-    def _inflate(self, row: int) -> bytes:
+    def _compressed_rows(self) -> Positions:
+        return np.flatnonzero(self._sys_flags & SysFlag.COMPRESSED if self._decompress else ())
+
+    def _inflate(self, row: int) -> bytes | None:
         packed = self._body[self._body_starts[row] : self._body_ends[row]]
-        return compression.decompress(packed, int(self._sys_flags[row]))
+        try:
+            return compression.decompress(packed, int(self._sys_flags[row]))
+        except RemoteProtocolError as error:
+            self.damaged[row] = error
+            return None
+
+    def _part(self, begin: int, end: int) -> RecordColumns:
+        """The rows `[begin, end)`, which take their inflated bodies along."""
+        within = self._starts[begin:end], self._ends[begin:end]
+        part = RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
+        for row in [row for row in self._inflated if row < end]:
+            part._inflated[row - begin] = self._inflated.pop(row)
+        for row in [row for row in self.damaged if row < end]:
+            part.damaged[row - begin] = self.damaged.pop(row)
+        return part
 
     def _long_offset_id(self, row: int) -> str:
         place = self._store_hosts[row]

@@ -63,7 +63,8 @@ class StoredReader(DataSourceReader):
             for block in blocks(opened, span, fail=options.fail_on_data_loss):
                 records = choice.of(self._records(span, block))
                 if len(records):
-                    yield rows.batch(records, options.broker_name)
+                    for part in rows.parts(records):
+                        yield rows.batch(part, options.broker_name)
 
     def _records(self, span: Span, block: Block) -> RecordColumns:
         """The records of a block, but for damaged ones if the options do not mind them. Raises: RowsLost."""

@@ -130,6 +130,34 @@ def test_long_topics_and_ipv6_hosts_move_the_fields_but_not_the_values():
         assert (row["reconsumeTimes"], row["preparedTransactionOffset"]) == (2, 99)
 
 
+def test_records_are_cut_where_their_bodies_inflate_to_too_much():
+    bodies = [b"a" * 900, b"b" * 200, b"c" * 5000, b"d" * 10, b"e" * 10]
+    flags = [SysFlag.COMPRESSED] * 4 + [0]
+    packed = [zlib.compress(body) if flag else body for body, flag in zip(bodies, flags, strict=True)]
+    block = b"".join(encode(n, body=packed[n], sys_flag=flags[n]) for n in range(5))
+    parts = list(RecordColumns(block).parts(1000))
+    assert [part.queue_offsets.tolist() for part in parts] == [[0], [1], [2], [3, 4]]
+    assert [body for part in parts for body in part.column("body").to_pylist()] == bodies
+    (whole,) = RecordColumns(block).parts(10_000)
+    assert whole.column("body").to_pylist() == bodies
+    (stored,) = RecordColumns(block, decompress=False).parts(1)
+    assert stored.column("body").to_pylist() == packed
+
+
+def test_a_damaged_body_is_null_and_known():
+    good, bad = zlib.compress(b"good"), zlib.compress(b"bad")[:-3]
+    block = b"".join(encode(n, body=body, sys_flag=1) for n, body in enumerate([good, bad, good, bad]))
+    records = RecordColumns(block)
+    assert not records.damaged
+    assert records.column("body").to_pylist() == [b"good", None, b"good", None]
+    assert list(records.damaged) == [1, 3]
+    parts = list(RecordColumns(block).parts(5))
+    assert [(list(part.damaged), part.column("body").to_pylist()) for part in parts] == [
+        ([1], [b"good", None]),
+        ([1], [b"good", None]),
+    ]
+
+
 def test_compressed_bodies_are_inflated_in_their_places_unless_refused():
     packed = zlib.compress(b"long" * 100)
     body = encode(0) + encode(1, body=packed, sys_flag=SysFlag.COMPRESSED) + encode(2, body=b"")
