@@ -4,11 +4,13 @@
     topic        string             required, unless the option topic names one for all rows
     tags         string
     keys         string or array<string>                (Kafka's name: key)
-    properties   map<string,string>
+    properties   map<string,string> a null value is no property
     shardingKey  string             rows with the same key go to the same queue, in order
     queueId, brokerName  int, string    both or neither: the queue, in order
     delayLevel   int                1 is the first of the broker's messageDelayLevel
     flag         int
+    partition    int                Kafka's column: the queue by its place among all of the topic, from 0
+    headers      array<struct<key:string,value:binary>>     Kafka's column, instead of properties
 
 Any other column of the source's table may be there and is not used, so that a topic can be copied; what RocketMQ itself
 wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them; when Spark
@@ -64,6 +66,8 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "brokerName": _TEXT,
     "delayLevel": _NUMBER,
     "flag": _NUMBER,
+    "partition": _NUMBER,
+    "headers": ("array<struct<key:string,value:binary>>",),
 }
 _KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
 _BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
@@ -96,6 +100,9 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
         raise ConfigError('say where the rows go: .option("topic", ...), or a column topic')
     if ("queueId" in found) != ("brokerName" in found):
         raise ConfigError("columns queueId and brokerName name a queue together; give both or neither")
+    for column, kafkas in (("queueId", "partition"), ("properties", "headers")):
+        if column in found and kafkas in found:
+            raise ConfigError(f"columns {column} and {kafkas} say the same; drop one")
 
 
 @dataclass(frozen=True)
@@ -174,6 +181,8 @@ class Row(NamedTuple):
     broker_name: str | None
     delay_level: int | None
     flag: int | None
+    partition: int | None
+    headers: list[dict[str, Any]] | None
 
 
 class RowMessages:
@@ -183,24 +192,34 @@ class RowMessages:
         self._sender = sender
         self._ids = ids
         self._topic = options.topic
+        self._count = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Raises: as `send_all`."""
         now_ms = time.time_ns() // 1_000_000
-        for row in map(Row._make, zip(*_lists(batch), strict=False)):
-            topic = self._topic or row.topic
-            if row.body is None or not topic:
-                raise InvalidMessage(
-                    f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
-                )
-            body = row.body if isinstance(row.body, bytes) else row.body.encode()
-            part = BatchPart(body, _properties(row, self._ids.next(now_ms)), row.flag or 0)
-            if row.delay_level:
-                self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
-            elif queue := self._queue(topic, row):
-                self._sender.put_in_order(queue, part)
-            else:
-                self._sender.put(topic, part)
+        row = None
+        try:
+            for row in map(Row._make, zip(*_lists(batch), strict=False)):
+                self._put(row, now_ms)
+                self._count += 1
+        except InvalidMessage as error:
+            keys = f", keys {row.keys!r}" if row and row.keys else ""
+            raise InvalidMessage(f"{error} (row {self._count} of its task{keys})") from error
+
+    def _put(self, row: Row, now_ms: int) -> None:
+        topic = self._topic or row.topic
+        if row.body is None or not topic:
+            raise InvalidMessage(
+                f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
+            )
+        body = row.body if isinstance(row.body, bytes) else row.body.encode()
+        part = BatchPart(body, _properties(row, self._ids.next(now_ms)), row.flag or 0)
+        if row.delay_level:
+            self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
+        elif queue := self._queue(topic, row):
+            self._sender.put_in_order(queue, part)
+        else:
+            self._sender.put(topic, part)
 
     def _queue(self, topic: str, row: Row) -> MessageQueue | None:
         """The queue that a row must go to."""
@@ -212,11 +231,22 @@ class RowMessages:
                     f"a row names {queue}, which does not exist or takes no messages; {advice}"
                 )
             return queue
+        if row.partition is not None:
+            queues = self._sender.queues(topic)
+            if not 0 <= row.partition < len(queues):
+                raise InvalidMessage(
+                    f"a row names partition {row.partition}, but topic {topic} has {len(queues)} queues, "
+                    "from 0; drop the column partition to let the sink choose"
+                )
+            return queues[row.partition]
         return by_key(row.sharding_key, self._sender.queues(topic)) if row.sharding_key else None
 
 
 def _properties(row: Row, unique_key: str) -> bytes:
-    found = {name: value for name, value in row.properties if name not in RESERVED} if row.properties else {}
+    found = {}
+    if row.properties or row.headers:
+        given = row.properties if row.properties is not None else _texts(row.headers or [])
+        found = {name: value for name, value in given if name not in RESERVED and value is not None}
     if row.keys:
         found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:
@@ -246,12 +276,37 @@ def _lists(batch: pa.RecordBatch) -> list[Iterable[Any]]:
     return [given.get(name, repeat(None)) for name in COLUMNS]
 
 
+def _texts(headers: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Kafka's headers, whose values are bytes and whose names may repeat, as properties."""
+    found: dict[str, str] = {}
+    for header in headers:
+        name, value = header["key"], header["value"]
+        if name in found:
+            raise InvalidMessage(
+                f"the header {name!r} is there twice; a property has one value, so rename one"
+            )
+        if value is not None:
+            found[name] = _text(f"header {name!r}", value)
+    return list(found.items())
+
+
 def _joined(keys: bytes | list[str]) -> str:
     """Several keys as one string; Kafka's key is bytes."""
+    if isinstance(keys, bytes):
+        return _text("key", keys)
+    given = list(filter(None, keys))
+    for key in given:
+        if KEY_SEPARATOR in key:
+            raise InvalidMessage(
+                f"the key {key!r} has a space, which separates keys: it would become several; replace the space"
+            )
+    return KEY_SEPARATOR.join(given)
+
+
+def _text(what: str, value: bytes) -> str:
     try:
-        return keys.decode() if isinstance(keys, bytes) else KEY_SEPARATOR.join(filter(None, keys))
+        return value.decode()
     except UnicodeDecodeError:
-        advice = "encode it, as with hex()"
         raise InvalidMessage(
-            f"the key {keys!r} is not UTF-8 text, as RocketMQ's keys are; {advice}"
+            f"the {what} {value!r} is not UTF-8 text, as RocketMQ's are; encode it, as with hex()"
         ) from None

@@ -11,6 +11,7 @@ from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import decode
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
+from sparrowmq.spark.writer import COLUMNS as COLUMNS_OF_SINK
 from sparrowmq.spark.writer import BatchWriter, Stored, StreamWriter, check, count_stored, send_all
 from tests.spark.peer import BROKER
 
@@ -130,6 +131,56 @@ def test_a_row_that_cannot_be_a_message_is_refused(send, columns, complaint):
         send(columns)
 
 
+def test_a_null_property_is_none(send):
+    properties = [[("region", None), ("city", "x")], [("region", None)], None]
+    rows = send({"body": [b"1", b"2", b"3"], "properties": pa.array(properties, MAP)})
+    assert [row["properties"].keys() - {"UNIQ_KEY"} for row in rows] == [{"city"}, set(), set()]
+
+
+def headers(*rows):
+    """Kafka's column."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.array([[{"key": key, "value": value} for key, value in row] for row in rows], kind)
+
+
+def test_kafkas_headers_are_properties(send):
+    rows = send(
+        {"value": [b"1", b"2"], "headers": headers([("region", b"eu"), ("no", None), ("KEYS", b"old")], [])}
+    )
+    assert [row["properties"].get("region") for row in rows] == ["eu", None]
+    assert rows[0]["properties"].keys() == {"region", "UNIQ_KEY"}
+    for row, complaint in [
+        ([("a", b"1"), ("a", b"2")], "header 'a' is there twice"),
+        ([("a", b"\xff")], "header 'a' .* is not UTF-8 text"),
+    ]:
+        with pytest.raises(InvalidMessage, match=complaint):
+            send({"value": [b"1"], "headers": headers(row)})
+
+
+def test_kafkas_partition_is_the_queue_by_its_place(send):
+    rows = send({"value": [b"%d" % n for n in range(8)], "partition": [3, 3, 0, 1, 2, 3, 1, None]})
+    assert [row["queueId"] for row in rows[:7]] == [3, 3, 0, 1, 2, 3, 1]
+    for number in (4, -1):
+        with pytest.raises(InvalidMessage, match=f"names partition {number}, but topic T has 4 queues"):
+            send({"value": [b"1"], "partition": [number]})
+
+
+def test_a_key_with_a_space_would_be_two(send):
+    assert (
+        send({"body": [b"1"], "keys": ["a b"]})[0]["keys"] == "a b"
+    )  # as text they are as RocketMQ has them
+    with pytest.raises(InvalidMessage, match="key 'a b' has a space"):
+        send({"body": [b"2"], "keys": pa.array([["c", "a b"]], pa.list_(pa.string()))})
+
+
+def test_of_a_row_that_is_refused_the_place_is_told(peer, connect):
+    peer.store("T", 0, [])
+    good = pa.RecordBatch.from_pydict({"body": [b"1"] * 5, "tags": ["a"] * 5, "keys": ["k"] * 5})
+    bad = pa.RecordBatch.from_pydict({"body": [b"1"] * 2, "tags": ["a", "a\x01b"], "keys": ["k", "order-7"]})
+    with pytest.raises(InvalidMessage, match=r"\(row 6 of its task, keys 'order-7'\)"):
+        send_all([good, bad], connect(), peer.sink(topic="T"))
+
+
 def test_a_row_without_a_topic_is_refused(peer, connect):
     batch = pa.RecordBatch.from_pydict({"body": [b"1"], "topic": pa.array([None], pa.string())})
     with pytest.raises(InvalidMessage, match="a row has no topic"):
@@ -148,6 +199,10 @@ def test_columns_that_cannot_be_sent_are_refused_before_anything_is(peer):
     assert 'option("topic", ...)' in complaint([body], peer)
     assert "give both or neither" in complaint([body, ("queueId", "int")], peer, topic="T")
     assert "column body is there twice" in complaint([body, ("value", "binary")], peer, topic="T")
+    numbers = [("queueId", "int"), ("brokerName", "string"), ("partition", "int")]
+    assert "queueId and partition say the same" in complaint([body, *numbers], peer, topic="T")
+    texts = [("properties", "map<string,string>"), ("headers", COLUMNS_OF_SINK["headers"][0])]
+    assert "properties and headers say the same" in complaint([body, *texts], peer, topic="T")
     assert "column tags is int; cast it to string" in complaint([body, ("tags", "int")], peer, topic="T")
     assert "did you mean shardingKey?" in complaint([body, ("shardKey", "string")], peer, topic="T")
     assert "there are body, topic" in complaint([body, ("qqq", "string")], peer, topic="T")
