@@ -335,4 +335,5 @@ _UNSERVED = (
 ROWS: Final[tuple[Row, ...]] = tuple(sorted((*_SERVED, *_UNSERVED), key=lambda row: row.code))
 BY_CODE: Final[dict[int, Row]] = {int(row.code): row for row in ROWS}
 
-decode_in_one_pass(client.SendMessageV2.code, client.SendMessageV2)
+for _kind in (client.SendMessageV2, client.EndTransaction):
+    decode_in_one_pass(_kind.code, _kind)

@@ -37,29 +37,35 @@ _field: Final[Any] = msgspec.field  # whose type is that of its default, which c
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
+_CODE_KEY: Final = b'{"code":'
+_CODE_END: Final = len(_CODE_KEY) + 5  # digits of the longest code
+_ZERO: Final = ord("0")
+_NINE: Final = ord("9")
+
+
 class _OnePass:
     """Requests of one code whose header fields are decoded together with the rest."""
 
     def __init__(self, code: int, header: type[Any]) -> None:
         self.code = code
         self.header = header
-        self.begin = b'{"code":%d,' % code  # Clients write the code first.
+        self.begin = _CODE_KEY + b"%d," % code  # Clients write the code first.
         ext = ("ext", header | None, _field(name="extFields", default=None))
         kind = msgspec.defstruct("Whole", [ext], bases=(Command,), gc=False)
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind, strict=False).decode
 
 
-_ONE_PASS: Final[list[_OnePass]] = []
+_ONE_PASS: Final[dict[int, list[_OnePass]]] = {}
 
 
 def decode_in_one_pass(code: int, header: type[Any]) -> None:
     """Have requests of a code, which come by the thousand, decoded with their header at once.
 
     Their `ext` is the header then, and `header_of` hands it on. Of two headers for a code the later one is tried first.
-    Meant for few: each costs every other request a look.
     """
-    if not any(known.header is header for known in _ONE_PASS):
-        _ONE_PASS.insert(0, _OnePass(code, header))
+    of_code = _ONE_PASS.setdefault(code, [])
+    if not any(known.header is header for known in of_code):
+        of_code.insert(0, _OnePass(code, header))
 
 
 def decode(serializer: int, header: bytes, body: bytes) -> Command:
@@ -77,9 +83,10 @@ def decode(serializer: int, header: bytes, body: bytes) -> Command:
 
 
 def _decode_json(header: bytes) -> Command:
-    for known in _ONE_PASS:
-        if header.startswith(known.begin):
-            command = _decode_whole(known, header)
+    of_code = _ONE_PASS.get(_leading_code(header))
+    if of_code is not None:
+        for known in of_code:
+            command = _decode_whole(known, header) if header.startswith(known.begin) else None
             if command is not None:
                 return command
     try:
@@ -88,6 +95,15 @@ def _decode_json(header: bytes) -> Command:
         raise RemoteProtocolError(f"the header is not a JSON command: {error}") from None
     command.raw = b""
     return command
+
+
+def _leading_code(header: bytes) -> int:
+    """The digits where clients write the code; whether that is what stands there is for who makes use of it to see."""
+    code, at, end = 0, len(_CODE_KEY), min(len(header), _CODE_END)
+    while at < end and _ZERO <= header[at] <= _NINE:
+        code = code * 10 + header[at] - _ZERO
+        at += 1
+    return code
 
 
 def _decode_whole(known: _OnePass, header: bytes) -> Command | None:
@@ -132,6 +148,7 @@ def encode_reply(
 _SUCCESS: Final = b'{"code":0,"extFields":'
 # By the flag.
 _MIDDLES: Final = [b',"flag":%d,"language":"%b","opaque":' % (flag, LANGUAGE.encode()) for flag in range(4)]
+_DONE: Final = _SUCCESS + b"{}" + _MIDDLES[REPLY_FLAG]
 _REMARK: Final = b',"remark":'
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
 
@@ -146,14 +163,17 @@ def _encode_json(
     body_bytes: int,
 ) -> bytes:
     out = frame.begin()
-    out.write(_SUCCESS if code == 0 else b'{"code":%d,"extFields":' % code)
-    if header is None:
-        out.write(b"{}")
-    elif extra:
-        out.write(quote(header.ext_fields() | extra))
+    if header is None and code == 0 and flag == REPLY_FLAG:
+        out.write(_DONE)
     else:
-        write_json(out, header)
-    out.write(_MIDDLES[flag])
+        out.write(_SUCCESS if code == 0 else b'{"code":%d,"extFields":' % code)
+        if header is None:
+            out.write(b"{}")
+        elif extra:
+            out.write(quote(header.ext_fields() | extra))
+        else:
+            write_json(out, header)
+        out.write(_MIDDLES[flag])
     out.write(str(opaque).encode())
     if remark is not None:
         out.write(_REMARK)
