@@ -12,13 +12,17 @@ Source: CommitLog.asyncPutMessage and ScheduleMessageService.messageTimeup, Java
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.messages.properties import Properties, mark, render
 from sparrowmq.protocol.messages.property_names import Property
+
+REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
+REAL_QID: Final = mark(Property.REAL_QID)
 
 
 class Detour:
@@ -42,8 +46,12 @@ class Detour:
 
 def move(entry: Entry, topic: str, queue_id: int) -> None:
     """Let a message wait in a queue of a system topic; `restore` finds its address in its properties."""
-    entry.properties.put(Property.REAL_TOPIC, entry.topic)
-    entry.properties.put(Property.REAL_QID, str(entry.queue_id))
+    properties = entry.properties
+    if properties.has(REAL_TOPIC):
+        properties.remove(Property.REAL_TOPIC)
+    if properties.has(REAL_QID):
+        properties.remove(Property.REAL_QID)
+    properties.add(f"{Property.REAL_TOPIC}\x01{entry.topic}\x02{Property.REAL_QID}\x01{entry.queue_id}\x02")
     entry.topic, entry.queue_id = topic, queue_id
 
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.broker.detour import address, again, move, restore
+from sparrowmq.broker.detour import REAL_QID, REAL_TOPIC, address, again, move, restore
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, mark, render
@@ -32,8 +33,7 @@ from sparrowmq.protocol.requests.headers import CheckTransactionState
 REMOVED: Final = "d"
 _TRAN_MSG: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
-_REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
-_REAL_QID: Final = mark(Property.REAL_QID)
+_IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 _DELAYS: Final = tuple(
     (name, mark(name))
     for name in (
@@ -43,7 +43,7 @@ _DELAYS: Final = tuple(
         Property.TIMER_DELIVER_MS,
     )
 )
-_OP_PROPERTIES: Final = f"{Property.TAGS}\x01{REMOVED}\x02"
+_OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # of all of them: nobody changes them
 
 
 def is_half(properties: Properties) -> bool:
@@ -88,23 +88,12 @@ def resumed(message: StoredMessage) -> Entry:
     return again(message, HALF_TOPIC, 0, Properties(render(properties)))
 
 
-def commit(half: Entry, offset: int) -> None:
-    """Make of a half message what consumers get.
-
-    Args:
-        half: as `record.entry_of` gives it; its properties are not taken apart, only looked into.
-        offset: where it lies in the log.
-    Raises:
-        InvalidMessage: it has no address; nothing has changed.
-    """
-    properties = half.properties
-    topic, queue_id = properties.marked(_REAL_TOPIC), properties.marked(_REAL_QID)
-    half.topic, half.queue_id = address(topic, queue_id)
-    half.sys_flag = half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT
-    half.prepared_offset = offset
+def destination(half: Half) -> tuple[str, int]:
+    """The topic and the queue that it was sent to. Raises: InvalidMessage, it has none."""
+    return address(half.properties.marked(REAL_TOPIC), half.properties.marked(REAL_QID))
 
 
-def group_of(half: Entry) -> str | None:
+def group_of(half: Half) -> str | None:
     """The producer group whose half message it is."""
     return half.properties.marked(_GROUP)
 
@@ -120,7 +109,7 @@ def discarded(half: StoredMessage) -> Entry:
 
 def op(queue_offset: int, now_ms: int, host: bytes) -> Entry:
     """The record that a transaction has ended, whose newest copy has this queue offset."""
-    return Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), Properties(_OP_PROPERTIES), now_ms, host)
+    return Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), _OP_PROPERTIES, now_ms, host)
 
 
 def ended_by(message: StoredMessage) -> list[int]:
@@ -167,6 +156,8 @@ def identity(half: StoredMessage) -> tuple[str | None, str | None, int]:
 
 def own_immunity_s(half: Properties | dict[str, str]) -> int | None:
     """For how long after its birth nobody is asked, if the producer said so (CHECK_IMMUNITY_TIME_IN_SECONDS)."""
+    if isinstance(half, Properties):
+        return _number(half.marked(_IMMUNITY))
     return _number(half.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS))
 
 

@@ -43,6 +43,7 @@ from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteErro
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
@@ -58,7 +59,7 @@ TURN: Final = 64
 # How precise the times of questions are: a look at what is due costs nothing when nothing is.
 TICK_S: Final = 1.0
 DISK_FULL_PAUSE_MS: Final = 10_000
-# Of so many that have ended it is known how, to answer whoever ends one again.
+# Of so many that have ended, at least, it is known how, to answer whoever ends one again.
 REMEMBERED_ENDS: Final = 10_000
 _READ: Final = 1000
 _READ_BYTES: Final = 4 << 20
@@ -107,6 +108,7 @@ class Transactions:
         self._host = store.settings.store_host
         self._turns = 0  # whose turn it is among a group's producers
         self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset that was ended
+        self._earlier: dict[int, bool] = {}  # as many of those before them
         self._unsaved: tuple[int, int, int] | None = (
             None  # half and op position, and the log's end when they were so
         )
@@ -167,16 +169,14 @@ class Transactions:
             RemoteError: there is no such half message, it is another group's, or it ended otherwise.
             StoreFailed, DiskFull: nothing was stored.
         """
-        half = self._half_at(queue_offset, offset, group)
         transaction = self.open.find(queue_offset)
+        is_newest = transaction is not None and transaction.offset == offset
+        half = self._half_at(offset, transaction.size if transaction is not None and is_newest else None)
+        _demand_same(half, queue_offset, group)
         if transaction is None:
             self._refuse_another_end(queue_offset, commit)
             return None
-        entries = [self._op(transaction)]
-        if commit:
-            self._make_final(half, offset)
-            entries.insert(0, half)
-        placed = self._finish(transaction, entries)
+        placed = self._commit(transaction, half) if commit else self._finish(transaction, [])
         self._remember(queue_offset, commit)
         (self._committed if commit else self._rolled_back).value += 1
         return placed
@@ -202,7 +202,7 @@ class Transactions:
         entry = half_message.resumed(message)
         placed = self._store.append(entry)
         now_ms = self._clock.now_ms()
-        self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms))
+        self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size))
         return placed
 
     # What is done by itself ------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Transactions:
             log.error(
                 "the half message at log offset %d is gone; its transaction is forgotten", transaction.offset
             )
-            self._finish(transaction, [self._op(transaction)])
+            self._finish(transaction, [])
         elif half_message.check_times(half) >= self._rules.most_checks or self._is_too_old(half, now_ms):
             self._discard(transaction, half)
         elif now_ms < transaction.immune_until_ms:
@@ -266,7 +266,7 @@ class Transactions:
         due_ms = self._clock.now_ms() + self._rules.interval_ms
         if due_ms < transaction.immune_until_ms < due_ms + self._rules.interval_ms:
             due_ms = transaction.immune_until_ms
-        self.open.move(transaction, placed.queue_offset, placed.offset, due_ms)
+        self.open.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
         return entry, placed
 
     def _ask_producer(self, half: StoredMessage, entry: Entry, placed: Placed) -> None:
@@ -293,7 +293,7 @@ class Transactions:
             CHECK_MAX_TIME_TOPIC,
         )
         self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)
-        self._finish(transaction, [half_message.discarded(half), self._op(transaction)])
+        self._finish(transaction, [half_message.discarded(half)])
         self._discarded.value += 1
 
     def _is_too_old(self, half: StoredMessage, now_ms: int) -> bool:
@@ -302,45 +302,44 @@ class Transactions:
     # Records ---------------------------------------------------------------------------------------------------------
 
     def _add(self, placed: Placed, entry: Entry) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = placed.store_timestamp_ms
         # A clock that is ahead of ours must not put the question off.
         born_ms = min(entry.born_timestamp_ms, now_ms)
         own_s = half_message.own_immunity_s(entry.properties)
         immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else own_s * 1000)
         due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
-        self.open.add(Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms))
+        self.open.add(Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size))
+
+    def _commit(self, transaction: Transaction, half: Half) -> Placed:
+        """Store the message and the op record; both or none."""
+        try:
+            topic, queue_id = half_message.destination(half)
+        except InvalidMessage as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        placed = self._store.append_commit(half, topic, queue_id, self._op(transaction))
+        self.open.end(transaction)
+        return placed
 
     def _finish(self, transaction: Transaction, entries: list[Entry]) -> Placed:
-        """Store what ends it, the op record last; all or none."""
-        places = self._store.append_batch(entries)
-        self.open.ended(transaction.queue_offset)
+        """Store what ends it, and the op record; all or none."""
+        places = self._store.append_batch([*entries, self._op(transaction)])
         self.open.end(transaction)
         return places[-1]
 
     def _op(self, transaction: Transaction) -> Entry:
         return half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
 
-    def _make_final(self, half: Entry, offset: int) -> None:
-        try:
-            half_message.commit(half, offset)
-        except InvalidMessage as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-
-    def _half_at(self, queue_offset: int, offset: int, group: str) -> Entry:
-        """The half message that a producer means. Unlike Java, only the half topic is looked at."""
-        view = self._store.record_at(offset)
+    def _half_at(self, offset: int, size: int | None) -> Half:
+        """The half message that lies there. Unlike Java, only the half topic is looked at."""
+        raw = self._store.copy_at(offset, size)
         half = None
-        if view is not None:
+        if raw is not None:
             try:
-                half = record.entry_of(view)
+                half = Half(raw)
             except (RemoteProtocolError, CorruptRecord) as error:
                 _tell_damage(offset, error)
-        if view is None or half is None or half.topic != HALF_TOPIC:
+        if half is None or half.topic != HALF_TOPIC:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        if half_message.group_of(half) != group:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if record.queue_offset(view) != queue_offset:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
     def _decoded(self, offset: int) -> StoredMessage | None:
@@ -352,13 +351,13 @@ class Transactions:
             return None
 
     def _remember(self, queue_offset: int, commit: bool) -> None:
+        if len(self._recent) >= REMEMBERED_ENDS:
+            self._earlier, self._recent = self._recent, {}
         self._recent[queue_offset] = commit
-        if len(self._recent) > 2 * REMEMBERED_ENDS:
-            self._recent = dict(list(self._recent.items())[REMEMBERED_ENDS:])
 
     def _refuse_another_end(self, queue_offset: int, commit: bool) -> None:
         """Unlike Java, which would store the message a second time, or after its rollback."""
-        before = self._recent.get(queue_offset)
+        before = self._recent.get(queue_offset, self._earlier.get(queue_offset))
         if before is not commit:
             how = {True: "was committed", False: "was rolled back", None: "is not open any more"}[before]
             raise RemoteError(
@@ -384,7 +383,7 @@ class Transactions:
             if is_settled:
                 unfinished.append(transaction)
         for transaction in unfinished:
-            self._finish(transaction, [self._op(transaction)])
+            self._finish(transaction, [])
         if unfinished:
             log.warning(
                 "%d transactions had ended when the broker was killed; that is noted now", len(unfinished)
@@ -421,7 +420,9 @@ class Transactions:
         own_s = half_message.own_immunity_s(newest.properties) or 0
         immune_until_ms = min(newest.born_timestamp_ms, now_ms) + own_s * 1000
         due_ms = now_ms + self._rules.interval_ms
-        transaction = Transaction(newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms)
+        transaction = Transaction(
+            newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms, newest.store_size
+        )
         places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
         transaction.older = tuple(sorted(places))
         return transaction
@@ -446,6 +447,14 @@ class Transactions:
                     except CorruptRecord as error:
                         log.error("a message of %s is damaged, and left out: %s", topic, error)
             offset = found.next_offset
+
+
+def _demand_same(half: Half, queue_offset: int, group: str) -> None:
+    """Raises: RemoteError, it is not the half message that a producer means."""
+    if half_message.group_of(half) != group:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != queue_offset:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
 
 
 def _tell_damage(offset: int, error: Exception) -> None:

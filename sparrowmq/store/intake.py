@@ -17,7 +17,9 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Half
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
@@ -76,9 +78,7 @@ class Intake:
             DiskFull: there is no room now; nothing has changed.
             StoreFailed: a write or sync failed before; nothing is taken any more.
         """
-        queue = self._by_key.get((entry.topic, entry.queue_id))
-        if queue is None:
-            queue = self._queues.obtain(entry.topic, entry.queue_id)
+        queue = self._queue(entry.topic, entry.queue_id)
         if not self._dispatch.dirty:
             self._begin_burst()
         commit_log = self._log
@@ -104,8 +104,7 @@ class Intake:
         for entry in entries:
             if entry.sys_flag & _PREPARED:
                 raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
-            queue = self._by_key.get((entry.topic, entry.queue_id))
-            queues.append(queue if queue is not None else self._queues.obtain(entry.topic, entry.queue_id))
+            queues.append(self._queue(entry.topic, entry.queue_id))
         if not self._dispatch.dirty:
             self._begin_burst()
         places, batch = self._encode_batch(queues, entries)
@@ -116,6 +115,34 @@ class Intake:
         for queue, entry, placed in zip(queues, entries, places):  # noqa: B905  the check costs a loop
             self._enter(queue, entry, placed, placed.end - placed.offset)
         return places
+
+    def append_commit(self, half: Half, topic: str, queue_id: int, op: Entry) -> Placed:
+        """Put the message of a committed transaction at its address, and the record that it has ended right behind it.
+
+        Both or none. Returns: the place of the latter.
+
+        Raises: as `append`.
+        """
+        queue, op_queue = self._queue(topic, queue_id), self._queue(op.topic, op.queue_id)
+        if not self._dispatch.dirty:
+            self._begin_burst()
+        log = self._log
+        final = Placed(log.end, queue.next_offset, self.now_ms, self._store_host)
+        ended = Placed(log.end, op_queue.next_offset + (op_queue is queue), self.now_ms, self._store_host)
+        while True:
+            message = half.commit(topic, queue_id, final, self._property_crc)
+            ended.offset = final.offset + len(message)
+            mark = encode(op, ended, self._property_crc)
+            size = len(message) + len(mark)
+            if final.offset + size <= log.limit:
+                break
+            final.offset = self._make_room(size)
+        log.append(message)
+        log.append(mark)
+        self._dispatch.add(queue, final.offset, len(message), half.properties.tags_code)
+        self._enter_keys(topic, final, half.properties)
+        self._enter(op_queue, op, ended, len(mark))
+        return ended
 
     def demand_place(self, offset: int) -> None:
         """See that the master's bytes from `offset` on can be appended now. Raises: as `append_raw`."""
@@ -178,6 +205,10 @@ class Intake:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._by_key.get((topic, queue_id))
+        return queue if queue is not None else self._queues.obtain(topic, queue_id)
+
     def _begin_burst(self) -> None:
         """The first message after a dispatch: look at the clock, and have the turn end the burst.
 
@@ -238,12 +269,14 @@ class Intake:
     def _enter(self, queue: ConsumeQueue, entry: Entry, placed: Placed, size: int) -> None:
         """Remember what queue and index will have to know of a record that was appended."""
         placed.end = placed.offset + size
-        properties = entry.properties
         if not entry.sys_flag & _PREPARED:
             self._dispatch.add(queue, placed.offset, size, entry.tags_code)
+        self._enter_keys(entry.topic, placed, entry.properties)
+
+    def _enter_keys(self, topic: str, placed: Placed, properties: Properties) -> None:
         keys, unique_key = properties.keys, properties.unique_key
         if (unique_key is not None or keys) and self._keeps_keys:
-            self._dispatch.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
+            self._dispatch.keys.add(topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 
     def _make_room(self, size: int) -> int:
         """Where a record of `size` bytes can begin. Raises: MessageTooLarge, DiskFull, StoreFailed."""

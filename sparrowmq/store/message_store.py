@@ -35,6 +35,7 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Half
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
@@ -153,6 +154,15 @@ class MessageStore:
         Raises: as `append`; InvalidMessage also if one of them is prepared or rolled back.
         """
         return self._intake.append_batch(entries)
+
+    def append_commit(self, half: Half, topic: str, queue_id: int, op: Entry) -> Placed:
+        """Put the message of a committed transaction at its address, and the record that it has ended right behind it.
+
+        Both or none. Returns: the place of the latter.
+
+        Raises: as `append`.
+        """
+        return self._intake.append_commit(half, topic, queue_id, op)
 
     def append_raw(self, offset: int, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
@@ -289,6 +299,14 @@ class MessageStore:
         if record is None or end > self._log.end or (size is not None and size != len(record)):
             return None
         return record if records.physical_offset(record) == offset else None
+
+    def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
+        """What `record_at` shows, as bytes of its own; of a known size that costs half."""
+        if size is not None and offset + size <= self._log.written:
+            view = self._log.view(offset, size)
+        else:
+            view = self.record_at(offset, size)
+        return None if view is None else bytes(view)
 
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:
         """Up to `max_bytes` of the log itself, from one file, for a slave; None if `offset` is not in the log."""

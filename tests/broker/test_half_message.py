@@ -5,6 +5,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Half
 from sparrowmq.protocol.messages.properties import Properties, render
 
 HOST = hosts.pack("127.0.0.1:10911")
@@ -60,12 +61,14 @@ def test_numbers_that_are_none_are_as_if_absent(text):
 def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k")
     half_message.park(made, "payments")
-    half = record.entry_of(record.encode(made, Placed(500, 9, 2000, HOST)))
+    half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
     assert half_message.group_of(half) == "payments"
-    half_message.commit(half, 500)
-    assert (half.topic, half.queue_id, half.body, half.flag) == ("Orders", 3, b"body", 7)
-    assert (half.sys_flag, half.prepared_offset, half.reconsume_times) == (0x8 | 0x1, 500, 2)
-    assert half.properties.render() == made.properties.render()
+    topic, queue_id = half_message.destination(half)
+    commit = record.decode(half.commit(topic, queue_id, Placed(900, 1, 3000, HOST), crc=True))
+    assert (commit.topic, commit.queue_id, commit.body, commit.flag) == ("Orders", 3, b"body", 7)
+    assert (commit.sys_flag, commit.prepared_offset, commit.reconsume_times) == (0x8 | 0x1, 500, 2)
+    assert (commit.physical_offset, commit.queue_offset, commit.store_timestamp_ms) == (900, 1, 3000)
+    assert render(commit.properties) == made.properties.render()
 
 
 def test_what_begins_anew_is_tied_to_nothing():

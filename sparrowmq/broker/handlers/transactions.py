@@ -9,7 +9,6 @@ Source: EndTransactionProcessor and AdminBrokerProcessor.resumeCheckHalfMessage,
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from sparrowmq.broker.transactions import Transactions
 from sparrowmq.errors import RemoteError, RemoteProtocolError
@@ -24,8 +23,6 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_ENDS: Final = (SysFlag.COMMIT, SysFlag.ROLLBACK)
-
 
 class TransactionHandler:
     """Ends transactions."""
@@ -37,19 +34,20 @@ class TransactionHandler:
     @handles(EndTransaction)
     def end(self, header: EndTransaction, body: bytes, peer: Peer) -> After | None:
         """Commit or roll back; "unknown" changes nothing."""
-        if header.commit_or_rollback == SysFlag.NOT_TRANSACTION:
+        said = header.commit_or_rollback
+        if said == SysFlag.NOT_TRANSACTION:
             return None
-        if header.commit_or_rollback not in _ENDS:
+        if said != SysFlag.COMMIT and said != SysFlag.ROLLBACK:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"commitOrRollback={header.commit_or_rollback}: 8 commits, 12 rolls back, 0 is unknown",
+                f"commitOrRollback={said}: 8 commits, 12 rolls back, 0 is unknown",
             )
         try:
             placed = self._transactions.end(
                 header.tran_state_table_offset,
                 header.commit_log_offset,
                 header.producer_group,
-                commit=header.commit_or_rollback == SysFlag.COMMIT,
+                commit=said == SysFlag.COMMIT,
             )
         except RemoteError as error:
             log.warning("%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), error.remark)

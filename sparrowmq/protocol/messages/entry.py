@@ -97,5 +97,10 @@ class Placed:
         self.store_host = store_host
         self.end = offset
 
+    @property
+    def size(self) -> int:
+        """The bytes of its record, once it is stored."""
+        return self.end - self.offset
+
     def __repr__(self) -> str:
         return f"<placed at {self.offset}, queue offset {self.queue_offset}>"

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from librt.strings import (
     BytesWriter,
+    read_i16_be,
     read_i32_be,
-    read_i64_be,
     read_i64_le,
     write_i16_be,
     write_i32_be,
@@ -33,12 +33,8 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record_layout import (
     BODY_CRC_AT,
     BODY_SIZE_BEHIND_PREPARED_OFFSET,
-    BODY_SIZE_BEHIND_RECONSUME_TIMES,
     BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
-    BORN_HOST_AT,
-    BORN_TIMESTAMP_AT,
-    FLAG_AT,
     HEADS,
     HOST_BITS_AT,
     INT,
@@ -53,11 +49,8 @@ from sparrowmq.protocol.messages.record_layout import (
     PLACE,
     PREFIX,
     PROPERTIES_SIZE_FIELD,
-    QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
-    SHORT,
     STORE_TIMESTAMP_BY_HOSTS,
-    SYS_FLAG_AT,
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
@@ -133,9 +126,9 @@ def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
         write_i16_be(record, properties_size)
         record.write(properties)
     except (OverflowError, ValueError) as error:
-        raise _misfit(size, properties_size, error) from error
+        raise misfit(size, properties_size, error) from error
     if crc:
-        _put_property_crc(record, record.getvalue())
+        put_property_crc(record, record.getvalue())
     return record.getvalue()
 
 
@@ -147,7 +140,7 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
         CorruptRecord: the body does not fit its CRC.
     """
     raw = bytes(record)
-    problem = _shape_problem(raw)
+    problem = shape_problem(raw)
     if problem:
         raise RemoteProtocolError(f"not a record: {problem}")
     head = HEADS[raw[HOST_BITS_AT] >> 4 & 3]
@@ -177,47 +170,6 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
         prepared_offset,
         body,
         properties,
-    )
-
-
-def entry_of(record: Buffer) -> Entry:
-    """A stored message as it may be stored again: its properties in one piece, without the store's own CRC.
-
-    Costs a third of `decode`, after which the properties would have to be rendered again.
-
-    Raises: as `decode`.
-    """
-    raw = bytes(record)
-    problem = _shape_problem(raw)
-    if problem:
-        raise RemoteProtocolError(f"not a record: {problem}")
-    size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
-    body_at = size_at + BODY_SIZE_FIELD
-    body_size: int = read_i32_be(raw, size_at)
-    body = raw[body_at : body_at + body_size]
-    if crc32(body) & CRC_MASK != read_i32_be(raw, BODY_CRC_AT):
-        raise CorruptRecord(
-            "a record", physical_offset(raw), "a body that fits its CRC; fetch it from another broker"
-        )
-    topic, begin = _topic(raw, read_i32_be(raw, MAGIC_AT), body_at + body_size)
-    crc_at = len(raw) - PROPERTY_CRC_SIZE
-    if begin <= crc_at and raw[crc_at : crc_at + len(CRC_NAME)] == CRC_NAME:
-        properties = Properties.decode(raw[begin:crc_at])
-    else:
-        properties = Properties.decode(raw[begin:])
-        properties.remove(Property.CRC32)
-    born_host_size = 20 if raw[HOST_BITS_AT] & 0x10 else 8
-    return Entry(
-        topic,
-        read_i32_be(raw, QUEUE_ID_AT),
-        body,
-        properties,
-        read_i64_be(raw, BORN_TIMESTAMP_AT),
-        raw[BORN_HOST_AT : BORN_HOST_AT + born_host_size],
-        read_i32_be(raw, FLAG_AT),
-        read_i32_be(raw, SYS_FLAG_AT),
-        read_i32_be(raw, size_at - BODY_SIZE_BEHIND_RECONSUME_TIMES),
-        read_i64_be(raw, size_at - BODY_SIZE_BEHIND_PREPARED_OFFSET),
     )
 
 
@@ -288,26 +240,30 @@ def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> 
     One flipped bit is always found in a record with a property CRC: if the flip hit the mark of that CRC, the rest
     of the mark still tells that there was one.
     """
-    problem = _shape_problem(record)
+    raw = bytes(record)
+    problem = shape_problem(raw)
     if problem:
         return problem
-    if place is not None and physical_offset(record) != place:
-        return f"it says that it lies at {physical_offset(record)}"
-    tail = bytes(record[-PROPERTY_CRC_SIZE:])
+    if place is not None and physical_offset(raw) != place:
+        return f"it says that it lies at {physical_offset(raw)}"
+    tail = raw[-PROPERTY_CRC_SIZE:]
     if tail[:9] == CRC_NAME or _resembles_crc(tail):
-        return (
-            None if tail == _property_crc(record[:-PROPERTY_CRC_SIZE]) else "its CRC does not fit its bytes"
-        )
+        covered = memoryview(raw)[:-PROPERTY_CRC_SIZE]
+        return None if tail == _property_crc(covered) else "its CRC does not fit its bytes"
     if needs_crc:
         return "it has no CRC over all of its bytes"
-    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
-    body_size, body_crc = INT.unpack_from(record, size_at)[0], INT.unpack_from(record, BODY_CRC_AT)[0]
-    body_at = size_at + BODY_SIZE_FIELD
-    if record[-1] == 0 and _properties_size(record, body_at + body_size):
+    if raw[-1] == 0 and properties_at(raw, 0) != len(raw):
         return "the end of its properties was never written"
-    if crc32(record[body_at : body_at + body_size]) & CRC_MASK != body_crc:
-        return "its CRC does not fit its body"
-    return None
+    return None if has_sound_body(raw) else "its CRC does not fit its body"
+
+
+def has_sound_body(raw: bytes) -> bool:
+    """Whether the body of a record, whose shape is right, fits its CRC."""
+    size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
+    body_at = size_at + BODY_SIZE_FIELD
+    body_size: int = read_i32_be(raw, size_at)
+    body_crc: int = read_i32_be(raw, BODY_CRC_AT)
+    return crc32(raw[body_at : body_at + body_size]) & CRC_MASK == body_crc
 
 
 def outline(record: Buffer) -> Outline:
@@ -377,47 +333,46 @@ def _topic(record: Buffer, magic: int, at: int) -> tuple[str, int]:
     return str(record[begin:end], "utf-8", "replace"), end + PROPERTIES_SIZE_FIELD
 
 
-def _properties_size(record: Buffer, topic_at: int) -> int:
-    _, properties_at = _topic(record, PREFIX.unpack_from(record)[1], topic_at)
-    return len(record) - properties_at
-
-
-def _shape_problem(record: Buffer) -> str | None:
-    """Whether the sizes inside the record add up to its own."""
-    length = len(record)
+def shape_problem(raw: bytes) -> str | None:
+    """Whether the sizes inside the record add up to its own; what they do not, in words."""
+    length = len(raw)
     if length < MIN_SIZE_BYTES:
         return f"{length} bytes are too few"
-    size, magic = PREFIX.unpack_from(record)
+    magic: int = read_i32_be(raw, MAGIC_AT)
     if magic == MAGIC_V1:
         topic_field = TOPIC_SIZE_FIELD_V1
     elif magic == MAGIC_V2:
         topic_field = TOPIC_SIZE_FIELD_V2
     else:
         return f"magic {magic & 0xFFFFFFFF:#010x} is none of a record"
+    size: int = read_i32_be(raw, 0)
     if size != length:
         return f"its size says {size} bytes, not {length}"
-    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
+    size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
     body_at = size_at + BODY_SIZE_FIELD
     if body_at > length:  # a flipped bit made a host look like IPv6
         return "its hosts do not fit into it"
-    topic_at = body_at + INT.unpack_from(record, size_at)[0]
+    body_size: int = read_i32_be(raw, size_at)
+    topic_at = body_at + body_size
     if not body_at <= topic_at <= length - topic_field - PROPERTIES_SIZE_FIELD:
         return "its body does not fit into it"
-    properties_at = topic_at + topic_field + int.from_bytes(record[topic_at : topic_at + topic_field], "big")
-    if properties_at > length - PROPERTIES_SIZE_FIELD:
+    begin = properties_at(raw, 0)
+    if begin > length:
         return "its topic does not fit into it"
-    if properties_at + PROPERTIES_SIZE_FIELD + SHORT.unpack_from(record, properties_at)[0] != length:
+    properties_size: int = read_i16_be(raw, begin - PROPERTIES_SIZE_FIELD)
+    if begin + properties_size != length:
         return "its parts do not add up to its size"
     return None
 
 
 def _property_crc(covered: Buffer) -> bytes:
     out = BytesWriter()
-    _put_property_crc(out, covered)
+    put_property_crc(out, covered)
     return out.getvalue()
 
 
-def _put_property_crc(out: BytesWriter, covered: Buffer) -> None:
+def put_property_crc(out: BytesWriter, covered: Buffer) -> None:
+    """Write the property that is the CRC over `covered`."""
     crc = crc32(covered) & CRC_MASK
     out.write(CRC_NAME)
     for _ in range(_CRC_DIGITS):
@@ -432,7 +387,8 @@ def _resembles_crc(tail: bytes) -> bool:
     return sum(a == b for a, b in zip(mark, b"__CRC32#\x01\x02", strict=True)) >= 9
 
 
-def _misfit(size: int, properties_size: int, error: Exception) -> InvalidMessage:
+def misfit(size: int, properties_size: int, error: Exception) -> InvalidMessage:
+    """Why no record could be made."""
     if properties_size > MAX_PROPERTIES_BYTES:
         return InvalidMessage(
             f"the properties take {properties_size} bytes in the record, "

@@ -19,7 +19,8 @@
           2  properties size          properties
 
 `X_AT` is the place of a field from the record's start, `X_BEHIND_Y` that from the start of another one; `BY_HOSTS` are
-places by the two IPv6 bits of the system flag: 0 none, 1 born, 2 store, 3 both. All numbers are big-endian.
+places by the two IPv6 bits of the system flag: 0 none, 1 born, 2 store, 3 both; they are `bytes`, because compiled code
+makes a tuple of constants anew whenever it looks into it. All numbers are big-endian.
 Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSize, Java 4.9.8 and 5.3; the layout also
 from bytes of a running 4.9.7.
 """
@@ -51,8 +52,8 @@ TOPIC_SIZE_FIELD_V1: Final = 1
 TOPIC_SIZE_FIELD_V2: Final = 2
 PROPERTIES_SIZE_FIELD: Final = 2
 
-STORE_TIMESTAMP_BY_HOSTS: Final = (56, 68, 56, 68)
-BODY_SIZE_BY_HOSTS: Final = (84, 96, 96, 108)
+STORE_TIMESTAMP_BY_HOSTS: Final = bytes((56, 68, 56, 68))
+BODY_SIZE_BY_HOSTS: Final = bytes((84, 96, 96, 108))
 LONGEST_HEAD: Final = 112  # up to the body, with two IPv6 hosts
 
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)

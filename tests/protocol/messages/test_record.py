@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.entry import Placed
-from sparrowmq.protocol.messages.properties import parse
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from tests import records
 
@@ -49,38 +47,6 @@ def encoded(
         prepared_offset=55,
         crc=crc,
     )
-
-
-@pytest.mark.parametrize("crc", [True, False])
-@pytest.mark.parametrize("topic", [b"PT", b"T" * 200])
-@pytest.mark.parametrize("properties", [b"TAGS\x01a\x02KEYS\x01k\x02", b"TAGS\x01a", b""])
-@pytest.mark.parametrize(("born_host", "store_host"), [(V4, V4), (V6, V4), (V4, V6), (V6, V6)])
-def test_a_record_becomes_what_may_be_stored_again(born_host, store_host, properties, topic, crc):
-    made = encoded(topic, b"hello", properties, born_host, store_host, sys_flag=8, crc=crc)
-    entry, message = record.entry_of(memoryview(made)), record.decode(made)
-    assert (entry.topic, entry.queue_id, entry.body) == (message.topic, 3, b"hello")
-    assert (entry.born_timestamp_ms, entry.born_host) == (message.born_timestamp_ms, born_host)
-    assert (entry.flag, entry.sys_flag, entry.reconsume_times) == (9, message.sys_flag, 2)
-    assert (entry.prepared_offset, record.queue_offset(made)) == (55, 7)
-    assert parse(entry.properties.render()) == message.properties
-    assert record.encode(entry, Placed(4096, 7, 1_700_000_000_001, store_host), crc) == encoded(
-        topic, b"hello", entry.properties.encode(), born_host, store_host, sys_flag=8, crc=crc
-    )
-
-
-def test_a_crc_among_the_properties_that_is_not_the_stores_last_one_is_not_stored_again():
-    made = encoded(properties=b"__CRC32#\x010123456789\x02TAGS\x01a\x02", crc=False)
-    assert record.entry_of(made).properties.render() == "TAGS\x01a\x02"
-
-
-@pytest.mark.parametrize(
-    ("at", "error"), [(3, RemoteProtocolError), (7, RemoteProtocolError), (90, CorruptRecord)]
-)
-def test_what_is_damaged_is_not_stored_again(at, error):
-    made = bytearray(encoded())
-    made[at] ^= 0x40
-    with pytest.raises(error):
-        record.entry_of(made)
 
 
 @pytest.mark.covers("S-STORE-02")
