@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -30,11 +31,12 @@ async def astray(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield started
 
 
-@pytest.mark.covers("S-ERR-01")
+@pytest.mark.covers("S-ERR-01", "S-PORT-02", "S-PROD-04", "S-PROD-21")
 async def test_a_sender_is_told_where_the_broker_should_be_and_what_to_check(astray):
     async with connect(astray.namesrv, settings=ProducerSettings(timeout_s=0.5)) as mq:
-        with pytest.raises(SendFailed, match=WHERE + ADVICE) as caught:
-            await mq.send("t", b"x")
+        async with asyncio.timeout(1.5):  # three attempts in all the time that there is
+            with pytest.raises(SendFailed, match=WHERE + ADVICE) as caught:
+                await mq.send("t", b"x")
         assert isinstance(caught.value.__cause__, BrokerUnreachable)
         assert caught.value.__cause__.address == astray.brokers[0].address
 

@@ -25,6 +25,7 @@ async def indexed(find):
     raise AssertionError("it was never found")
 
 
+@pytest.mark.covers("S-STORE-05", "S-STORE-06")
 async def test_a_message_is_found_by_either_id(mq, admin):
     sent = await mq.send("orders", b"hello", keys=["o-1"])
     await indexed(lambda: admin.find("orders", "o-1"))
@@ -48,6 +49,7 @@ async def test_an_id_of_no_message_is_told(mq, admin):
         await admin.message(sent.msg_id, "missing")
 
 
+@pytest.mark.covers("S-STORE-05", "S-STORE-06")
 async def test_messages_are_found_by_key_on_every_broker(mq, admin):
     queues = await mq.queues("orders")
     for number, queue in enumerate(queues):
@@ -62,6 +64,7 @@ async def test_messages_are_found_by_key_on_every_broker(mq, admin):
     assert await admin.find("orders", "nobody's") == []
 
 
+@pytest.mark.covers("S-STORE-06")
 async def test_messages_are_found_by_time(mq, admin):
     before = [await mq.send("orders", b"%d" % number) for number in range(70)]
     await asyncio.sleep(0.002)  # the next messages have another millisecond

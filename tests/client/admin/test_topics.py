@@ -7,6 +7,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 BOTH = ["broker-0", "broker-1"]
 
 
+@pytest.mark.covers("S-ROUTE-07", "S-ROUTE-10")
 async def test_a_topic_is_created_at_every_master_and_shown(admin):
     assert await admin.create_topic("orders", queues=3, perm="r") == BOTH
     assert await admin.topics() == ["orders"]

@@ -314,7 +314,7 @@ async def test_when_all_are_avoided_another_than_the_one_that_failed_just_now_is
         assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]
 
 
-@pytest.mark.covers("S-PROD-06")
+@pytest.mark.covers("S-PROD-06", "S-PROD-19")
 async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path):
     """One broker does not know the topic any more, one is gone: what is sent without waiting is stored all the same."""
     async with (
