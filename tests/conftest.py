@@ -40,25 +40,34 @@ TOGETHER = {
 }
 # Files whose tests take long and share nothing: each test goes where there is time.
 APART = {"tests/store/test_crash_states.py"}
-# What takes a quarter of a minute or more, by how long it takes.
+# What takes ten seconds or more, by how long it takes.
 LONGEST_FIRST = [
-    "tests/crash/test_rounds.py",
     "clients",
-    "tests/client/stress/test_stress.py",
     "tests/interop/test_store_exchange.py",
+    "spark",
     "tests/interop/test_our_client.py",
+    "tests/interop/test_transactions.py",
+    "tests/crash/test_rounds.py",
     "tests/demo/test_show.py",
+    "tests/demo/test_session.py",
+    "tests/client/stress/test_stress.py",
+    "tests/store/test_crash_states.py",
+    "tests/test_readme.py",
+    "tests/interop/test_tls.py",
     "tests/interop/test_mqadmin.py",
     "tests/interop/test_registration.py",
-    "tests/store/test_crash_states.py",
-    "spark",
-    "tests/test_readme.py",
-    "tests/interop/test_apache.py",
-    "tests/interop/test_spark_source.py",
+    "tests/interop/test_access.py",
     "tests/examples/test_examples.py",
-    "tests/demo/test_session.py",
+    "tests/interop/test_our_requests.py",
+    "tests/cli/test_pressure.py",
+    "tests/interop/test_shared_namespaces.py",
+    "tests/interop/test_our_transactions.py",
+    "tests/interop/test_at_a_time.py",
     "tests/test_conftest.py",
+    "tests/interop/test_apache.py",
+    "tests/client/consuming/test_consumer.py",
     "tests/tools/test_mutants.py",
+    "tests/interop/test_spark_source.py",
 ]
 
 
