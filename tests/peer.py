@@ -128,6 +128,10 @@ class Peer:
         brokers = [{"brokerName": name, "cluster": "c", "brokerAddrs": addresses} for name in self.brokers]
         return 0, None, json.dumps({"brokerDatas": brokers, "queueDatas": rows}).encode()
 
+    def clusters(self, _, __):
+        known = {name: {"brokerName": name, "cluster": "c", "brokerAddrs": {}} for name in self.brokers}
+        return 0, None, json.dumps({"brokerAddrTable": known}).encode()
+
     def topics(self, _, __):
         return 0, None, json.dumps({"topicList": list(self.queues)}).encode()
 
@@ -191,6 +195,7 @@ class Peer:
 
 _SERVE = {
     105: Peer.route,
+    106: Peer.clusters,
     206: Peer.topics,
     31: Peer.min_offset,
     30: Peer.max_offset,

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import check_group, check_topic
 
 Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
 
@@ -63,6 +64,18 @@ def names(value: str) -> tuple[str, ...]:
     if not found:
         raise ValueError("write names with commas between them")
     return found
+
+
+def topics(value: str) -> tuple[str, ...]:
+    return tuple(map(check_topic, names(value)))
+
+
+def topic(value: str) -> str:
+    return check_topic(text(value))
+
+
+def group(value: str) -> str:
+    return check_group(text(value))
 
 
 def addresses(value: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark import option_values as values
 from sparrowmq.spark.option_values import (
     Place,
     addresses,
@@ -108,7 +109,7 @@ class ClusterOptions:
 class SourceOptions(ClusterOptions, RowOptions):
     """What to read, from where to where, and how. None stands for a default that depends on the kind of query."""
 
-    topics: tuple[str, ...] = option("topic", names, (), ("subscribe", "topics"))
+    topics: tuple[str, ...] = option("topic", values.topics, (), ("subscribe", "topics"))
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
     queues: frozenset[MessageQueue] = option("assign", queue_ids, frozenset())
 
@@ -130,8 +131,8 @@ class SourceOptions(ClusterOptions, RowOptions):
 
     expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
     sql: str | None = option("filter.sql", text)
-    group: str | None = option("group", text, None, ("kafka.group.id", "consumerGroup"))
-    group_prefix: str = option("groupIdPrefix", text, "spark-rocketmq-source")
+    group: str | None = option("group", values.group, None, ("kafka.group.id", "consumerGroup"))
+    group_prefix: str = option("groupIdPrefix", values.group, "spark-rocketmq-source")
     commit_offsets: bool = option("commitOffsets", flag, False)
 
     transaction: str = option("transaction", only("committed", "uncommitted"), "committed")
@@ -168,7 +169,7 @@ class StoredOptions(RowOptions):
     """Which log files to read without a broker, and what of them."""
 
     path: str = option("path", folder, ...)
-    topics: tuple[str, ...] = option("topic", names, (), ("subscribe", "topics"))
+    topics: tuple[str, ...] = option("topic", values.topics, (), ("subscribe", "topics"))
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
     broker_name: str | None = option("brokerName", text)
     expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
@@ -189,11 +190,11 @@ class StoredOptions(RowOptions):
 class SinkOptions(ClusterOptions):
     """Where rows go, and how surely."""
 
-    topic: str | None = option("topic", text)
+    topic: str | None = option("topic", values.topic)
     guarantee: str = option(
         "deliveryGuarantee", only("at_least_once", "idempotent", "exactly_once"), "at_least_once"
     )
-    group: str = option("producerGroup", text, "spark-rocketmq-sink")
+    group: str = option("producerGroup", values.group, "spark-rocketmq-sink")
     batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
     batch_bytes: int = option("sendBatchBytes", whole(1, 4 << 20), 256 << 10)
     max_in_flight: int = option("maxInFlight", whole(1, 4096), 64)

@@ -21,18 +21,10 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import Bounds, Offsets
+from sparrowmq.spark.refusals import may_pass
 
 _PART_SPENT_ON_LOOKING: Final = 0.1
 _LEAST_PAUSE_S: Final = 1.0
-# What brokers say that start, are busy, or do not have a topic (any more, or yet).
-_PASSING: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.TOPIC_NOT_EXIST,
-    }
-)
 
 
 class Presence:
@@ -105,8 +97,6 @@ def _part(queue: MessageQueue) -> str:
 
 def _passing(refusal: RemoteError) -> RemoteError:
     """A refusal that may pass. Raises: the refusal, if it will not."""
-    if (
-        refusal.code not in _PASSING or not refusal.retriable
-    ):  # who is not allowed to is told so by a code that passes
-        raise refusal
-    return refusal
+    if may_pass(refusal) or refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+        return refusal
+    raise refusal

@@ -25,18 +25,24 @@ from typing import Final
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.link import Link
-from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, remote_error
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    NetworkError,
+    NoRoute,
+    RemoteError,
+    remote_error,
+)
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.ranges import Bounds, Range, lose, settle
+from sparrowmq.spark.refusals import is_of_filter, may_pass
 
 _FULL_ANSWERS_BEFORE_MORE: Final = 8
 _FEW_ROWS: Final = 64  # answers that end here or before end with a number of rows: Java's 8 or 32
-# A broker that is busy or starting says these; others will not change by asking again.
-_PASSING: Final = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY})
 
 
 class NotReady(NetworkError):
@@ -98,7 +104,7 @@ class Pulls:
 
         Raises:
             RowsLost: rows are gone and the options want to know.
-            RemoteError: a broker refuses.
+            RemoteError, ConfigError: a broker refuses the pull, or the filter.
             NetworkError: a broker could not be reached, or was not ready, in all retries.
         """
         while self._to_do or self._under_way:
@@ -167,13 +173,20 @@ class Pulls:
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_OFFSET_MOVED:
                 header = reply.header(PullMessageReply)
                 self._moved(ask, Bounds(header.min_offset, header.max_offset))
-            case code if code in _PASSING:
-                raise NotReady(
-                    f"{ask.link.address} answered a pull of {ask.range} with {code}: {reply.remark}"
-                )
             case code:
-                raise remote_error(code, reply.remark)
+                raise self._refused(ask, remote_error(code, reply.remark))
         return None
+
+    def _refused(self, ask: _Ask, refusal: RemoteError) -> Exception:
+        if may_pass(refusal):
+            return NotReady(
+                f"{_place(ask)} answered a pull of {ask.range} with {refusal.code}: {refusal.remark}"
+            )
+        if is_of_filter(refusal):
+            wanted = f"filter.sql={self._options.sql!r}" if self._options.sql else self._options.expression
+            advice = "SQL92 needs a broker with enablePropertyFilter=true; filter in Spark otherwise"
+            return ConfigError(f"{_place(ask)} refuses the filter {wanted}: {refusal.remark} ({advice})")
+        return refusal
 
     def _found(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:
         if next_offset <= ask.range.start:

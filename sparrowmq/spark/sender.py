@@ -25,8 +25,10 @@ from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteErr
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import check_topic
 from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.refusals import may_go_elsewhere
 
 _OVERHEAD_BYTES: Final = 22  # of a message in a batch
 _BATCH_PROPERTIES: Final = batch_properties(wait_stored=True)
@@ -116,15 +118,15 @@ class Sender:
         """The queues of a topic that take messages; for a new topic those of the template it is made from.
 
         Raises:
+            InvalidName: no topic can have this name.
             NoRoute: the topic does not exist, and no broker makes topics by itself.
+            NetworkError: its brokers are away, and stayed away for all retries.
             SendFailed: nobody may write to it.
         """
         found = self._queues.get(topic)
         if found is None:
-            route = self._network.retrying(
-                lambda: self._network.route_for_sending(topic), also_without_route=True
-            )
-            found = route.writable
+            check_topic(topic)
+            found = self._network.retrying(lambda: self._network.route_for_sending(topic)).writable
             if not found:
                 raise SendFailed(
                     f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
@@ -163,7 +165,12 @@ class Sender:
     def _settle_first(self) -> None:
         """Wait until the oldest batch is stored, sending it again if need be."""
         sent, failures = self._under_way.popleft(), 0
+        refusing: set[str] = set()
         while (error := self._outcome(sent)) is not None:
+            if may_go_elsewhere(error):
+                refusing.add(sent.batch.queue.broker_name)
+                sent = self._elsewhere(sent.batch, refusing, error)
+                continue
             failures += 1
             try:
                 self._network.recover(error, failures)
@@ -177,6 +184,14 @@ class Sender:
                 sent.batch.queue = self.any_queue(sent.batch.queue.topic)
             sent = self._start(sent.batch)
         self.stored += len(sent.batch.parts)
+
+    def _elsewhere(self, batch: QueueBatch, refusing: set[str], error: Exception) -> _Sent:
+        """The batch on its way to a broker that has not refused it yet. Raises: SendFailed, if there is none."""
+        others = [queue for queue in self.queues(batch.queue.topic) if queue.broker_name not in refusing]
+        if not batch.is_loose or not others:
+            raise SendFailed(f"the broker refuses messages to {batch.queue}: {error}") from error
+        batch.queue = self._turns.next(others)
+        return self._start(batch)
 
     def _outcome(self, sent: _Sent) -> NetworkError | RemoteError | None:
         """What went wrong and may go right the next time. Raises: SendFailed for what will not."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.errors import NetworkError, RemoteError
+from sparrowmq.errors import AccessDenied, ConfigError, NetworkError, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.spark.columns.records import RecordColumns
@@ -103,6 +103,29 @@ def test_a_refusal_that_will_not_change_is_an_error_at_once(peer, pull):
     fill(peer, 5)
     peer.answers[PULL].append(Refuse(26, "group G not exist"))
     with pytest.raises(RemoteError, match="group G not exist"):
+        pull(span(0, 5))
+    assert peer.count(PULL) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refuse(1, "The broker does not support consumer to filter message by SQL92"),
+        Refuse(23, "parse the consumer's subscription failed"),
+    ],
+)
+def test_a_filter_that_the_broker_will_not_take_is_told_at_once(peer, pull, refusal):
+    fill(peer, 5)
+    peer.answers[PULL].extend([refusal] * 3)
+    with pytest.raises(ConfigError, match=r"refuses the filter filter\.sql='a > 1'"):
+        pull(span(0, 5), **{"filter.sql": "a > 1"})
+    assert peer.count(PULL) == 1
+
+
+def test_who_may_not_read_is_told_at_once(peer, pull):
+    fill(peer, 5)
+    peer.answers[PULL].extend([Refuse(1, "org.apache.rocketmq.acl.common.AclException: no")] * 3)
+    with pytest.raises(AccessDenied):
         pull(span(0, 5))
     assert peer.count(PULL) == 1
 

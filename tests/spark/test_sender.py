@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sparrowmq.errors import NetworkError, NoRoute, SendFailed
+from sparrowmq.errors import InvalidName, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.network import connect as connect_to
@@ -208,3 +208,27 @@ def test_nobody_there_is_an_error_after_the_retries(peer, sender):
     peer.answers[105].extend([HangUp()] * 5)
     with pytest.raises(NetworkError):
         sender().put("T", part(1))
+
+
+def test_a_name_that_no_topic_can_have_is_told_at_once(peer, sender):
+    with pytest.raises(InvalidName, match="illegal characters"):
+        sender().put("no topic", part(1))
+    assert not peer.asked
+
+
+def test_what_one_broker_does_not_take_another_may(peer, sender):
+    peer.brokers.append("broker-b")
+    peer.answers[SEND].append(Refuse(16, "no permission"))
+    sending = sender()
+    sending.put("T", part(1))
+    sending.finish()
+    assert (everything(peer), peer.count(SEND)) == ([1], 2)
+    peer.answers[SEND].extend([Refuse(16, "no permission"), Refuse(17, "no topic")])
+    sending.put("T", part(2))
+    with pytest.raises(SendFailed, match="refuses messages to T@"):
+        sending.finish()
+    assert peer.count(SEND) == 4
+    peer.answers[SEND].append(Refuse(16, "no permission"))
+    sending.put_in_order(MessageQueue("T", BROKER, 1), part(3))
+    with pytest.raises(SendFailed, match=r"refuses messages to T@broker-a\[1\]"):
+        sending.finish()

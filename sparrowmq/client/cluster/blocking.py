@@ -36,8 +36,12 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DEFAULT_TOPIC
-from sparrowmq.protocol.requests.bodies import TopicList, TopicRoute
-from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver, GetRoute
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import (
+    GetAllTopicListFromNameserver,
+    GetBrokerCluster,
+    GetRoute,
+)
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 
@@ -48,7 +52,6 @@ T = TypeVar("T")
 # out whether it is back.
 _PART_SPENT_ON_ASKING: Final = 0.1
 _KNOWN_TIMEOUT_S: Final = 1.0
-_AWAY: Final = (BrokerUnreachable, NameServerUnreachable, ConnectionClosed, RequestTimeout, NoRoute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,20 @@ class Patience:
     retries: int = 10
     pause_s: float = 1.0
     outage_s: float = 0.0
+
+
+class BrokersAway(NetworkError):
+    """No name server knows the brokers of a topic now; it may be that they, or the name server, have just started."""
+
+
+_AWAY: Final = (
+    BrokersAway,
+    BrokerUnreachable,
+    NameServerUnreachable,
+    ConnectionClosed,
+    RequestTimeout,
+    NoRoute,
+)
 
 
 class BlockingNetwork:
@@ -122,14 +139,21 @@ class BlockingNetwork:
         return self._remembering(ask, self._routes.get(topic))
 
     def route_for_sending(self, topic: str) -> Route:
-        """As `route`; for a topic that does not exist the template's, if brokers create topics by themselves."""
+        """As `route`; for a topic that does not exist the template's, if brokers create topics by themselves.
+
+        Raises:
+            BrokersAway: the topic had a route before, or no broker is known at all: it may come back.
+            NoRoute: the topic does not exist, and nobody makes it.
+        """
         try:
             return self.route(topic)
         except NoRoute:
             template = self._ask_for_route(DEFAULT_TOPIC)
-            if template is None:
-                raise
-            return template.for_new_topic(topic)
+            if template is not None:
+                return template.for_new_topic(topic)
+            if topic in self._routes or not self._has_brokers():
+                raise BrokersAway(f"no name server knows a broker of topic {topic} now") from None
+            raise
 
     def topics(self) -> list[str]:
         """The names of all topics; those that were known last if no name server answers. Raises: NetworkError."""
@@ -230,18 +254,16 @@ class BlockingNetwork:
 
     # Failures -------------------------------------------------------------------------------------------------------
 
-    def retrying(self, work: Callable[[], T], *, also_without_route: bool = False) -> T:
+    def retrying(self, work: Callable[[], T]) -> T:
         """Do `work`, and again while the network fails, as often as our patience allows.
 
-        A topic without a route is an answer, not a failure; unless it must be there, and its brokers are on their way
-        back.
+        A topic without a route is an answer, not a failure.
         """
-        passing = (NetworkError, NoRoute) if also_without_route else NetworkError
         failures = 0
         while True:
             try:
                 result = work()
-            except passing as error:
+            except NetworkError as error:
                 failures += 1
                 self.recover(error, failures)
             else:
@@ -324,6 +346,10 @@ class BlockingNetwork:
         self._names_due_s = 0.0
         self._silences.end(f"name server {self._name_servers}")
         return told
+
+    def _has_brokers(self) -> bool:
+        _, body = self.call_name_server(GetBrokerCluster())
+        return bool(ClusterTable.decode(body).broker_addr_table)
 
     def _ask_for_route(self, topic: str, timeout_s: float = CALL_TIMEOUT_S) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
+from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway, Patience
 from sparrowmq.errors import (
     BrokerUnreachable,
     NameServerUnreachable,
@@ -125,13 +125,22 @@ def test_a_new_topic_is_sent_to_by_the_template_if_there_is_one(peer, connect):
     assert route.is_template and route.writable == tuple(MessageQueue("New", BROKER, n) for n in range(4))
 
 
-def test_a_topic_without_route_is_waited_for_only_if_it_must_be_there(peer, connect):
+def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may_come_back(peer, connect):
     network = connect(patience=Patience(retries=2))
-    for also, asked in ((False, 1), (True, 3)):
+
+    def attempts(topic, error):
         before = peer.count(105)
-        with pytest.raises(NoRoute):
-            network.retrying(lambda: network.route("U"), also_without_route=also)
-        assert peer.count(105) - before == asked
+        with pytest.raises(error):
+            network.retrying(lambda: network.route_for_sending(topic))
+        return (peer.count(105) - before) // 2
+
+    assert attempts("U", NoRoute) == 1
+    peer.store("T", 0, [])
+    network.route("T")
+    del peer.queues["T"]
+    assert attempts("T", BrokersAway) == 3
+    peer.brokers.clear()
+    assert attempts("U", BrokersAway) == 3
 
 
 def test_a_queue_of_a_broker_that_no_route_names_is_unreachable(peer, connect):
