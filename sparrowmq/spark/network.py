@@ -12,6 +12,7 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
 from sparrowmq.protocol.signature import signer
 from sparrowmq.remoting.tls import client_context
 from sparrowmq.remoting.tls_settings import ClientTlsSettings
+from sparrowmq.spark.logs import show
 from sparrowmq.spark.options import ClusterOptions
 
 
@@ -35,6 +36,7 @@ def network_of(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwo
     )
     found = _networks.get(key)
     if found is None:
+        show()
         found = _networks[key] = connect(options, waits=waits)
     return found
 

@@ -53,6 +53,11 @@ def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases:
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
 
+def secret(name: str, aliases: tuple[str, ...] = ()) -> Any:
+    """A field that is not shown where options are, as in logs and tracebacks."""
+    return field(default=None, metadata={"names": (name, *aliases), "parse": text}, repr=False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
     """What a row looks like; the same whether brokers or files are read."""
@@ -83,14 +88,14 @@ class ClusterOptions:
         ("namesrvAddr", "kafka.bootstrap.servers", "rocketmq.client.endpoints"),
     )
     access_key: str | None = option("accessKey", text, aliases=("rocketmq.client.accessKey",))
-    secret_key: str | None = option("secretKey", text, aliases=("rocketmq.client.secretKey",))
-    security_token: str | None = option("securityToken", text)
+    secret_key: str | None = secret("secretKey", ("rocketmq.client.secretKey",))
+    security_token: str | None = secret("securityToken")
     proxy: str = option("proxy", only("remoting", "grpc"), "remoting")
     tls: bool = option("tls.enable", flag, False, ("useTLS",))
     tls_trust: str | None = option("tls.client.trustCertPath", text)
     tls_certificate: str | None = option("tls.client.certPath", text)
     tls_key: str | None = option("tls.client.keyPath", text)
-    tls_key_password: str | None = option("tls.client.keyPassword", text)
+    tls_key_password: str | None = secret("tls.client.keyPassword")
     tls_checks_server: bool = option("tls.client.authServer", flag, True)
     tls_checks_name: bool = option("tls.client.checkName", flag, True)
     namespace: None = option("namespace", refused("not supported yet; write topics as namespace%topic"))

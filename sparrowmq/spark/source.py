@@ -39,7 +39,7 @@ from sparrowmq.spark.stream import StreamReader
 from sparrowmq.spark.writer import BatchWriter, StreamWriter
 
 TABLE_OPTIONS: Final = "rocketmq.options"
-_SECRETS: Final = ("accesskey", "secretkey", "securitytoken")
+_SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
     "int": IntegerType(),

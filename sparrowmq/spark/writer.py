@@ -47,6 +47,7 @@ from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.spark import schema as table
+from sparrowmq.spark.logs import show
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.sender import Sender
@@ -125,6 +126,7 @@ class BatchWriter(DataSourceArrowWriter):
         log.info("stored %d messages", count_stored(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        show()
         log.warning("the write failed; %d or more of its messages are stored", count_stored(messages))
 
 
@@ -141,6 +143,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         log.info("batch %d: stored %d messages", batchId, count_stored(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        show()
         log.warning("batch %d failed; %d or more of its messages are stored", batchId, count_stored(messages))
 
 

@@ -157,3 +157,17 @@ def test_every_option_of_both_tables_has_names_of_its_own():
             name.lower() for field in kind.__dataclass_fields__.values() for name in field.metadata["names"]
         ]
         assert len(spelled) == len(set(spelled))
+
+
+def test_secrets_are_not_shown():
+    given = {
+        "nameServer": "a:1",
+        "topic": "T",
+        "accessKey": "me",
+        "secretKey": "hidden-1",
+        "securityToken": "hidden-2",
+        "tls.enable": "true",
+        "tls.client.keyPassword": "hidden-3",
+    }
+    for kind in (SourceOptions, SinkOptions):
+        assert "hidden" not in repr(parse(kind, given))

@@ -46,6 +46,8 @@ def test_a_catalogs_table_keeps_its_options_in_its_schema_but_no_secrets():
         "secretKey": "s3cret",
         "option.accessKey": "me",
         "option.secretKey": "s3cret",
+        "tls.enable": "true",
+        "tls.client.keyPassword": "s3cret",
     }
     made = source(provider="rocketmq", **secrets, **{"option.topic": "T"})
     schema = made.schema()

@@ -34,6 +34,8 @@ from sparrowmq.spark.columns.slices import Mask, Positions, at, cut, overwrite, 
 
 _LEAST_BEHIND_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_FIRST_MS: Final = -62_135_596_800_000  # of the years 1 to 9999
+_LAST_MS: Final = 253_402_300_799_999
 
 COLUMNS: Final[dict[str, pa.DataType]] = {
     "topic": pa.string(),
@@ -241,7 +243,12 @@ class RecordColumns:
         return ends_so
 
     def _times(self, positions: Positions) -> pa.Array:
-        micros = at(self._body, positions, ">i8") * 1000
+        """Null where a clock said what is no time: its microseconds would be those of another one."""
+        millis = at(self._body, positions, ">i8")
+        is_none = (millis < _FIRST_MS) | (millis > _LAST_MS)
+        if is_none.any():
+            return pa.array(np.where(is_none, 0, millis) * 1000, mask=is_none).cast(_TIMESTAMP)
+        micros = millis * 1000
         return pa.Array.from_buffers(_TIMESTAMP, len(self), [None, pa.py_buffer(micros)])
 
     def _host_texts(self, positions: Positions, flag: int) -> pa.Array:

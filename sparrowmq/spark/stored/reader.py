@@ -22,6 +22,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import group_of, is_system_topic
 from sparrowmq.protocol.subscription import ALL, parse_tags
 from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.logs import show
 from sparrowmq.spark.options import StoredOptions
 from sparrowmq.spark.ranges import lose
 from sparrowmq.spark.schema import Rows
@@ -53,6 +54,7 @@ class StoredReader(DataSourceReader):
         if partition.value is None:
             return
         keep_freed()
+        show()
         options, span = self._options, partition.value
         rows, choice = Rows(self._schema, options), Choice(options)
         try:

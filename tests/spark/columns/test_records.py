@@ -144,6 +144,13 @@ def test_records_are_cut_where_their_bodies_inflate_to_too_much():
     assert stored.column("body").to_pylist() == packed
 
 
+def test_a_time_that_no_calendar_has_is_null():
+    times = [1_700_000_000_123, 2**62, -(2**62), 253_402_300_799_999, 253_402_300_800_000, 0]
+    block = b"".join(encode(n, born_timestamp_ms=time) for n, time in enumerate(times))
+    found = [row["bornTimestamp"] for row in rows(block, "bornTimestamp")]
+    assert [time and time.year for time in found] == [2023, None, None, 9999, None, 1970]
+
+
 def test_a_damaged_body_is_null_and_known():
     good, bad = zlib.compress(b"good"), zlib.compress(b"bad")[:-3]
     block = b"".join(encode(n, body=body, sys_flag=1) for n, body in enumerate([good, bad, good, bad]))
