@@ -132,7 +132,7 @@ class SourceOptions(ClusterOptions, RowOptions):
     min_rows: int | None = option("minOffsetsPerTrigger", whole(1))
     max_delay_ms: int = option("maxTriggerDelay", milliseconds, 15 * 60_000)
     min_partitions: int = option("minPartitions", whole(1), 1)
-    max_partitions: int = option("maxPartitions", whole(1), 8)
+    max_partitions: int | None = option("maxPartitions", whole(1))
 
     expression: str = option("subExpression", text, "*", ("tags", "filter.tag"))
     sql: str | None = option("filter.sql", text)
@@ -161,7 +161,7 @@ class SourceOptions(ClusterOptions, RowOptions):
             raise ConfigError(
                 "startingOffsets=group and commitOffsets=true need the option group, a consumer group's name"
             )
-        if self.max_partitions < self.min_partitions:
+        if self.max_partitions is not None and self.max_partitions < self.min_partitions:
             raise ConfigError(
                 f"maxPartitions={self.max_partitions} is below minPartitions={self.min_partitions}"
             )

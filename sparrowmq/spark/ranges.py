@@ -26,8 +26,11 @@ from sparrowmq.protocol.messages.message import MessageQueue
 Offsets: TypeAlias = dict[MessageQueue, int]
 
 VERSION: Final = 1
-# A task costs Spark about 30 ms; that is what some 25,000 rows take to read.
+# A task costs Spark about 30 ms; that is what some 25,000 rows take to read. Where more tasks than a few are made, for a
+# cluster of which a source is not told how many it runs at once, they are to be worth ten times that.
 ROWS_WORTH_A_TASK: Final = 25_000
+ROWS_WORTH_MANY_TASKS: Final = 250_000
+FEW_TASKS: Final = 8
 
 _log = logging.getLogger(__name__)
 
@@ -150,15 +153,20 @@ def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_dela
     return min_rows is None or rows >= min_rows or waited_ms >= max_delay_ms
 
 
-def share(ranges: Iterable[Range], min_partitions: int, max_partitions: int) -> list[tuple[Range, ...]]:
+def share(
+    ranges: Iterable[Range], min_partitions: int, max_partitions: int | None = None
+) -> list[tuple[Range, ...]]:
     """The tasks of a batch: few enough to be worth their cost, of similar size.
 
-    Queues are put together in up to `max_partitions` tasks; ranges are cut only to reach `min_partitions`. Within a
-    task a queue's rows keep their order.
+    Queues are put together in up to `max_partitions` tasks, or as many as are worth it; ranges are cut only to reach
+    `min_partitions`. Within a task a queue's rows keep their order.
     """
     pieces = [each for each in ranges if len(each)]
     rows = sum(map(len, pieces))
-    wanted = min(max(min_partitions, math.ceil(rows / ROWS_WORTH_A_TASK)), max_partitions)
+    worth = math.ceil(rows / ROWS_WORTH_A_TASK)
+    if max_partitions is None:
+        worth = min(worth, max(FEW_TASKS, rows // ROWS_WORTH_MANY_TASKS))
+    wanted = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
     return _pack(_cut(pieces, min(min_partitions, rows)), wanted)
 
 

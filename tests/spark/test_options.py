@@ -104,7 +104,7 @@ def test_what_to_read_is_said_one_way_only():
         ({"commitOffsets": "true"}, "need the option group"),
         ({"subExpression": "a", "filter.sql": "x > 1"}, "exclude each other"),
         ({"maxOffsetsPerTrigger": "1", "maxBytesPerTrigger": "1"}, "exclude each other"),
-        ({"minPartitions": "9"}, "maxPartitions=8 is below minPartitions=9"),
+        ({"minPartitions": "9", "maxPartitions": "8"}, "maxPartitions=8 is below minPartitions=9"),
         ({"accessKey": "me"}, "accessKey and secretKey go together"),
         ({"proxy": "grpc"}, "not supported yet"),
         ({"proxy": "carrier pigeon"}, "write remoting or grpc"),
@@ -171,3 +171,9 @@ def test_secrets_are_not_shown():
     }
     for kind in (SourceOptions, SinkOptions):
         assert "hidden" not in repr(parse(kind, given))
+
+
+def test_a_least_number_of_tasks_needs_no_largest():
+    assert (
+        parse(SourceOptions, {"nameServer": "a:1", "topic": "T", "minPartitions": "16"}).min_partitions == 16
+    )
