@@ -26,8 +26,8 @@ from sparrowmq.protocol.messages.message import MessageQueue
 Offsets: TypeAlias = dict[MessageQueue, int]
 
 VERSION: Final = 1
-# A task costs Spark about 30 ms; that is what some 25,000 rows take to read. Where more tasks than a few are made, for a
-# cluster of which a source is not told how many it runs at once, they are to be worth ten times that.
+# A task costs Spark about 30 ms; that is what some 25,000 rows take to read. Where more tasks than a few are made, for
+# a cluster of which a source is not told how many it runs at once, they are to be worth ten times that.
 ROWS_WORTH_A_TASK: Final = 25_000
 ROWS_WORTH_MANY_TASKS: Final = 250_000
 FEW_TASKS: Final = 8

@@ -169,8 +169,7 @@ def test_secrets_are_not_shown():
         "tls.enable": "true",
         "tls.client.keyPassword": "hidden-3",
     }
-    for kind in (SourceOptions, SinkOptions):
-        assert "hidden" not in repr(parse(kind, given))
+    assert "hidden" not in repr(parse(SourceOptions, given)) + repr(parse(SinkOptions, given))
 
 
 def test_a_least_number_of_tasks_needs_no_largest():
