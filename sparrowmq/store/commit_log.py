@@ -124,6 +124,17 @@ class CommitLog:
         else:
             self.limit = end
 
+    def begin_at(self, offset: int) -> None:
+        """Let a log that never held a byte begin at `offset`. Raises: DiskFull, and it is as it was."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.exception() is None:
+            self.row.add(prepared.result())
+        file = self.row.create_next(offset)
+        while self.row.files:
+            self.row.drop_last()
+        self.row.add(file)
+        self.start_at(offset)
+
     def refuse(self, error: Exception) -> None:
         """Let no append succeed from now on: each raises `error`."""
         self._refusal = error

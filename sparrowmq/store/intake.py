@@ -23,7 +23,7 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
-from sparrowmq.store.dispatch import Dispatch
+from sparrowmq.store.dispatch import Dispatch, Hole
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.settings import Flush, StoreSettings
@@ -309,7 +309,14 @@ class Intake:
                 break
             record, following = self._log.parse(offset)
             if record is not None:
-                self._dispatch.replay(record, {}, offset, offset - 1)
+                self._replay(record, offset)
                 self.now_ms = max(self.now_ms, records.store_timestamp_ms(record))
             offset = following
         self._dispatch.drain(offset)
+
+    def _replay(self, record: memoryview, offset: int) -> None:
+        try:
+            self._dispatch.replay(record, {}, offset, offset - 1)
+        except Hole as hole:
+            log.warning("%s; nor were they in the master's log", hole)
+            self._dispatch.replay(record, {}, offset, offset - 1, healing=True)

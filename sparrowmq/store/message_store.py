@@ -183,12 +183,13 @@ class MessageStore:
 
         Raises:
             StoreError: it has held some, or no file of this size begins there.
+            DiskFull: there is no room for that file; nothing has changed.
         """
-        if self._log.row.files or self._log.end or offset % self._log.file_size:
+        if self._log.end or offset <= 0 or offset % self._log.file_size:
             raise StoreError(
                 f"the log cannot begin at {offset}: it ends at {self._log.end}, in files of {self._log.file_size}"
             )
-        self._log.start_at(offset)
+        self._log.begin_at(offset)
         self._flusher.start_at(offset)
         self.dispatched.advance(offset)
         self._checkpointer.start(offset)

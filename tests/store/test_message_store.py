@@ -1,4 +1,5 @@
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -407,6 +408,51 @@ def test_the_log_of_a_master_can_be_followed_byte_by_byte(stores, tmp_path):
         slave.append_raw(7, b"")
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("has_more", [False, True])
+def test_a_log_may_begin_where_a_file_of_the_masters_does(stores, tmp_path, is_killed, has_more):
+    master = stores.open()
+    while master.end < 9000:
+        put(master, bytes(100), key="k")
+    slave = stores.open(path=tmp_path / "slave")
+    with ThreadPoolExecutor(1) as executor:
+        slave.tend(executor)  # which makes a file for offset 0
+    slave.begin_at(8192)
+    assert (slave.end, slave.dispatched.value, slave.flushed.value) == (8192, 8192, 8192)
+    if has_more:
+        slave.append_raw(8192, master.log_bytes(8192, 4096) or b"")
+        slave.dispatch()
+        assert (slave.begin, slave.end) == (8192, master.end) and len(
+            keys_found(slave, "k", max_count=99)
+        ) > 1
+    if is_killed:
+        stores.crash(slave)
+    else:
+        slave.close()
+    again = stores.open(path=tmp_path / "slave")
+    assert (again.begin, again.end) == (8192, master.end if has_more else 8192)
+    assert bool(bodies(again)) == has_more
+
+
+def test_what_a_killed_slave_had_prepared_does_not_keep_its_log_from_beginning_elsewhere(stores):
+    store = stores.open()
+    with ThreadPoolExecutor(1) as executor:
+        store.tend(executor)
+    stores.crash(store)
+    again = stores.open()
+    again.begin_at(8192)
+    assert (again.begin, again.end) == (8192, 8192)
+
+
+def test_a_log_that_holds_something_or_has_other_files_cannot_begin_anew(stores):
+    store = stores.open()
+    with pytest.raises(StoreError, match=r"the log cannot begin at 100: it ends at 0, in files of 4096"):
+        store.begin_at(100)
+    put(store)
+    with pytest.raises(StoreError, match="the log cannot begin at 4096"):
+        store.begin_at(4096)
+
+
 def test_half_a_record_is_not_dispatched(stores, tmp_path):
     master = stores.open()
     _, _, first, _ = put(master)
@@ -419,6 +465,17 @@ def test_half_a_record_is_not_dispatched(stores, tmp_path):
     slave.append_raw(first + 50, content[first + 50 :])
     slave.dispatch()
     assert slave.dispatched.value == master.end and len(bodies(slave)) == 2
+
+
+def test_what_a_masters_queue_lacks_is_a_gap_at_the_slave(stores, tmp_path, caplog):
+    slave = stores.open(path=tmp_path / "slave")
+    for queue_offset in (0, 1, 4):
+        part = message(b"%d" % queue_offset)
+        whole = record.encode(part, Placed(slave.end, queue_offset, 1, HOST))
+        slave.append_raw(slave.end, whole)
+    slave.dispatch()
+    assert bodies(slave) == [b"0", b"1", b"4"] and slave.queue("Orders", 0).max_offset == 5
+    assert "entries up to 4 are missing" in caplog.text
 
 
 def test_a_master_may_leave_out_the_checksum_over_records(stores, tmp_path):
