@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import InvalidMessage as InvalidMessage
     from sparrowmq.errors import InvalidName as InvalidName
     from sparrowmq.errors import LocalProtocolError as LocalProtocolError
+    from sparrowmq.errors import LogsDiffer as LogsDiffer
     from sparrowmq.errors import MessageTooLarge as MessageTooLarge
     from sparrowmq.errors import NameServerUnreachable as NameServerUnreachable
     from sparrowmq.errors import NetworkError as NetworkError
@@ -111,6 +112,7 @@ _HOMES = {
     "InvalidMessage": "errors",
     "InvalidName": "errors",
     "LocalProtocolError": "errors",
+    "LogsDiffer": "errors",
     "Message": "protocol.messages.message",
     "MessageQueue": "protocol.messages.message",
     "MessageTooLarge": "errors",

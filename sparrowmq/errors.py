@@ -33,6 +33,7 @@
         │   └── OutOfResources    no file descriptor or no memory: it passes, as a full disk does
         ├── NotSafeInTime         a message is stored, but not yet as safe as was promised
         │   └── NoSlaveNear       ... because no slave can have it soon
+        ├── LogsDiffer            a slave's log is not the beginning of its master's
         └── StoreFailed           a write or sync failed: the store is read-only from then on
 
 Each message says what happened and what to do next. `ProtocolError` splits by who is at fault, so that a
@@ -398,6 +399,10 @@ class NoSlaveNear(NotSafeInTime):
 
     def __str__(self) -> str:
         return f"the message is stored, but {self.what}; if this machine is lost now, so is the message"
+
+
+class LogsDiffer(StoreError):
+    """A slave's log is not the beginning of its master's: nothing is taken from it, and nothing thrown away."""
 
 
 class OutOfResources(DiskFull):

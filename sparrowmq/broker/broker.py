@@ -8,6 +8,7 @@ and back: not registered ── not listening ── everything saved ── sto
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,11 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
+from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
+from sparrowmq.broker.replication.mirror import Mirror
 from sparrowmq.broker.replication.primary import Primary
+from sparrowmq.broker.replication.refusal import refusing
+from sparrowmq.broker.replication.replica import Replica
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
@@ -64,6 +68,8 @@ from sparrowmq.remoting.tls import ServerTls, client_context
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.turn import LOOKS, Turn
+
+IsOver = Callable[[int], bool]
 
 
 class Broker:
@@ -151,7 +157,7 @@ class Broker:
         self._changing.tell(topics.use)
         who = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, who, self._clock))
-        parts = (*self._parts(store, topics, registration), access_part, registration.part())
+        parts = (*self._parts(store, topics, registration, pool), access_part, registration.part())
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             tasks.spawn(task.start(), task.name)
@@ -161,13 +167,16 @@ class Broker:
         for save in [save for part in parts for save in part.saves]:
             stack.push_async_callback(save)
         handlers = [handler for part in parts for handler in part.handlers]
-        self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn, access.guard)
+        guard = refusing(access.guard) if self.settings.is_slave else access.guard
+        self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
         stack.push_async_callback(registration.leave)
         await registration.announced()
 
-    def _parts(self, store: MessageStore, topics: Topics, registration: Registration) -> tuple[Part, ...]:
+    def _parts(
+        self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool
+    ) -> tuple[Part, ...]:
         """Every part; each brings its handlers, chores, tasks and saves."""
         settings, clock, folder, figures = self.settings, self._clock, self.settings.config_path, Figures()
         announced, delays = registration.announced, settings.delay_levels
@@ -182,30 +191,27 @@ class Broker:
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
-        timed = TimedDelivery(store, writer, at_time, clock, figures)
-        transactions = Transactions(
-            store, writer, topics, offsets, clients, clock, self._transaction_rules(), figures
-        )
+        rules = self._transaction_rules()
+        transactions = Transactions(store, writer, topics, offsets, clients, clock, rules, figures)
+        if settings.is_slave:
+            mirrored = (topics, groups, offsets, delayed)
+            role, is_over = self._slave(store, mirrored, registration, pool, figures)
+        else:
+            timed = TimedDelivery(store, writer, at_time, clock, figures)
+            role, is_over = self._master(store, delayed, timed, transactions, figures)
         status = Status(settings, figures, clock)
         sends = SendHandler(store, writer, topics, groups, transactions, send_rules(settings, store), figures)
-        rules = pull_rules(settings)
         pulls = PullHandler(
-            store, topics, groups, clients, offsets, clock, rules, consumption, filters=filters
+            store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )
-        self._changing.tell(lambda now: groups.use(now.auto_create_group))
-        self._changing.tell(lambda now: sends.use(send_rules(now, store)))
-        self._changing.tell(lambda now: pulls.use(pull_rules(now)))
-        self._changing.tell(lambda now: use_in_store(now, store))
+        self._tell_changes(store, groups, sends, pulls)
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         return (
             storage(store, self._turn, figures),
-            *self._replication(store, figures),
             topics.file.part("topics", 1),
             groups.file.part("groups", 1),
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
-            delayed.part(settings.save_delays_ms / 1000),
-            timed.part(),
-            transactions.part(settings.save_offsets_ms / 1000),
+            *role,
             Part((TransactionHandler(store, transactions),)),
             clients.part(),
             locks.part(),
@@ -213,7 +219,7 @@ class Broker:
             consumption.part(),
             Part((sends, ReplyHandler(sends, clients, replies, clock))),
             Part((pulls,)),
-            Part((RecallHandler(store, writer, topics, timed, clock, settings.name, settings.recalls),)),
+            Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
             Part((RetryHandler(store, writer, topics, groups),)),
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, timer_max_s),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings)),)),
@@ -228,10 +234,52 @@ class Broker:
             ),
         )
 
-    def _replication(self, store: MessageStore, figures: Figures) -> tuple[Part, ...]:
-        if self._slaves is None:
-            return ()
-        return (Primary(store, self._slaves, self._clock, primary_rules(self.settings), figures).part(),)
+    def _tell_changes(
+        self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler
+    ) -> None:
+        self._changing.tell(lambda now: groups.use(now.auto_create_group))
+        self._changing.tell(lambda now: sends.use(send_rules(now, store)))
+        self._changing.tell(lambda now: pulls.use(pull_rules(now)))
+        self._changing.tell(lambda now: use_in_store(now, store))
+
+    def _master(
+        self,
+        store: MessageStore,
+        delayed: DelayedDelivery,
+        timed: TimedDelivery,
+        transactions: Transactions,
+        figures: Figures,
+    ) -> tuple[list[Part], IsOver]:
+        save_offsets_s, save_delays_s = self._save_periods_s
+        parts = [delayed.part(save_delays_s), timed.part(), transactions.part(save_offsets_s)]
+        if self._slaves is not None:
+            rules = primary_rules(self.settings)
+            parts.append(Primary(store, self._slaves, self._clock, rules, figures).part())
+        return parts, timed.is_over
+
+    def _slave(
+        self,
+        store: MessageStore,
+        mirrored: tuple[Topics, Groups, Offsets, DelayedDelivery],
+        registration: Registration,
+        pool: Pool,
+        figures: Figures,
+    ) -> tuple[list[Part], IsOver]:
+        replica = Replica(store, self._clock, replica_rules(self.settings), figures)
+        mirror = Mirror(store, *mirrored, pool, self._clock, lambda: replica.trusts_master)
+        replica.on_trust = mirror.wake
+
+        def found(master: str, shipping: str) -> None:
+            mirror.use(master)
+            replica.use(shipping)
+
+        registration.on_master = found
+        delayed = mirrored[-1].part_of_slave(self._save_periods_s[1])
+        return [delayed, replica.part(), mirror.part()], _never
+
+    @property
+    def _save_periods_s(self) -> tuple[float, float]:
+        return self.settings.save_offsets_ms / 1000, self.settings.save_delays_ms / 1000
 
     def _transaction_rules(self) -> TransactionRules:
         settings = self.settings
@@ -242,6 +290,11 @@ class Broker:
             settings.retention_h * 3_600_000,
             settings.reject_transactions,
         )
+
+
+def _never(due_ms: int) -> bool:
+    """A slave recalls nothing."""
+    return False
 
 
 def _not_yet(session: Session, command: Command) -> None:

@@ -25,6 +25,7 @@ def pull_rules(settings: BrokerSettings) -> PullRules:
         settings.max_pull_messages,
         settings.max_pull_bytes,
         near_bytes=memory_bytes(settings) if settings.slave_reads else None,
+        serves=settings.slave_reads or not settings.is_slave,
         keeps_offsets=not settings.is_slave,
     )
     return rules if settings.long_polling else replace(rules, longest_hold_ms=settings.short_polling_ms)

@@ -196,12 +196,14 @@ class BrokerSettings(ServerTlsSettings):
         False,
         BOOLEAN,
         "whether a slave answers pulls, and a master sends consumers there that are far behind",
+        live=True,
     )
     memory_percent: int = setting(
         "accessMessageInMemoryMaxRatio",
         40,
         integer(0, 100),
         "percent of the machine's memory that the log's end has: who reads what lies before it is far behind",
+        live=True,
     )
 
     busy_poll: bool = setting(

@@ -133,6 +133,18 @@ class DelayedDelivery:
             saves=(self.close,),
         )
 
+    def part_of_slave(self, save_period_s: float) -> Part:
+        """It delivers nothing, and keeps how far its master is."""
+        return self.file.part("delay offsets", save_period_s)
+
+    def follow(self, told: DelayOffsets) -> None:
+        """Be where the master is, on its slave."""
+        if told.offset_table != self._safe:
+            self._safe = dict(told.offset_table)
+            for each in self._levels:
+                each.offset = self._safe.get(each.level, 0)
+            self.file.touch()
+
     async def run(self) -> None:
         """Deliver until `close`.
 

@@ -90,6 +90,12 @@ class Groups:
         """What subscriptionGroup.json holds, and what GET_ALL_SUBSCRIPTIONGROUP_CONFIG answers."""
         return GroupConfigTable(self.version, dict(self._table))
 
+    def follow(self, told: GroupConfigTable) -> None:
+        """Be as the master says, on its slave."""
+        if not told.data_version.is_same(self.version):
+            self.version, self._table = told.data_version, dict(told.subscription_group_table)
+            self.file.touch()
+
     def _changed(self) -> None:
         self.version = msgspec.structs.replace(
             self.version, counter=self.version.counter + 1, timestamp=self._clock.now_ms()

@@ -78,6 +78,13 @@ class Offsets:
             if topics.pop(topic, None) is not None:
                 self.file.touch()
 
+    def follow(self, told: ConsumerOffsets) -> None:
+        """Be as the master says, on its slave."""
+        table = _by_group(told)
+        if table != self._table:
+            self._table = table
+            self.file.touch()
+
     def content(self) -> ConsumerOffsets:
         """What the file holds, and what GET_ALL_CONSUMER_OFFSET answers."""
         return ConsumerOffsets(self._by_key())
@@ -91,7 +98,10 @@ class Offsets:
 
 
 def _load(path: Path) -> dict[str, dict[str, QueueOffsets]]:
-    saved = snapshot.load(path, ConsumerOffsets, decode=json.decode) or ConsumerOffsets()
+    return _by_group(snapshot.load(path, ConsumerOffsets, decode=json.decode) or ConsumerOffsets())
+
+
+def _by_group(saved: ConsumerOffsets) -> dict[str, dict[str, QueueOffsets]]:
     table: dict[str, dict[str, QueueOffsets]] = {}
     for key, queues in saved.offset_table.items():
         topic, _, group = key.partition("@")

@@ -172,6 +172,13 @@ class Topics:
         self._changed()
         return True
 
+    def follow(self, told: TopicConfigTable) -> None:
+        """Be as the master says, on its slave."""
+        if not told.data_version.is_same(self.version):
+            self.version, self._table = told.data_version, dict(told.topic_config_table)
+            self.file.touch()
+            self.on_change()
+
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
 

@@ -79,6 +79,17 @@ async def test_what_clients_may_do_and_name_servers_tell(live: Live) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_where_those_go_on_that_are_far_behind(live: Live) -> None:
+    await live.send()
+    for changed, whom_next in (
+        ({"slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": 0}, 1),
+        ({"accessMessageInMemoryMaxRatio": 40}, 0),
+        ({"accessMessageInMemoryMaxRatio": 0, "slaveReadEnable": "false"}, 0),
+    ):
+        await change(live, **changed)
+        assert (await live.pull()).header.suggest_which_broker_id == whom_next
+
+
 async def test_whether_sends_make_topics_and_with_how_many_queues(live: Live) -> None:
     await change(live, autoCreateTopicEnable="false")
     assert (await refused(live.send(topic="new"))).code == ResponseCode.TOPIC_NOT_EXIST
@@ -160,4 +171,5 @@ async def test_a_change_is_kept_in_the_brokers_file(tmp_path: Path) -> None:
 def test_every_setting_that_can_change_is_tried_here() -> None:
     text = Path(__file__).read_text()
     by_the_store = {"fileReservedTime", "deleteWhen", "diskMaxUsedSpaceRatio", "flushIntervalCommitLog"}
-    assert {key for key in live_keys(BrokerSettings) if f"{key}=" not in text} == by_the_store
+    tried = {key for key in live_keys(BrokerSettings) if f"{key}=" in text or f'"{key}":' in text}
+    assert live_keys(BrokerSettings) - tried == by_the_store

@@ -13,6 +13,7 @@ from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
@@ -248,3 +249,20 @@ async def test_progress_is_told_by_level(tmp_path, clock):
         assert it.figures.values("delay_parked") == {("1",): 2}
         await clock.advance(1)
         assert it.figures.values("delay_delivered") == {("1",): 2}
+
+
+async def test_a_slave_is_as_far_as_its_master_and_delivers_nothing(tmp_path, clock):
+    slave = Delaying(tmp_path / "slave", clock)
+    part = slave.delayed.part_of_slave(1)
+    assert not part.tasks
+    slave.send(b"one", 1)
+    slave.delayed.follow(DelayOffsets({1: 7, 3: 2}))
+    assert slave.delayed.content().offset_table == {1: 7, 3: 2}
+    for save in part.saves:
+        await save()
+    slave.delayed.follow(DelayOffsets({1: 7, 3: 2}))
+    assert not slave.delayed.file.dirty and slave.bodies() == []
+    slave.store.close()
+    again = Delaying(tmp_path / "slave", clock)
+    assert again.delayed.content().offset_table == {1: 7, 3: 2}
+    again.store.close()

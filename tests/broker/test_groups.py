@@ -68,3 +68,17 @@ def test_javas_file_is_read(path, clock):
     )
     group = Groups(path, False, clock).ensure("G")
     assert (group.retry_max_times, group.retry_queue_nums) == (5, 2)
+
+
+async def test_a_slave_has_the_groups_of_its_master_and_its_version(groups, path, clock, tmp_path):
+    groups.ensure("mine")
+    master = Groups(tmp_path / "master.json", True, clock)
+    for name in ("billing", "audit", "shipping"):
+        master.ensure(name)
+    groups.follow(master.content())
+    assert {group.group_name for group in groups.all()} == {"billing", "audit", "shipping"}
+    assert groups.version.is_same(master.version) and groups.file.dirty
+    await groups.file.save()
+    groups.follow(master.content())
+    assert not groups.file.dirty
+    assert Groups(path, True, clock).get("audit") == GroupConfig("audit")

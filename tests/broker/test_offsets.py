@@ -88,3 +88,19 @@ def test_a_file_of_something_else_says_what_to_do(path, text):
     path.write_text(text)
     with pytest.raises(BadStore, match=r"consumerOffset\.json.*restore it"):
         Offsets(path)
+
+
+async def test_a_slave_has_the_offsets_of_its_master_and_no_others(offsets, path, tmp_path):
+    offsets.commit("g", "Orders", 0, 12)
+    offsets.commit("gone", "Orders", 0, 3)
+    master = Offsets(tmp_path / "master.json")
+    master.commit("g", "Orders", 0, 20)
+    master.commit("h", "Payments", 1, 5)
+    offsets.follow(master.content())
+    assert (offsets.query("g", "Orders", 0), offsets.query("h", "Payments", 1)) == (20, 5)
+    assert offsets.query("gone", "Orders", 0) is None
+    await offsets.file.save()
+    offsets.follow(master.content())
+    assert not offsets.file.dirty and Offsets(path).query("g", "Orders", 0) == 20
+    master.commit("g", "Orders", 0, 21)
+    assert offsets.query("g", "Orders", 0) == 20

@@ -149,3 +149,20 @@ async def test_an_operators_change_of_the_template_is_kept(make):
     topics.put(TopicConfig(TEMPLATE, 2, 2, 7))
     await topics.file.save()
     assert make().ensure_for_send("Orders", TEMPLATE, 8, "1.2.3.4:5").write_queue_nums == 2
+
+
+async def test_a_slave_has_the_topics_of_its_master_and_announces_what_changed(
+    make, path, clock, changes, tmp_path
+):
+    topics = make()
+    topics.ensure_for_send("Mine", "TBW102", 4, "peer")
+    master = Topics(tmp_path / "master.json", BrokerSettings(name="broker-a"), clock)
+    master.ensure_for_send("Orders", "TBW102", 4, "peer")
+    master.ensure_for_send("Payments", "TBW102", 4, "peer")
+    changes.clear()
+    topics.follow(master.content())
+    assert topics.get("Orders") == master.get("Orders") and topics.get("Mine") is None
+    assert topics.version.is_same(master.version) and len(changes) == 1
+    await topics.file.save()
+    topics.follow(master.content())
+    assert not topics.file.dirty and len(changes) == 1

@@ -37,6 +37,8 @@ COMMIT_OFFSET = 1
 SUSPEND = 2
 SUBSCRIPTION = 4
 
+SENT_AWAY_S: Final = 1.0
+
 _CODES = {
     Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     Status.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -58,6 +60,7 @@ class PullRules:
             not by 32 messages, which is what makes bulk readers fast.
         near_bytes: who reads further away from the log's end than this is sent to the broker that his group names for
             that; None sends nobody anywhere (slaveReadEnable).
+        serves: whether pulls are answered at all; a slave without slaveReadEnable sends everybody to its master.
         keeps_offsets: whether pulls commit offsets here; not at a slave, whose master knows better.
     """
 
@@ -68,6 +71,7 @@ class PullRules:
     max_sized_bytes: int = 1024 * 1024
     longest_hold_ms: int = 60_000
     near_bytes: int | None = None
+    serves: bool = True
     keeps_offsets: bool = True
 
 
@@ -106,6 +110,8 @@ class PullHandler:
         """Records from `queue_offset` on that the subscription matches."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
+        if not self._rules.serves:
+            return self._send_away()
         selector = self._wanted(header)
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
@@ -114,6 +120,15 @@ class PullHandler:
         if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
             return self._hold(header, selector)
         return self._answer(found, header)
+
+    async def _send_away(self) -> Answer:
+        """To the master. Unlike Java, which says so at once, and again and again where the master is gone."""
+        await self._clock.sleep(SENT_AWAY_S)
+        return Answer(
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            PullMessageReply(0, 0, 0, 0),
+            "this broker is a slave, whose slaveReadEnable is false; pull from its master",
+        )
 
     def _hold(self, header: PullMessage, selector: Selector) -> Awaitable[Answer]:
         return wait_for_match(

@@ -7,9 +7,10 @@ Source: RecallMessageProcessor, Java 5.4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.broker.timer import TimedDelivery, delete_key
+from sparrowmq.broker.timer import delete_key
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
@@ -32,6 +33,7 @@ class RecallHandler:
     """Lets messages be recalled.
 
     Args:
+        is_over: whether it is too late to recall what is due at a time, in ms.
         enabled: recallMessageEnable.
     """
 
@@ -40,7 +42,7 @@ class RecallHandler:
         store: MessageStore,
         writer: Writer,
         topics: Topics,
-        timed: TimedDelivery,
+        is_over: Callable[[int], bool],
         clock: Clock,
         broker_name: str,
         enabled: bool,
@@ -48,7 +50,7 @@ class RecallHandler:
         self._store = store
         self._writer = writer
         self._topics = topics
-        self._timed = timed
+        self._is_over = is_over
         self._clock = clock
         self._broker_name = broker_name
         self._enabled = enabled
@@ -72,7 +74,7 @@ class RecallHandler:
             raise _refused(
                 ResponseCode.ILLEGAL_OPERATION, f"the message waits at broker {handle.broker_name}"
             )
-        if handle.due_ms <= self._clock.now_ms() or self._timed.is_over(handle.due_ms):
+        if handle.due_ms <= self._clock.now_ms() or self._is_over(handle.due_ms):
             raise _refused(ResponseCode.ILLEGAL_OPERATION, "timestamp invalid: the message was due already")
         placed = self._writer.put(self._entry(header, handle, peer))
         return After(self._store.safety(True), placed.end, RecallMessageReply(handle.unique_id))

@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.config import BrokerRole, BrokerSettings, SlaveAck
 from sparrowmq.broker.replication.link import ShippingRules
 from sparrowmq.broker.replication.primary import PrimaryRules
+from sparrowmq.broker.replication.replica import ReplicaRules
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.door import Door
 
@@ -47,8 +48,6 @@ def demand_role(settings: BrokerSettings) -> None:
             "a SYNC_MASTER needs slaves, and with aclEnable=true none may come without a secret: set haSecret, "
             "the same here and at the slaves"
         )
-    if settings.is_slave:
-        raise ConfigError("brokerRole = SLAVE is not supported yet; a slave of Java's can follow this master")
 
 
 def ha_door(settings: BrokerSettings, port: int) -> Door | None:
@@ -86,6 +85,17 @@ def primary_rules(settings: BrokerSettings) -> PrimaryRules:
             settings.ha_silence_ms / 1000,
             settings.ha_secret,
         ),
+    )
+
+
+def replica_rules(settings: BrokerSettings) -> ReplicaRules:
+    """What the settings say about a slave."""
+    return ReplicaRules(
+        settings.ha_master,
+        settings.ha_heartbeat_ms / 1000,
+        settings.ha_silence_ms / 1000,
+        settings.slave_ack is SlaveAck.FLUSHED,
+        settings.ha_secret,
     )
 
 

@@ -178,6 +178,8 @@ class SlaveLink(asyncio.Protocol):
             return
         log.info("a slave follows from %s, from offset %d on", self.address, self._position)
         self._acknowledged(self)
+        if self._position == end:
+            self._send_heartbeat()  # So it knows at once that it lacks nothing.
         self._ship(None)
 
     def _refuse(self, reported: int, begin: int, end: int) -> None:

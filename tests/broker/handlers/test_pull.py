@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker.config import BrokerRole
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import (
@@ -381,3 +382,58 @@ async def test_what_comes_again_is_not_filtered_again(tmp_path: Path) -> None:
         await live.session.call(HeartBeat(), Heartbeat("c@1", consumer_data_set=[group]).encode())
         await fill_amounts(live, 3, "%RETRY%consumers")
         assert bodies(await live.messages("%RETRY%consumers", sys_flag=0)) == [0, 1, 2]
+
+
+# Which broker next --------------------------------------------------------------------------------------------------
+
+
+async def whom_next(live: Live, offset: int = 0, **fields: Any) -> int:
+    return (await live.pull(offset=offset, **fields)).header.suggest_which_broker_id
+
+
+async def test_who_reads_what_is_no_longer_in_memory_is_sent_where_its_group_says(tmp_path: Path) -> None:
+    async with live_broker(tmp_path, slave_reads=True, memory_percent=0) as live:
+        await fill(live, 3)
+        assert await whom_next(live) == 1  # the default of a group's whichBrokerWhenConsumeSlowly
+        await set_group(live, which_broker_when_consume_slowly=2)
+        assert await whom_next(live) == 2
+        assert (
+            await whom_next(live, offset=3) == 0
+        )  # It has read all: whatever lies behind it, it is not far.
+
+
+@pytest.mark.parametrize("given", [{"slave_reads": True}, {"memory_percent": 0}])
+async def test_who_reads_what_is_in_memory_stays_and_so_does_everybody_without_slavereadenable(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    async with live_broker(tmp_path, **given) as live:
+        await fill(live, 3)
+        assert await whom_next(live) == 0
+
+
+async def test_a_slave_that_does_not_serve_reads_sends_everybody_to_its_master_after_a_second(
+    tmp_path: Path,
+) -> None:
+    slave: dict[str, Any] = {"role": BrokerRole.SLAVE, "broker_id": 1}
+    clock = ManualClock()
+    async with live_broker(tmp_path) as live:
+        await fill(live, 1)
+    async with live_broker(tmp_path, clock, **slave) as live:
+        pulling = asyncio.ensure_future(live.pull())
+        await clock.advance(0.9)
+        assert not pulling.done()
+        await clock.advance(0.2)
+        answer = await pulling
+        assert (answer.code, answer.header.suggest_which_broker_id, answer.body) == (20, 0, b"")
+    async with live_broker(tmp_path, slave_reads=True, **slave) as live:
+        assert len(await live.messages()) == 1
+
+
+async def test_a_pull_at_a_slave_commits_nothing(tmp_path: Path) -> None:
+    async with live_broker(tmp_path) as live:
+        await fill(live, 3)
+    async with live_broker(tmp_path, role=BrokerRole.SLAVE, broker_id=1, slave_reads=True) as live:
+        await live.pull(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=2)
+        asked = QueryConsumerOffset("consumers", "orders", 0, set_zero_if_not_found=False)
+        with pytest.raises(RemoteError, match="Not found"):
+            await live.session.call(asked)

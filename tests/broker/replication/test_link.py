@@ -164,6 +164,7 @@ async def test_an_idle_slave_gets_signs_of_life(master: Master, slave: ScriptedS
     end = master.fill(2)
     slave.report(end)
     await until(lambda: master.acknowledged == [end])
+    assert await slave.piece() == (end, b"")  # at once: it lacks nothing
     await master.clock.advance(4.9)
     master.links[0].look()
     await master.clock.advance(0.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.store.settings import Flush
-from tests.broker.conftest import until
 from tests.broker.live import Live, live_broker
 from tests.broker.replication.slaves import ScriptedSlave, slave_at
 from tests.broker.test_safety import Held
@@ -33,9 +32,10 @@ async def master(path: Path, **settings: Any) -> AsyncIterator[Live]:
 
 @asynccontextmanager
 async def following(live: Live) -> AsyncIterator[ScriptedSlave]:
-    """A slave that has nothing, and has said so."""
+    """A slave that has nothing, as its master has, and is known to it."""
     async with slave_at(live.broker.ha_address) as slave:
         slave.report(0)
+        assert await slave.piece() == (0, b"")
         yield slave
 
 
@@ -57,7 +57,6 @@ async def test_without_a_slave_a_synchronous_master_starts_stores_and_says_so_at
 
 async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_path: Path) -> None:
     async with master(tmp_path) as live, following(live) as slave:
-        await until(lambda: live.cluster.brokers[0].ha_address != "")
         sending = asyncio.ensure_future(code_of(live.send(b"first")))
         offset, content = await slave.piece()
         assert [bytes(record.decode(each).body) for each in record.walk(memoryview(content))] == [b"first"]
@@ -176,8 +175,7 @@ def address(live: Live) -> tuple[str, int]:
 
 
 async def test_when_the_master_ends_its_slaves_are_let_go(tmp_path: Path) -> None:
-    async with master(tmp_path) as live:
-        reader, writer = await asyncio.open_connection(*address(live))
-        writer.write((0).to_bytes(8, "big"))
-    assert await asyncio.wait_for(reader.read(1), 10) == b""
-    writer.close()
+    async with AsyncExitStack() as stack:
+        async with master(tmp_path) as live:
+            slave = await stack.enter_async_context(following(live))
+        assert await slave.is_let_go()

@@ -1,0 +1,54 @@
+"""What a slave does not do: what would write to its log, which is its master's, or change what it takes from there.
+
+It is asked ahead of the guard, of which a slave's clients have one, too; a master has no such question.
+Source: DefaultMessageStore.checkStoreStatus and EndTransactionProcessor, Java 4.9.8; AdminBrokerProcessor.validateSlave
+of 5.x, since 4.9's slaves let topics and groups be changed, which holds until they next ask their master.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.requests.table import Access, Row
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.remoting.dispatch import Guard
+from sparrowmq.remoting.peer import Peer
+
+_OF_MASTER: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    }
+)
+
+
+def refusing(guard: Guard | None) -> Guard:
+    """A guard that refuses what a slave does not do, and then asks `guard`."""
+
+    def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
+        if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+            raise RemoteError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now: this broker is a slave, so putMessage is forbidden; send to its master",
+            )
+        if row.code == RequestCode.END_TRANSACTION:
+            raise RemoteError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "Message store is slave mode, so end transaction is forbidden; its master has the half message",
+            )
+        if row.code in _OF_MASTER:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                "Can't modify topic or subscription group from slave broker, should execute it from master broker.",
+            )
+        if guard is not None:
+            guard(peer, command, row, header)
+
+    return refuse

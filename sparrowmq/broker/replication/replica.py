@@ -1,0 +1,204 @@
+"""The slave's side of replication: find the master, follow its log, come back when the connection is lost.
+
+    no master known ── haMasterAddress, or the name server's answer to our registration ── connect ── follow
+          ^                                                                                  |         |
+          |             five seconds                                                         |         |
+          +──────────────────────────────────────── unreachable, silent, a full disk <───────+─────────+
+                                                     logs differ: an alarm, and never again with this master
+
+What the log has is shown to queues and index by the store as what is appended by a master is, and read from there. The
+slave says how far it is after each piece and every haSendHeartbeatInterval; a master that says nothing for
+haHousekeepingInterval is left. Messages that arrive are checked: each record whole, at its place, its CRCs right.
+
+A slave is never cut: what it has may have been acknowledged. So a slave with more, or with other bytes, than its
+master stops there and says what to do. To cut it to the part that both have is a step that is not made yet.
+Source: HAClient, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparrowmq.broker.part import Part, Task
+from sparrowmq.broker.replication.upstream import Upstream
+from sparrowmq.clock import Clock
+from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, SparrowError
+from sparrowmq.protocol.hosts import split_address
+from sparrowmq.stats import Figures
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+_SAID_NOTHING: Final = (
+    "it ended the connection before it said anything: its log says why, or it wants a haSecret"
+)
+PAUSE_S: Final = 5.0
+CONNECT_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class ReplicaRules:
+    """How a slave follows; the names in brackets are Java's, or our own.
+
+    Attributes:
+        master: where to follow, whatever name servers say (haMasterAddress).
+        report_s: how often it says how far it is (haSendHeartbeatInterval).
+        silence_s: a master that says nothing for so long is left (haHousekeepingInterval).
+        is_flushed_first: whether it says so only of what is on disk (slaveAck=flushed).
+        secret: that both know (haSecret).
+    """
+
+    master: str | None = None
+    report_s: float = 5.0
+    silence_s: float = 20.0
+    is_flushed_first: bool = False
+    secret: str | None = field(default=None, repr=False)
+
+
+class Replica:
+    """Follows a master for as long as the broker runs.
+
+    Attributes:
+        link: the connection to the master, if there is one.
+        alarm: why the master is not followed any more.
+        trusts_master: whether the log of the master at this address was found to be ours, too, and not to differ since.
+        on_trust: is called when it is found.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock, rules: ReplicaRules, figures: Figures) -> None:
+        self.link: Upstream | None = None
+        self.alarm: SparrowError | None = None
+        self.trusts_master = False
+        self.on_trust: Callable[[], object] = lambda: None
+        self._store = store
+        self._clock = clock
+        self._rules = rules
+        self._address = rules.master
+        self._changed = asyncio.Event()
+        self._told = ""
+        self._why_ended = ""
+        self._taken = figures.counter("replicated_bytes", "bytes of the master's log that were appended")
+        figures.gauge(
+            "follows_master", "1 while the master's log is followed", lambda: int(self.is_following)
+        )
+        figures.gauge(
+            "master_ahead_bytes", "bytes that the master sent, or told of, and are not here", self._behind
+        )
+        figures.gauge(
+            "logs_differ", "1 if the logs of master and slave differ", lambda: int(self.alarm is not None)
+        )
+
+    def part(self) -> Part:
+        """It follows while the broker runs."""
+        return Part(tasks=(Task("replica", self.run),))
+
+    @property
+    def is_following(self) -> bool:
+        """Whether there is a connection to a master that has all that is here."""
+        return self.link is not None and self.link.is_following
+
+    def use(self, address: str) -> None:
+        """The master's log is shipped there, says a name server; it matters only without haMasterAddress."""
+        if self._rules.master is None and address and address != self._address:
+            log.info("the master ships its log at %s", address)
+            self._address = address
+            self.trusts_master = False
+            self._changed.set()
+            if self.link is not None:
+                self.link.close()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            self._changed.clear()
+            address, error = self._address, None
+            if address and self.alarm is None:
+                error = await self._follow(address)
+                self._note(address, error)
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._changed.wait(), PAUSE_S)
+            if self._changed.is_set():
+                self.alarm = None
+
+    async def _follow(self, address: str) -> SparrowError | None:
+        """Until the connection ends; why it did."""
+        try:
+            link = await self._connect(address)
+        except NetworkError as error:
+            return error
+        self.link = link
+        try:
+            while not link.ended.is_set():
+                with suppress(TimeoutError):
+                    await self._clock.wait_for(link.ended.wait(), self._rules.report_s / 4)
+                self._look(link)
+        finally:
+            link.close()
+            self.link = None
+        self._why_ended = "the connection ended" if link.has_heard else _SAID_NOTHING
+        return link.error
+
+    async def _connect(self, address: str) -> Upstream:
+        """Raises: NetworkError."""
+        rules = self._rules
+        try:
+            host, port = split_address(address)
+            _, link = await self._clock.wait_for(
+                asyncio.get_running_loop().create_connection(
+                    lambda: Upstream(
+                        self._store,
+                        self._clock,
+                        secret=rules.secret,
+                        is_flushed_first=rules.is_flushed_first,
+                        took=self._took,
+                        follows=self._follows,
+                    ),
+                    host,
+                    port,
+                ),
+                CONNECT_S,
+            )
+        except (SparrowError, OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or f"no answer within {CONNECT_S:g} s"
+            raise BrokerUnreachable(address, reason) from error
+        return link
+
+    def _look(self, link: Upstream) -> None:
+        """Give a sign of life if it is time for one, and leave a master that gives none."""
+        now = self._clock.monotonic()
+        if now - link.last_heard > self._rules.silence_s:
+            link.close(BrokerUnreachable("the master", f"it said nothing for {self._rules.silence_s:g} s"))
+        elif now - link.last_reported >= self._rules.report_s:
+            link.report()
+
+    def _follows(self) -> None:
+        self.trusts_master = True
+        self.on_trust()
+
+    def _took(self, count: int) -> None:
+        self._taken.value += count
+        self._told = ""
+
+    def _behind(self) -> int:
+        return max(self.link.master_end - self._store.end, 0) if self.link is not None else 0
+
+    def _note(self, address: str, error: SparrowError | None) -> None:
+        """Log why the master is not followed now, once; an alarm if it will not be again."""
+        if isinstance(error, LogsDiffer):
+            self.alarm, self.trusts_master = error, False
+            log.critical(
+                "the master at %s is not followed any more, and nothing is thrown away: %s. If the master is right, "
+                "move the store of this slave away (it may hold messages that exist nowhere else) and start it anew, "
+                "empty; if this one is right, stop the master and let this one take its place (docs/replication.md)",
+                *(address, error),
+            )
+            return
+        text = str(error) if error is not None else self._why_ended
+        if text != self._told:
+            self._told = text
+            log.warning("the master at %s is not followed now, trying again and again: %s", address, text)

@@ -1,0 +1,216 @@
+"""A slave follows its master, whole brokers both: through restarts, other addresses, silence; or stops."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.broker import Broker
+from sparrowmq.broker.config import BrokerRole, SlaveAck
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.replication import replica
+from sparrowmq.broker.replication.replica import Replica, ReplicaRules
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.stats import Figures
+from sparrowmq.testing.clock import ManualClock
+from tests.broker.conftest import until
+from tests.broker.replication.masters import scripted_master
+from tests.broker.replication.pairs import pair
+from tests.interop.apache import free_ports
+from tests.store.conftest import stores as stores
+from tests.store.stores import Stores, put
+
+
+@pytest.fixture(autouse=True)
+def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "PAUSE_S", 0.2)
+
+
+async def test_a_slave_finds_its_master_by_the_name_server_and_takes_its_log(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        for number in range(20):
+            await both.send(b"%d" % number)
+        await both.start("slave")
+        await both.same()
+        await until(lambda: len(both.log("slave")) > 0)
+        await both.send(b"last")
+        await both.same()
+        assert (await both.bodies("slave", max_msg_nums=32))[-1] == b"last"
+
+
+@pytest.mark.parametrize("ack", SlaveAck)
+async def test_a_synchronous_masters_answers_say_that_the_slave_has_it(tmp_path: Path, ack: SlaveAck) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master", role=BrokerRole.SYNC_MASTER, slave_timeout_ms=20_000)
+        with pytest.raises(RemoteError) as told:
+            await both.send(b"alone")
+        assert told.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        await both.start("slave", slave_ack=ack)
+        await both.same()
+        for number in range(5):
+            await both.send(b"%d" % number)
+            assert b"%d" % number in both.log("slave")
+        await both.stop("slave")
+        await asyncio.sleep(0.05)
+        with pytest.raises(RemoteError) as told:
+            await both.send(b"alone again")
+        assert told.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+async def test_a_slave_goes_on_where_it_was_when_either_of_them_comes_back(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        await both.start("slave")
+        await both.send(b"one")
+        await both.same()
+        await both.stop("slave")
+        await both.send(b"two")
+        await both.start("slave")
+        await both.same()
+        await both.stop("master")
+        assert await both.bodies("slave") == [b"one", b"two"]  # served without a master
+        await both.start("master")
+        await both.send(b"three")
+        await both.same()
+
+
+async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        slave = await both.start("slave")
+        await both.send(b"one")
+        await both.same()
+        await both.stop("master")
+        moved = free_ports(2)[0]
+        both.master_settings = replace(both.master_settings, port=moved)
+        await both.start("master")
+        await both.send(b"two")
+        # Its next registration, which comes within half a minute, tells it; here it has something to announce at once.
+        announce(slave)
+        await both.same()
+
+
+def announce(broker: Broker) -> None:
+    """Have the broker announce itself now."""
+    for use in broker._changing._uses:
+        registration = getattr(use, "__self__", None)
+        if isinstance(registration, Registration):
+            registration.topics_changed()
+
+
+async def test_hamasteraddress_counts_whatever_name_servers_say(tmp_path: Path) -> None:
+    async with scripted_master() as other, pair(tmp_path) as both:
+        await both.start("master")
+        await both.send(b"one")
+        await both.start("slave", ha_master=other.address)
+        assert await (await other.slave()).report() == 0
+        assert both.log("slave") == b""
+
+
+async def test_with_access_control_and_a_secret_the_log_is_followed(tmp_path: Path) -> None:
+    accounts = tmp_path / "acl.yml"
+    accounts.write_text('globalWhiteRemoteAddresses: ["127.0.0.1"]\naccounts: []\n')
+    async with pair(tmp_path, acl=True, acl_file=accounts, ha_secret="Xq3") as both:
+        await both.start("master")
+        await both.send(b"one")
+        await both.start("slave")
+        await both.same()
+        await both.stop("slave")
+        await both.send(b"two")
+        await both.start("slave", ha_secret="another")
+        await asyncio.sleep(0.5)
+        assert b"two" not in both.log("slave")
+
+
+# One that is alone --------------------------------------------------------------------------------------------------
+
+
+def alone(stores: Stores, address: str, **rules: object) -> tuple[Replica, ManualClock]:
+    clock = ManualClock()
+    store = stores.open(clock=clock)
+    put(store)
+    store.dispatch()
+    given = ReplicaRules(master=address, **rules)  # type: ignore[arg-type]
+    return Replica(store, clock, given, Figures()), clock
+
+
+async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_master() as master:
+        following, clock = alone(stores, master.address)
+        running = asyncio.ensure_future(following.run())
+        slave = await master.slave()
+        slave.ship(0, bytes(50))
+        assert await slave.has_left()
+        await until(lambda: following.alarm is not None)
+        for _ in range(20):
+            await clock.advance(60)
+        assert master.count == 1 and not following.is_following
+        running.cancel()
+    (alarm,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "nothing is thrown away" in alarm.getMessage() and "start it anew, empty" in alarm.getMessage()
+
+
+async def test_after_an_alarm_a_master_at_another_address_is_tried(stores: Stores) -> None:
+    async with scripted_master() as wrong, scripted_master() as right:
+        following, _ = alone(stores, "")
+        following._rules = replace(following._rules, master=None)
+        following.use(wrong.address)
+        running = asyncio.ensure_future(following.run())
+        slave = await wrong.slave()
+        slave.ship(0, bytes(50))
+        assert await slave.has_left()
+        following.use(right.address)
+        assert await (await right.slave()).report() == 0
+        running.cancel()
+
+
+async def test_a_master_that_says_nothing_is_left_and_tried_again(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_master() as master:
+        following, clock = alone(stores, master.address, silence_s=3, report_s=1)
+        running = asyncio.ensure_future(following.run())
+        slave = await master.slave()
+        for _ in range(3):
+            await clock.advance(1.1)
+            assert await slave.report() == 0  # its sign of life
+        await clock.advance(2)
+        assert await slave.has_left()
+        await clock.advance(1)
+        await master.slave()
+        running.cancel()
+    assert "it said nothing for 3 s" in caplog.text
+
+
+async def test_that_nobody_is_there_is_told_once_and_tried_again_and_again(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_ports(1)[0]
+    following, clock = alone(stores, f"127.0.0.1:{port}")
+    running = asyncio.ensure_future(following.run())
+    for _ in range(5):
+        await clock.advance(0.3)
+        await asyncio.sleep(0.02)
+    assert caplog.text.count("is not followed now, trying again and again") == 1
+    async with scripted_master(port) as master:
+        await clock.advance(0.3)
+        await asyncio.wait_for(master.slave(), 10)
+        running.cancel()
+
+
+async def test_a_master_that_ends_the_connection_at_once_may_want_a_secret(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_master() as master:
+        following, _ = alone(stores, master.address)
+        running = asyncio.ensure_future(following.run())
+        (await master.slave()).writer.close()
+        await until(lambda: "or it wants a haSecret" in caplog.text)
+        running.cancel()
