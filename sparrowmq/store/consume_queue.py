@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from operator import lt
 from typing import Final
 
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources
 from sparrowmq.store.entries import GAP_SIZE, Entries, Entry, pack
 from sparrowmq.store.layout import (
@@ -118,7 +120,7 @@ class ConsumeQueue:
         next_offset: the queue offset that the next message gets; `end` plus the fresh ones.
         begin: the first entry that has a place in a file.
         min_offset: the first entry whose message is still in the log.
-        fresh: offset in the log, size, tags code, ... of the messages that are not written yet, flat.
+        fresh: the entries of the messages that are not written yet, as bytes.
     """
 
     __slots__ = (
@@ -147,7 +149,7 @@ class ConsumeQueue:
         self.end = Watermark()
         self.next_offset = 0
         self.min_offset = 0
-        self.fresh: list[int] = []
+        self.fresh = BytesWriter()
         self._files = files
         self._folder = layout.queue(topic, queue_id)
         self._file_entries = file_entries
@@ -176,9 +178,9 @@ class ConsumeQueue:
     def add(self, offset: int, size: int, tags_code: int) -> None:
         """The queue's next message, not written yet."""
         fresh = self.fresh
-        fresh.append(offset)
-        fresh.append(size)
-        fresh.append(tags_code)
+        write_i64_be(fresh, offset)
+        write_i32_be(fresh, size)
+        write_i64_be(fresh, tags_code)
         self.next_offset += 1
 
     def write_fresh(self) -> None:
@@ -188,14 +190,18 @@ class ConsumeQueue:
             DiskFull: try again later.
         """
         start = self.end.value
-        self.write(start, self.fresh)
-        count = len(self.fresh) // 3
-        self.fresh.clear()
-        self.end.advance(start + count)
+        content = self.fresh.getvalue()
+        self.write(start, content)
+        self.fresh = BytesWriter()
+        self.end.advance(start + len(content) // ENTRY_SIZE)
 
-    def write(self, start: int, flat: list[int]) -> None:
-        """Write entries (offset, size, tags code, ...) from entry `start` on; whoever reads, does not see them yet."""
-        content = pack(flat)
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there are messages that are not written yet."""
+        return len(self.fresh) > 0
+
+    def write(self, start: int, content: bytes) -> None:
+        """Write entries from entry `start` on; whoever reads, does not see them yet."""
         while content:
             begin = start - start % self._file_entries
             part = content[: (begin + self._file_entries - start) * ENTRY_SIZE]
@@ -384,7 +390,7 @@ class ConsumeQueue:
 
     def write_gap(self, until: int) -> None:
         """Let entries that stand for no message fill the queue up to `until`."""
-        self.write(self.next_offset, [0, GAP_SIZE, 0] * (until - self.next_offset))
+        self.write(self.next_offset, pack([0, GAP_SIZE, 0]) * (until - self.next_offset))
         self.next_offset = until
         self.end.advance(until)
 

@@ -1,6 +1,6 @@
 """Dispatch follows the commit log: it tells consume queues and index what was appended, in batches.
 
-A message that is appended leaves three numbers in its queue's `fresh` list; once a burst of messages is over,
+A message that is appended leaves its entry among those of its queue that are `fresh`; once a burst of messages is over,
 `drain` writes the entries of each queue at once and raises the queue's end, which wakes whoever waits there.
 Index keys are collected longer, because hashing them pays in hundreds: `index_keys` is called by a timer, by
 a query, by a checkpoint, and after a burst that finds a whole batch of them.
@@ -22,6 +22,8 @@ import importlib
 from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Final
+
+from librt.strings import BytesWriter
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import SysFlag
@@ -70,7 +72,7 @@ class Dispatch:
 
     def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
         """The next message of a queue: a record of the log that `drain` will show there."""
-        if not queue.fresh:
+        if not queue.has_fresh:
             self.dirty.append(queue)
         queue.add(offset, size, tags_code)
 
@@ -94,7 +96,7 @@ class Dispatch:
         """Leave out what could not be written of a topic's queues, which are about to go."""
         for queue in self.dirty:
             if queue.topic == topic:
-                queue.fresh.clear()
+                queue.fresh = BytesWriter()
         self.dirty = [queue for queue in self.dirty if queue.topic != topic]
 
     @property
@@ -143,7 +145,7 @@ class Dispatch:
             return
         key = found.topic, found.queue_id
         queue = self._queues.by_key.get(key) if found.physical_offset < known else self._queues.obtain(*key)
-        if queue is None or (found.physical_offset < known and queue.is_empty and not queue.fresh):
+        if queue is None or (found.physical_offset < known and queue.is_empty and not queue.has_fresh):
             return
         last = last_offsets.get(queue)
         if last is None:
@@ -158,7 +160,7 @@ class Dispatch:
         """Let `queue_offset` be the queue's next."""
         if queue_offset == queue.next_offset:
             return
-        if queue.fresh:
+        if queue.has_fresh:
             queue.write_fresh()
             self.dirty.remove(queue)
         if queue_offset < queue.next_offset or queue.is_empty:

@@ -61,11 +61,16 @@ class Keys:
 
     def add(self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: str | None) -> None:
         """The keys of one record."""
-        for key in keys if unique is None else (unique, *keys) if keys else (unique,):
-            self.texts.append(key)
-            self.topics.append(topic)
-            self.offsets.append(offset)
-            self.stored_ms.append(stored_ms)
+        if unique is not None:
+            self._add(topic, offset, stored_ms, unique)
+        for key in keys:
+            self._add(topic, offset, stored_ms, key)
+
+    def _add(self, topic: str, offset: int, stored_ms: int, key: str) -> None:
+        self.texts.append(key)
+        self.topics.append(topic)
+        self.offsets.append(offset)
+        self.stored_ms.append(stored_ms)
 
     def part(self, begin: int, count: int) -> Keys:
         """At most `count` of them, from number `begin` on."""

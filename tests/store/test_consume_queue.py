@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.errors import BadStore, DiskFull, InvalidName
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
-from sparrowmq.store.entries import GAP_SIZE
+from sparrowmq.store.entries import GAP_SIZE, pack
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY, Layout
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
@@ -40,8 +40,7 @@ def entry_of(number: int) -> tuple[int, int, int]:
 def fill(queue: ConsumeQueue, count: int) -> None:
     """Entries for the next messages, in one write."""
     for number in range(queue.next_offset, queue.next_offset + count):
-        queue.fresh += entry_of(number)
-    queue.next_offset += count
+        queue.add(*entry_of(number))
     queue.write_fresh()
 
 
@@ -72,7 +71,7 @@ def open_paths(folder: Path) -> list[str]:
 
 @pytest.mark.covers("S-STORE-03")
 def test_an_entry_is_offset_size_and_tags_code_in_20_bytes(queue: ConsumeQueue, tmp_path: Path):
-    queue.fresh += [0x0102030405060708, 0x0A0B0C0D, -2]
+    queue.add(0x0102030405060708, 0x0A0B0C0D, -2)
     queue.write_fresh()
     path = tmp_path / "consumequeue" / "Orders" / "0" / "00000000000000000000"
     expected = bytes.fromhex("0102030405060708 0a0b0c0d fffffffffffffffe")
@@ -84,7 +83,8 @@ def test_a_file_holds_300000_entries_unless_told_otherwise(tmp_path: Path):
     file_entries = StoreSettings(tmp_path).consume_queue_file_entries
     queue = table(tmp_path, file_entries=file_entries).obtain("Orders", 0)
     queue.restart(299_999)
-    queue.fresh += [*entry_of(0), *entry_of(1)]
+    queue.add(*entry_of(0))
+    queue.add(*entry_of(1))
     queue.write_fresh()
     assert [Path(path).name for path in queue.paths] == ["0" * 20, "00000000000006000000"]
     assert {Path(path).stat().st_size for path in queue.paths} == {6_000_000}
@@ -112,8 +112,7 @@ def test_a_read_ends_with_its_file_and_with_the_queue(queue: ConsumeQueue):
 
 
 def test_fresh_entries_cannot_be_read_until_they_are_written(queue: ConsumeQueue):
-    queue.fresh += entry_of(0)
-    queue.next_offset += 1
+    queue.add(*entry_of(0))
     assert (queue.max_offset, queue.entry(0), queue.is_empty) == (0, None, True)
     queue.write_fresh()
     assert (queue.max_offset, queue.entry(0), queue.is_empty) == (1, entry_of(0), False)
@@ -144,15 +143,15 @@ def test_a_full_disk_leaves_all_entries_fresh(tmp_path: Path):
     disk = FaultyDisk()
     queue = table(tmp_path, vfs=disk).obtain("Orders", 0)
     fill(queue, 3)
-    queue.fresh += [*entry_of(3), *entry_of(4)]  # the second one needs a new file
-    queue.next_offset = 5
+    queue.add(*entry_of(3))
+    queue.add(*entry_of(4))  # needs a new file
     disk.full_for = (f"{FILE_ENTRIES * ENTRY_SIZE:020d}",)
     with pytest.raises(DiskFull):
         queue.write_fresh()
-    assert numbers(queue) == [0, 1, 2] and len(queue.fresh) == 6
+    assert numbers(queue) == [0, 1, 2] and len(queue.fresh) == 2 * ENTRY_SIZE
     disk.full_for = ()
     queue.write_fresh()
-    assert numbers(queue) == [0, 1, 2, 3, 4] and queue.fresh == []
+    assert numbers(queue) == [0, 1, 2, 3, 4] and not queue.has_fresh
 
 
 def test_a_topic_that_would_lead_out_of_the_store_is_refused(queues: QueueTable):
@@ -249,7 +248,7 @@ def test_bytes_behind_the_end_are_noticed(queue: ConsumeQueue):
     assert queue.used_entries() == 0
     fill(queue, 5)
     assert queue.used_entries() == 5
-    queue.write(6, [1, 1, 1])
+    queue.write(6, pack([1, 1, 1]))
     assert (queue.max_offset, queue.used_entries()) == (5, 7)
 
 
@@ -307,7 +306,7 @@ def test_after_a_crash_a_queue_ends_where_an_entry_makes_no_sense(
     queue: ConsumeQueue, junk: tuple[int, int, int]
 ):
     fill(queue, 6)
-    queue.write(6, [*junk, *entry_of(7)])
+    queue.write(6, pack([*junk, *entry_of(7)]))
     assert numbers(again(queue, known=300)) == list(range(6))
 
 

@@ -153,7 +153,7 @@ def test_a_queue_that_begins_in_the_middle_of_a_file_is_tried_again(tmp_path, di
     """As after its older messages were deleted: before its first entry comes a gap, for which there may be no room."""
     queue = ConsumeQueue(OpenFiles(disk, 4, Unsynced()), Layout.of(tmp_path), "Orders", 0, 16)
     queue.restart(5)
-    queue.fresh += [1000, 100, 0]
+    queue.add(1000, 100, 0)
     disk.write_error = DiskFull("no room")
     for _ in range(2):
         with pytest.raises(DiskFull):
