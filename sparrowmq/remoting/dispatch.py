@@ -19,15 +19,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from librt.strings import BytesWriter
+
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role, Row
-from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.codec import write_reply
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.remoting.session import Buffer, Session, add_reply
+from sparrowmq.remoting.session import Buffer, Session
 from sparrowmq.safety import Safety
 from sparrowmq.waiting import tell
 
@@ -165,7 +168,8 @@ class Dispatcher:
         session.parked.append(after)
 
     def _answer_parked(self, session: Session) -> None:
-        parked, session.parked = session.parked, []
+        parked: list[After] = session.parked
+        session.parked = []
         safety = parked[0].safety
         if len(parked) == 1 and safety.holds(parked[0].end):  # most of those who wait for each answer
             session.reply(parked[0].command, 0, parked[0].reply)
@@ -176,11 +180,15 @@ class Dispatcher:
             session.parked = others
             session.turn.answer(partial(self._answer_parked, session))
         # The appends of a turn are made safe together, so the first waits no longer than the last.
-        end = max([after.end for after in parked])
+        end = 0
         # The replies are made now, while the disk is busy, and not when their peer waits for nothing else.
-        replies: list[Buffer] = []
+        out = BytesWriter()
         for after in parked:
-            add_reply(replies, after.command, 0, after.reply)
+            if after.end > end:
+                end = after.end
+            if not after.command.flag & ONEWAY_FLAG:
+                write_reply(out, after.command, 0, after.reply)
+        replies: list[Buffer] = [out.getvalue()] if len(out) else []
         if safety.holds(end):
             session.write(replies)
         else:

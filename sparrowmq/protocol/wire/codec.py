@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from librt.strings import BytesWriter
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol.wire import frame
@@ -130,19 +131,37 @@ def encode_request(
 ) -> bytes:
     """A request frame up to its body. `extra` adds extFields, as request signing does."""
     flag = ONEWAY_FLAG if oneway else 0
+    out = BytesWriter()
     if serializer is Serializer.ROCKETMQ:
-        return _encode_binary(code, opaque, flag, None, header.ext_fields() | (extra or {}), body_bytes)
-    return _encode_json(code, opaque, flag, None, header, extra, body_bytes)
+        _write_binary(out, code, opaque, flag, None, header.ext_fields() | (extra or {}), body_bytes)
+    else:
+        _write_json(out, code, opaque, flag, None, header, extra, body_bytes)
+    return out.getvalue()
 
 
 def encode_reply(
     request: Command, code: int, header: Header | None = None, remark: str | None = None, body_bytes: int = 0
 ) -> bytes:
     """A reply frame up to its body, in the serialiser of its request."""
+    out = BytesWriter()
+    write_reply(out, request, code, header, remark, body_bytes)
+    return out.getvalue()
+
+
+def write_reply(
+    out: BytesWriter,
+    request: Command,
+    code: int,
+    header: Header | None = None,
+    remark: str | None = None,
+    body_bytes: int = 0,
+) -> None:
+    """`encode_reply` at the end of `out`, where many come one behind the other."""
     if request.fields is None:
-        return _encode_json(code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes)
-    fields = {} if header is None else header.ext_fields()
-    return _encode_binary(code, request.opaque, REPLY_FLAG, remark, fields, body_bytes)
+        _write_json(out, code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes)
+    else:
+        fields = {} if header is None else header.ext_fields()
+        _write_binary(out, code, request.opaque, REPLY_FLAG, remark, fields, body_bytes)
 
 
 _SUCCESS: Final = b'{"code":0,"extFields":'
@@ -153,7 +172,8 @@ _REMARK: Final = b',"remark":'
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
 
 
-def _encode_json(
+def _write_json(
+    out: BytesWriter,
     code: int,
     opaque: int,
     flag: int,
@@ -161,8 +181,8 @@ def _encode_json(
     header: Header | None,
     extra: dict[str, str] | None,
     body_bytes: int,
-) -> bytes:
-    out = frame.begin()
+) -> None:
+    start = frame.begin(out)
     if header is None and code == 0 and flag == REPLY_FLAG:
         out.write(_DONE)
     else:
@@ -179,7 +199,7 @@ def _encode_json(
         out.write(_REMARK)
         out.write(quote(remark))
     out.write(_TAIL)
-    return frame.end(out, _JSON, body_bytes)
+    frame.end(out, start, _JSON, body_bytes)
 
 
 _JSON: Final = (
@@ -190,9 +210,15 @@ _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 
 
-def _encode_binary(
-    code: int, opaque: int, flag: int, remark: str | None, fields: dict[str, str], body_bytes: int
-) -> bytes:
+def _write_binary(
+    out: BytesWriter,
+    code: int,
+    opaque: int,
+    flag: int,
+    remark: str | None,
+    fields: dict[str, str],
+    body_bytes: int,
+) -> None:
     if not -0x8000 <= code <= 0x7FFF:
         raise LocalProtocolError(f"code {code} does not fit the binary header's 16 bits; use the JSON header")
     words = (remark or "").encode()
@@ -203,9 +229,9 @@ def _encode_binary(
         ]
     )
     fixed = _FIXED.pack(code, _LANGUAGE_BYTE, PROTOCOL_VERSION, opaque, flag, len(words))
-    out = frame.begin()
+    start = frame.begin(out)
     out.write(fixed + words + _INT.pack(len(ext)) + ext)
-    return frame.end(out, Serializer.ROCKETMQ, body_bytes)
+    frame.end(out, start, Serializer.ROCKETMQ, body_bytes)
 
 
 def _decode_other(serializer: int, header: bytes, body: bytes) -> Command:

@@ -53,26 +53,25 @@ class FrameLimits:
     at_once: int = 1 << 30
 
 
-def begin() -> BytesWriter:
-    """A frame to write the header into, with room for the two lengths in front."""
-    frame = BytesWriter()
-    frame.write(_LENGTHS)
-    return frame
+def begin(out: BytesWriter) -> int:
+    """Begin a frame at the end of `out`, with room for its two lengths; the header follows. Returns where it begins."""
+    out.write(_LENGTHS)
+    return len(out) - _LENGTHS_BYTES
 
 
-def end(frame: BytesWriter, serializer: int, body_bytes: int) -> bytes:
-    """The frame up to its body, of which only the size is needed."""
-    size = len(frame) - _LENGTHS_BYTES
-    _put_i32(frame, 0, 4 + size + body_bytes)
-    _put_i32(frame, 4, serializer << _HEADER_LENGTH_BITS | size)
-    return frame.getvalue()
+def end(out: BytesWriter, start: int, serializer: int, body_bytes: int) -> None:
+    """The header of the frame that began at `start` is whole; of its body only the size is needed."""
+    size = len(out) - start - _LENGTHS_BYTES
+    _put_i32(out, start, 4 + size + body_bytes)
+    _put_i32(out, start + 4, serializer << _HEADER_LENGTH_BITS | size)
 
 
-def _put_i32(frame: BytesWriter, at: int, number: int) -> None:
-    frame[at] = number >> 24 & 0xFF
-    frame[at + 1] = number >> 16 & 0xFF
-    frame[at + 2] = number >> 8 & 0xFF
-    frame[at + 3] = number & 0xFF
+def _put_i32(out: BytesWriter, at: int, number: int) -> None:
+    if number > 0xFFFF:  # where zeros stand otherwise
+        out[at] = number >> 24 & 0xFF
+        out[at + 1] = number >> 16 & 0xFF
+    out[at + 2] = number >> 8 & 0xFF
+    out[at + 3] = number & 0xFF
 
 
 class FrameReader:

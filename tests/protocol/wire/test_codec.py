@@ -6,10 +6,23 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
-from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply, SendMessageReply, SendMessageV2
-from sparrowmq.protocol.wire.codec import decode, decode_in_one_pass, encode_reply, encode_request
+from sparrowmq.protocol.requests.headers import (
+    EndTransaction,
+    PullMessage,
+    PullMessageReply,
+    SendMessageReply,
+    SendMessageV2,
+)
+from sparrowmq.protocol.wire.codec import (
+    decode,
+    decode_in_one_pass,
+    encode_reply,
+    encode_request,
+    write_reply,
+)
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION, Command, language_name
 from sparrowmq.protocol.wire.frame import FrameReader, Serializer
 
@@ -154,6 +167,45 @@ def test_a_send_is_decoded_in_one_pass_as_others_are_in_two() -> None:
     assert quick.header(SendMessageV2) == general.header(SendMessageV2)
     assert quick.ext_fields() == general.ext_fields() and quick.ext_fields()["x"] == "y"
     assert (quick.opaque, quick.body) == (general.opaque, general.body) == (7, b"body")
+
+
+END = (
+    b'{"code":37,"extFields":{"producerGroup":"g","tranStateTableOffset":"5","commitLogOffset":"9",'
+    b'"commitOrRollback":"8","fromTransactionCheck":"false","msgId":"m","x":"y"},"opaque":7}'
+)
+
+
+def test_what_ends_a_transaction_is_decoded_in_one_pass_too() -> None:
+    decode_in_one_pass(EndTransaction.code, EndTransaction)
+    quick, general = decode(0, END, b""), decode(0, b" " + END, b"")
+    whole: object = quick.ext
+    assert isinstance(whole, EndTransaction) and type(general) is Command
+    assert quick.header(EndTransaction) == general.header(EndTransaction)
+    assert quick.ext_fields() == general.ext_fields()
+
+
+@pytest.mark.parametrize("head", [b"", b'{"code":', b'{"code":3', b'{"code":"37",', b'{"code":370000000000,'])
+def test_where_no_code_stands_none_is_found(head: bytes) -> None:
+    decode_in_one_pass(EndTransaction.code, EndTransaction)
+    try:
+        command = decode(0, head + b'"flag":1}' if head else b"", b"")
+    except RemoteProtocolError:
+        return
+    assert type(command) is Command
+
+
+def test_replies_can_be_written_one_behind_the_other() -> None:
+    out, request = BytesWriter(), Command(code=310, opaque=4)
+    replies = [(0, None, None), (0, SendMessageReply("7F", 3, 42), None), (1, None, "x" * 70_000)]
+    for code, header, remark in replies:
+        write_reply(out, request, code, header, remark)
+    assert out.getvalue() == b"".join([encode_reply(request, *reply) for reply in replies])
+    found = [decode(*each) for each in FrameReader().feed(out.getvalue())]
+    assert [(each.code, each.opaque, each.remark) for each in found] == [
+        (0, 4, None),
+        (0, 4, None),
+        (1, 4, "x" * 70_000),
+    ]
 
 
 @pytest.mark.parametrize("value", [b'"many"', b"null", b'{"a":1}'])

@@ -6,15 +6,19 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.wire.frame import FrameLimits, FrameReader, Serializer, begin, end
 
 
 def frame(header: bytes, body: bytes = b"", serializer: int = 0) -> bytes:
-    out = begin()
+    out = BytesWriter()
+    out.write(b"before")
+    start = begin(out)
     out.write(header)
-    return end(out, serializer, len(body)) + body
+    end(out, start, serializer, len(body))
+    return out.getvalue().removeprefix(b"before") + body
 
 
 def test_the_prefix_counts_header_length_header_and_body() -> None:
