@@ -22,7 +22,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Half
+from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, mark, render
@@ -48,11 +48,14 @@ _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # of al
 
 def is_half(properties: Properties) -> bool:
     """Whether a producer sends this as a half message. Costs others one search."""
-    return properties.has(_TRAN_MSG) and (properties.marked(_TRAN_MSG) or "").lower() == "true"
+    if not properties.has(_TRAN_MSG):
+        return False
+    said = properties.marked(_TRAN_MSG)
+    return said is not None and (said == "true" or said.lower() == "true")
 
 
-def park(entry: Entry, group: str) -> None:
-    """Make a half message of a producer's message.
+def park(entry: Entry, group: str) -> Destination:
+    """Make a half message of a producer's message. Returns: where it goes when it is committed.
 
     Args:
         group: of the producer, for a client that does not put it among the properties.
@@ -67,10 +70,14 @@ def park(entry: Entry, group: str) -> None:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a message of a transaction cannot be delayed, and this has the property {name}; leave it out",
             )
-    if not properties.marked(_GROUP):
+    own_group = properties.marked(_GROUP)
+    if own_group is None:
+        own_group = group
         properties.put(Property.PGROUP, group)
     entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
+    to = Destination(entry.topic, entry.queue_id, own_group, properties)
     move(entry, HALF_TOPIC, 0)
+    return to
 
 
 def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
@@ -88,9 +95,11 @@ def resumed(message: StoredMessage) -> Entry:
     return again(message, HALF_TOPIC, 0, Properties(render(properties)))
 
 
-def destination(half: Half) -> tuple[str, int]:
-    """The topic and the queue that it was sent to. Raises: InvalidMessage, it has none."""
-    return address(half.properties.marked(REAL_TOPIC), half.properties.marked(REAL_QID))
+def destination(half: Half) -> Destination:
+    """Where it goes when it is committed. Raises: InvalidMessage, it has no address."""
+    properties = half.properties
+    topic, queue_id = address(properties.marked(REAL_TOPIC), properties.marked(REAL_QID))
+    return Destination(topic, queue_id, properties.marked(_GROUP), properties)
 
 
 def group_of(half: Half) -> str | None:

@@ -8,7 +8,7 @@
     op position     the first record that names a half message at or behind that one: who begins to read both topics
                     there learns everything
 
-No disk, no clock. A transaction costs some 300 bytes while it is open, and one of its round's numbers until the op
+No disk, no clock. A transaction costs some 600 bytes while it is open, and one of its round's numbers until the op
 position has passed it. What is due is found by a heap: nothing is looked at that is not. What ends before the next look
 (once a second) never comes into the heap.
 Source: TransactionalMessageServiceImpl.check and calculateOpOffset, Java 4.9.7.
@@ -21,6 +21,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from sparrowmq.compiled import mypyc_attr
+from sparrowmq.protocol.messages.half import Destination
 
 # What waits to be due is made anew when it is this much longer than what it is for: most end long before they are due.
 _SLACK: Final = 1024
@@ -35,17 +36,27 @@ class Transaction:
         offset, size: of that copy in the log.
         due_ms: when to look at it again.
         immune_until_ms: nobody is asked before this time.
+        to: where its message goes, if that is known without reading it.
         older: the queue offsets of its other copies that are known, the first one first.
     """
 
-    __slots__ = ("due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size")
+    __slots__ = ("due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size", "to")
 
-    def __init__(self, queue_offset: int, offset: int, due_ms: int, immune_until_ms: int, size: int) -> None:
+    def __init__(
+        self,
+        queue_offset: int,
+        offset: int,
+        due_ms: int,
+        immune_until_ms: int,
+        size: int,
+        to: Destination | None = None,
+    ) -> None:
         self.queue_offset = queue_offset
         self.offset = offset
         self.due_ms = due_ms
         self.immune_until_ms = immune_until_ms
         self.size = size
+        self.to = to
         self.older: tuple[int, ...] = ()
 
     @property

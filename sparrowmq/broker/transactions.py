@@ -43,7 +43,7 @@ from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteErro
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Half
+from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
@@ -153,10 +153,10 @@ class Transactions:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._topics.broker_name}] sending transaction message is forbidden",
             )
-        half_message.park(entry, group)
+        to = half_message.park(entry, group)
         self._topics.ensure_own(HALF_TOPIC)
         placed = self._writer.put(entry)
-        self._add(placed, entry)
+        self._add(placed, entry, to)
         self._begun.value += 1
         return placed
 
@@ -172,7 +172,11 @@ class Transactions:
         transaction = self.open.find(queue_offset)
         is_newest = transaction is not None and transaction.offset == offset
         half = self._half_at(offset, transaction.size if transaction is not None and is_newest else None)
-        _demand_same(half, queue_offset, group)
+        to = transaction.to if transaction is not None and is_newest else None
+        if (half_message.group_of(half) if to is None else to.group) != group:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != queue_offset:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         if transaction is None:
             self._refuse_another_end(queue_offset, commit)
             return None
@@ -301,33 +305,35 @@ class Transactions:
 
     # Records ---------------------------------------------------------------------------------------------------------
 
-    def _add(self, placed: Placed, entry: Entry) -> None:
+    def _add(self, placed: Placed, entry: Entry, to: Destination) -> None:
         now_ms = placed.store_timestamp_ms
         # A clock that is ahead of ours must not put the question off.
         born_ms = min(entry.born_timestamp_ms, now_ms)
         own_s = half_message.own_immunity_s(entry.properties)
         immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else own_s * 1000)
         due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
-        self.open.add(Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size))
+        self.open.add(
+            Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to)
+        )
 
     def _commit(self, transaction: Transaction, half: Half) -> Placed:
         """Store the message and the op record; both or none."""
         try:
-            topic, queue_id = half_message.destination(half)
+            to = transaction.to or half_message.destination(half)
         except InvalidMessage as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        placed = self._store.append_commit(half, topic, queue_id, self._op(transaction))
+        # The op record is born when it is stored.
+        op = half_message.op(transaction.queue_offset, 0, self._host)
+        placed = self._store.append_commit(half, to, op)
         self.open.end(transaction)
         return placed
 
     def _finish(self, transaction: Transaction, entries: list[Entry]) -> Placed:
         """Store what ends it, and the op record; all or none."""
-        places = self._store.append_batch([*entries, self._op(transaction)])
+        op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
+        places = self._store.append_batch([*entries, op])
         self.open.end(transaction)
         return places[-1]
-
-    def _op(self, transaction: Transaction) -> Entry:
-        return half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
 
     def _half_at(self, offset: int, size: int | None) -> Half:
         """The half message that lies there. Unlike Java, only the half topic is looked at."""
@@ -447,14 +453,6 @@ class Transactions:
                     except CorruptRecord as error:
                         log.error("a message of %s is damaged, and left out: %s", topic, error)
             offset = found.next_offset
-
-
-def _demand_same(half: Half, queue_offset: int, group: str) -> None:
-    """Raises: RemoteError, it is not the half message that a producer means."""
-    if half_message.group_of(half) != group:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-    if half.queue_offset != queue_offset:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
 
 
 def _tell_damage(offset: int, error: Exception) -> None:

@@ -17,9 +17,8 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Half
+from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
@@ -116,21 +115,22 @@ class Intake:
             self._enter(queue, entry, placed, placed.end - placed.offset)
         return places
 
-    def append_commit(self, half: Half, topic: str, queue_id: int, op: Entry) -> Placed:
-        """Put the message of a committed transaction at its address, and the record that it has ended right behind it.
+    def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:
+        """Put the message of a committed transaction where it belongs, and the record that it ended right behind it.
 
-        Both or none. Returns: the place of the latter.
+        Both or none; the latter is born now. Returns: its place.
 
         Raises: as `append`.
         """
-        queue, op_queue = self._queue(topic, queue_id), self._queue(op.topic, op.queue_id)
+        queue, op_queue = self._queue(to.topic, to.queue_id), self._queue(op.topic, op.queue_id)
         if not self._dispatch.dirty:
             self._begin_burst()
+        op.born_timestamp_ms = self.now_ms
         log = self._log
         final = Placed(log.end, queue.next_offset, self.now_ms, self._store_host)
         ended = Placed(log.end, op_queue.next_offset + (op_queue is queue), self.now_ms, self._store_host)
         while True:
-            message = half.commit(topic, queue_id, final, self._property_crc)
+            message = half.commit(to, final, self._property_crc)
             ended.offset = final.offset + len(message)
             mark = encode(op, ended, self._property_crc)
             size = len(message) + len(mark)
@@ -139,8 +139,8 @@ class Intake:
             final.offset = self._make_room(size)
         log.append(message)
         log.append(mark)
-        self._dispatch.add(queue, final.offset, len(message), half.properties.tags_code)
-        self._enter_keys(topic, final, half.properties)
+        self._dispatch.add(queue, final.offset, len(message), to.tags_code)
+        self._enter_keys(to.topic, final, to.keys, to.unique_key)
         self._enter(op_queue, op, ended, len(mark))
         return ended
 
@@ -271,10 +271,10 @@ class Intake:
         placed.end = placed.offset + size
         if not entry.sys_flag & _PREPARED:
             self._dispatch.add(queue, placed.offset, size, entry.tags_code)
-        self._enter_keys(entry.topic, placed, entry.properties)
+        properties = entry.properties
+        self._enter_keys(entry.topic, placed, properties.keys, properties.unique_key)
 
-    def _enter_keys(self, topic: str, placed: Placed, properties: Properties) -> None:
-        keys, unique_key = properties.keys, properties.unique_key
+    def _enter_keys(self, topic: str, placed: Placed, keys: tuple[str, ...], unique_key: str | None) -> None:
         if (unique_key is not None or keys) and self._keeps_keys:
             self._dispatch.keys.add(topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 

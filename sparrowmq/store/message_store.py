@@ -35,7 +35,7 @@ from sparrowmq.errors import (
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Half
+from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
@@ -155,14 +155,14 @@ class MessageStore:
         """
         return self._intake.append_batch(entries)
 
-    def append_commit(self, half: Half, topic: str, queue_id: int, op: Entry) -> Placed:
-        """Put the message of a committed transaction at its address, and the record that it has ended right behind it.
+    def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:
+        """Put the message of a committed transaction where it belongs, and the record that it ended right behind it.
 
-        Both or none. Returns: the place of the latter.
+        Both or none; the latter is born now. Returns: its place.
 
         Raises: as `append`.
         """
-        return self._intake.append_commit(half, topic, queue_id, op)
+        return self._intake.append_commit(half, to, op)
 
     def append_raw(self, offset: int, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
@@ -307,7 +307,7 @@ class MessageStore:
             view = self._log.view(offset, size)
         else:
             view = self.record_at(offset, size)
-        return None if view is None else bytes(view)
+        return None if view is None else view.tobytes()
 
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:
         """Up to `max_bytes` of the log itself, from one file, for a slave; None if `offset` is not in the log."""

@@ -59,12 +59,14 @@ def test_numbers_that_are_none_are_as_if_absent(text):
 
 
 def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
-    made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k")
-    half_message.park(made, "payments")
+    made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k", TAGS="a", UNIQ_KEY="u")
+    known = half_message.park(made, "payments")
     half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
     assert half_message.group_of(half) == "payments"
-    topic, queue_id = half_message.destination(half)
-    commit = record.decode(half.commit(topic, queue_id, Placed(900, 1, 3000, HOST), crc=True))
+    to = half_message.destination(half)
+    assert (to.topic, to.queue_id, to.group) == (known.topic, known.queue_id, known.group)
+    assert (to.tags_code, to.keys, to.unique_key) == (known.tags_code, known.keys, known.unique_key)
+    commit = record.decode(half.commit(to, Placed(900, 1, 3000, HOST), crc=True))
     assert (commit.topic, commit.queue_id, commit.body, commit.flag) == ("Orders", 3, b"body", 7)
     assert (commit.sys_flag, commit.prepared_offset, commit.reconsume_times) == (0x8 | 0x1, 500, 2)
     assert (commit.physical_offset, commit.queue_offset, commit.store_timestamp_ms) == (900, 1, 3000)

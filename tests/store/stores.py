@@ -15,6 +15,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.store.check import verify
@@ -114,6 +115,15 @@ def put(
 def put_batch(store: MessageStore, *entries: Entry) -> list[Where]:
     """Append a batch."""
     return list(map(where, store.append_batch(entries)))
+
+
+def committed(store: MessageStore, body: bytes = b"half", **words: str) -> tuple[Placed, Where]:
+    """Store a half message, and commit it beside a record in the topic Ops: the places of both records."""
+    entry = message(body, "Halves", 0, sys_flag=0, **words)
+    placed, to = store.append(entry), Destination("Orders", 1, "g", entry.properties)
+    raw = store.copy_at(placed.offset, placed.size)
+    assert raw is not None
+    return placed, where(store.append_commit(Half(raw), to, message(b"op", "Ops")))
 
 
 async def safe(store: MessageStore, end: int, wants_safety: bool = True) -> int:

@@ -12,7 +12,7 @@ from sparrowmq.store.layout import Layout
 from sparrowmq.store.vfs import Unsynced
 from sparrowmq.turn import Turn
 from tests.store.faulty_disk import FaultyDisk, broken
-from tests.store.stores import bodies, message, put
+from tests.store.stores import bodies, committed, message, put
 
 
 @pytest.fixture
@@ -51,6 +51,22 @@ async def test_a_message_without_room_is_refused_and_writes_resume_after_space_r
     assert put(store, bytes(1000))[:2] == (4096, count)
     store.dispatch()
     assert len(bodies(store)) == count + 1
+
+
+async def test_a_commit_for_which_there_is_no_room_leaves_nothing(stores, disk, clock):
+    store = stores.open(vfs=disk, clock=clock)
+    fill(store)
+    disk.full_for = ("commitlog",)
+    with pytest.raises(DiskFull):
+        committed(store, bytes(100))
+    store.dispatch()
+    assert bodies(store, queue_id=1) == bodies(store, topic="Ops") == []
+    assert bodies(store, topic="Halves") == [bytes(100)]
+    disk.full_for = ()
+    await clock.advance(1)
+    committed(store, b"now")
+    store.dispatch()
+    assert bodies(store, queue_id=1) == [b"now"] and bodies(store, topic="Ops") == [b"op"]
 
 
 async def test_a_full_disk_is_left_in_peace_for_a_second(stores, disk, clock):

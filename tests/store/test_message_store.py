@@ -16,7 +16,7 @@ from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import ENTRY, offset_name
 from sparrowmq.store.reading import Status
 from sparrowmq.store.vfs import Disk
-from tests.store.stores import HOST, bodies, message, messages, put, put_batch, safe
+from tests.store.stores import HOST, bodies, committed, message, messages, put, put_batch, safe
 
 LATER = 1 << 62
 
@@ -229,6 +229,31 @@ def test_a_batch_cannot_hold_messages_of_a_transaction(stores, sys_flag):
     with pytest.raises(InvalidMessage, match="a batch cannot hold messages of a transaction"):
         put_batch(store, message(), message(sys_flag=sys_flag))
     assert store.end == 0
+
+
+def test_a_commit_lies_beside_the_record_that_it_ended(stores, clock):
+    store = stores.open(clock=clock)
+    put(store, queue_id=1)
+    placed, op = committed(store, tag="a", key="k", unique_key="u")
+    store.dispatch()
+    assert bodies(store, queue_id=1) == [b"body", b"half"] and bodies(store, "Ops") == [b"op"]
+    commit = store.queue("Orders", 1).entry(1)
+    assert (commit.offset + commit.size, commit.tags_code) == (op.offset, ord("a"))
+    found = {key: [record.decode(each) for each in store.query("Orders", key, 9, 0, 1 << 50)] for key in "uk"}
+    assert [each.physical_offset for each in (*found["u"], *found["k"])] == [commit.offset] * 2
+    assert found["u"][0].prepared_offset == placed.offset
+    born = record.decode(store.record_at(op.offset)).born_timestamp_ms
+    assert born == op.store_timestamp_ms == clock.now_ms()
+
+
+def test_a_commit_that_does_not_fit_the_file_lies_in_the_next_one_with_its_op_record(stores):
+    store = stores.open(commit_log_file_size=4096)
+    put(store, body=b"x" * 3620)
+    _, op = committed(store)
+    store.dispatch()
+    commit = store.queue("Orders", 1).entry(0)
+    assert (commit.offset, commit.offset + commit.size) == (4096, op.offset)
+    assert bodies(store, queue_id=1) == [b"half"] and bodies(store, "Ops") == [b"op"]
 
 
 def test_a_batch_lies_side_by_side_whatever_its_queues(stores):

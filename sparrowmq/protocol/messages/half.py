@@ -25,7 +25,7 @@ from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import CorruptRecord, RemoteProtocolError
 from sparrowmq.protocol.messages.entry import Placed
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.properties import Properties, mark
+from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import (
     CRC_NAME,
@@ -57,9 +57,28 @@ from sparrowmq.protocol.messages.record_layout import (
     TOPIC_SIZE_FIELD_V2,
 )
 
-_CRC32: Final = mark(Property.CRC32)
 _PROPERTY_END: Final = 0x02
 _V6_HOST_BYTES: Final = 20
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Destination:
+    """Where the message of a half message goes, and by what it is found there.
+
+    Attributes:
+        group: of the producer who sent it, and may end it.
+        tags_code, keys, unique_key: as its `Properties` have them.
+    """
+
+    __slots__ = ("group", "keys", "queue_id", "tags_code", "topic", "unique_key")
+
+    def __init__(self, topic: str, queue_id: int, group: str | None, properties: Properties) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.group = group
+        self.tags_code = properties.tags_code
+        self.keys = properties.keys
+        self.unique_key = properties.unique_key
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -68,13 +87,12 @@ class Half:
 
     Attributes:
         queue_offset, offset: its place in the half topic, and in the log.
-        properties: without the store's own CRC; they are the committed message's too.
     Raises:
         RemoteProtocolError: the bytes are not a record.
         CorruptRecord: the body does not fit its CRC.
     """
 
-    __slots__ = ("_properties", "_raw", "_size_at", "_topic_at", "offset", "properties", "queue_offset")
+    __slots__ = ("_properties", "_raw", "_size_at", "_topic_at", "offset", "queue_offset")
 
     def __init__(self, raw: bytes) -> None:
         problem = shape_problem(raw)
@@ -92,10 +110,15 @@ class Half:
         begin, crc_at = properties_at(raw, 0), len(raw) - PROPERTY_CRC_SIZE
         has_crc = begin <= crc_at and raw[crc_at : crc_at + len(CRC_NAME)] == CRC_NAME
         self._properties = raw[begin:crc_at] if has_crc else raw[begin:]
-        self.properties = Properties(self._properties.decode("utf-8", "replace"))
-        if not has_crc and self.properties.has(_CRC32):  # one that is not the store's last property
-            self.properties.remove(Property.CRC32)
-            self._properties = self.properties.encode()
+        if not has_crc and CRC_NAME in self._properties:  # not the store's last property, if it is one at all
+            properties = self.properties
+            properties.remove(Property.CRC32)
+            self._properties = properties.encode()
+
+    @property
+    def properties(self) -> Properties:
+        """Without the store's own CRC; they are the committed message's too."""
+        return Properties(self._properties.decode("utf-8", "replace"))
 
     @property
     def topic(self) -> str:
@@ -106,18 +129,17 @@ class Half:
             "utf-8", "replace"
         )
 
-    def commit(self, topic: str, queue_id: int, placed: Placed, crc: bool) -> bytes:
+    def commit(self, to: Destination, placed: Placed, crc: bool) -> bytes:
         """The record of the message, as consumers get it.
 
         Args:
-            topic, queue_id: its own address.
             placed: where that record will lie.
             crc: whether it ends in the CRC over all of its bytes.
         Raises:
             InvalidMessage: a number, or the properties with their CRC, do not fit.
         """
         raw, size_at, properties, store_host = self._raw, self._size_at, self._properties, placed.store_host
-        name = topic.encode()
+        name = to.topic.encode()
         if crc and properties and properties[-1] != _PROPERTY_END:
             properties += b"\x02"
         properties_size = len(properties) + (PROPERTY_CRC_SIZE if crc else 0)
@@ -134,7 +156,7 @@ class Half:
             write_i32_be(out, size)
             write_i32_be(out, MAGIC_V2 if long_topic else MAGIC_V1)
             write_i32_be(out, read_i32_be(raw, BODY_CRC_AT))
-            write_i32_be(out, queue_id)
+            write_i32_be(out, to.queue_id)
             write_i32_be(out, read_i32_be(raw, FLAG_AT))
             write_i64_be(out, placed.queue_offset)
             write_i64_be(out, placed.offset)

@@ -35,6 +35,7 @@ _TAGS: Final = mark(Property.TAGS)
 _KEYS: Final = mark(Property.KEYS)
 _UNIQUE_KEY: Final = mark(Property.UNIQ_KEY)
 _WAITS_NOT: Final = f"{mark(Property.WAIT)}false{VALUE_END}"
+_LAST_UNIT: Final = 0xFFFF
 _NO_KEYS: Final[tuple[str, ...]] = ()
 
 
@@ -103,7 +104,11 @@ class Properties:
     def tags_code(self) -> int:
         """What a consume queue keeps of the tags: Java's string hash, 0 without tags."""
         tags = self.marked(_TAGS)
-        return java_hash(tags) if tags is not None else 0
+        if tags is None:
+            return 0
+        if len(tags) == 1 and ord(tags) <= _LAST_UNIT:  # which is its own hash
+            return ord(tags)
+        return java_hash(tags)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ def entry(text: str = "") -> Entry:
 def test_the_queue_keeps_the_hash_of_the_tag() -> None:
     assert entry("TAGS\x01paid").tags_code == java_hash("paid")
     assert entry().tags_code == 0
+    for tag in ("d", "é", "中", "\uffff", "\U0001f600"):
+        assert entry(f"TAGS\x01{tag}").tags_code == java_hash(tag)
 
 
 def test_the_queue_keeps_when_a_waiting_message_is_due_instead() -> None:

@@ -6,12 +6,13 @@ from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Half
+from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.properties import Properties
 
 V4 = hosts.pack("127.0.0.1:10911")
 V6 = hosts.pack("[2001:db8::1]:10911")
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+ORDERS = Destination("Orders", 3, "g", Properties())
 
 
 def entry(topic, queue_id, properties, born_host=V4, sys_flag=1, prepared_offset=0):
@@ -37,19 +38,19 @@ def test_a_commit_is_the_half_message_at_its_own_address(
     assert half.properties.render() == properties.decode()
     placed = Placed(4096, 7, 3000, store_host)
     expected = record.encode(entry(topic, 3, properties, born_host, 1 | 8, 500), placed, crc)
-    assert half.commit(topic, 3, placed, crc) == expected
+    assert half.commit(Destination(topic, 3, "g", half.properties), placed, crc) == expected
 
 
 def test_a_half_message_of_a_broker_with_ipv6_can_be_committed_by_one_without():
     half = Half(record.encode(entry(HALF_TOPIC, 0, b""), Placed(500, 9, 2000, V6)))
-    found = record.decode(half.commit("Orders", 3, Placed(4096, 7, 3000, V4), crc=True))
+    found = record.decode(half.commit(ORDERS, Placed(4096, 7, 3000, V4), crc=True))
     assert (found.store_host, found.sys_flag, found.body) == ("127.0.0.1:10911", 1 | 8, b"hello")
 
 
 def test_a_crc_among_the_properties_that_is_not_the_stores_last_one_is_not_stored_again():
     half = Half(half_of(b"__CRC32#\x010123456789\x02TAGS\x01a\x02", crc=False))
     assert half.properties.render() == "TAGS\x01a\x02"
-    found = half.commit("Orders", 3, Placed(4096, 7, 3000, V4), crc=True)
+    found = half.commit(ORDERS, Placed(4096, 7, 3000, V4), crc=True)
     assert found.count(b"__CRC32#") == 1 and record.check(found, 4096, needs_crc=True) is None
 
 
@@ -57,7 +58,7 @@ def test_properties_of_java_without_their_last_end_get_it_before_the_crc():
     java = bytearray(half_of(b"TAGS\x01a\x02", crc=False))[:-1]
     java[0:4] = len(java).to_bytes(4, "big")
     java[-8:-6] = (6).to_bytes(2, "big")
-    found = Half(bytes(java)).commit("Orders", 3, Placed(4096, 7, 3000, V4), crc=True)
+    found = Half(bytes(java)).commit(ORDERS, Placed(4096, 7, 3000, V4), crc=True)
     assert record.check(found, 4096, needs_crc=True) is None
     assert record.decode(found).properties == {"TAGS": "a"}
 
@@ -75,6 +76,8 @@ def test_what_is_damaged_is_no_half_message(at, error):
 def test_what_does_not_fit_a_record_is_refused():
     half = Half(half_of(b"A\x01" + b"x" * 32_750 + b"\x02", crc=False))
     with pytest.raises(InvalidMessage, match="the properties take"):
-        half.commit("Orders", 3, Placed(4096, 7, 3000, V4), crc=True)
+        half.commit(ORDERS, Placed(4096, 7, 3000, V4), crc=True)
     with pytest.raises(InvalidMessage, match="does not fit"):
-        Half(half_of()).commit("Orders", 1 << 40, Placed(4096, 7, 3000, V4), crc=True)
+        Half(half_of()).commit(
+            Destination("Orders", 1 << 40, None, Properties()), Placed(4096, 7, 3000, V4), crc=True
+        )
