@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from sparrowmq.clock import Clock
 from sparrowmq.protocol import replication
@@ -87,9 +87,8 @@ class SlaveLink(asyncio.Protocol):
     # What asyncio tells ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(_IN_FLIGHT)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
+        self._transport.set_write_buffer_limits(_IN_FLIGHT)
         host, port = transport.get_extra_info("peername")[:2]
         self.address = f"{host}:{port}"
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import LogsDiffer, RemoteProtocolError, SparrowError
@@ -90,11 +90,10 @@ class Upstream(asyncio.Protocol):
     # What asyncio tells ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
         if self._secret is not None:
             self._hello = replication.hello()
-            transport.write(self._hello)
+            self._transport.write(self._hello)
         else:
             self._begin()
 
