@@ -13,6 +13,7 @@ from sparrowmq.auth.plugged import AccessRequest
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.errors import AccessDenied, ConfigError, SendFailed, SparrowError
+from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 
 KEYS = ("shopUser", "secretOfShop")
@@ -195,6 +196,21 @@ async def test_an_operator_may_all_but_not_without_the_right_signature(guarded: 
     async with guarded(account() + "  topicPerms: [orders=PUB, prices=DENY]\n") as cluster:
         assert await may_send(cluster, "orders", *ADMIN) == ""
         assert "topic:prices" in await may_send(cluster, "prices", *ADMIN)
+
+
+@pytest.mark.covers("S-ACL-01")
+async def test_accounts_count_as_they_stand_in_the_file_and_without_access_control_not_at_all(
+    tmp_path: Path,
+) -> None:
+    clock, file = ManualClock(), tmp_path / "plain_acl.yml"
+    file.write_text(account("defaultTopicPerm: DENY"))
+    async with Cluster(tmp_path / "on", clock=clock, acl=True, acl_file=file) as cluster:
+        assert "topic:orders" in await may_send(cluster, "orders", *KEYS)
+        file.write_text(account("defaultTopicPerm: PUB"))
+        await clock.advance(5)
+        assert await may_send(cluster, "orders", *KEYS) == ""
+    async with Cluster(tmp_path / "off", acl_file=file) as cluster:
+        assert await may_send(cluster, "orders") == ""
 
 
 class Hours:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,14 @@ import pytest
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.errors import NoRoute, SendFailed
+from sparrowmq.errors import ConfigError, InvalidName, NoRoute, SendFailed
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
+from tests.client.test_deaths import makers
 from tests.interop.servers import OurBroker
 
 
@@ -193,6 +194,38 @@ async def test_a_topics_permission_is_to_write_to_read_or_both(cluster: Cluster,
                 if reads:
                     reader.assign(queues)
                     assert [each.body for each in await reader.poll()][:1] == [b"x"]
+
+
+@pytest.mark.covers("S-RETRY-03", "S-RETRY-04")
+async def test_a_group_has_its_retry_topic_with_its_first_heartbeat(cluster: Cluster, mq: Client) -> None:
+    await mq.admin.create_topic("orders")
+    assert cluster._namesrv.routes.route("%RETRY%g") is None
+    async with mq.subscribe("orders", group="g") as consumer:
+        assert cluster._namesrv.routes.route("%RETRY%g")
+        await until(lambda: any(queue.topic == "%RETRY%g" for queue in consumer.queues))
+    assert [group for group in await mq.admin.groups() if group == "g"] == ["g"]
+
+
+@pytest.mark.covers("S-PROD-02", "S-START-11")
+async def test_a_producer_group_is_one_producers_of_a_client_and_known_to_brokers(
+    cluster: Cluster, mq: Client
+) -> None:
+    for name in ("", "DEFAULT_PRODUCER"):
+        with pytest.raises(InvalidName):
+            mq.producer(group=name)
+    assert await makers(cluster) == 0
+    async with connect(cluster.namesrv) as other:
+        await other.producer(group="makers").send("orders", b"x")
+        with pytest.raises(ConfigError, match="has a producer of group makers already"):
+            other.producer(group="makers")
+        assert await makers(cluster) == 1
+    await until_async(lambda: makers(cluster), 0)
+
+
+async def until_async(count: Callable[[], Awaitable[int]], wanted: int) -> None:
+    async with asyncio.timeout(10):
+        while await count() != wanted:
+            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager
