@@ -21,10 +21,12 @@ from sparrowmq.errors import ConfigError, InvalidName, NoRoute, SendFailed
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
+from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
-from tests.client.test_deaths import makers
+from tests.client.test_deaths import makers, owned
 from tests.interop.servers import OurBroker
 
 
@@ -60,7 +62,7 @@ async def test_a_broker_that_says_nothing_is_forgotten_and_found_again(tmp_path:
             await asyncio.to_thread(started.__exit__)
 
 
-@pytest.mark.covers("S-CFG-05", "S-START-05", "S-ROUTE-11", "S-CONS-12")
+@pytest.mark.covers("S-CFG-05", "S-START-05", "S-ROUTE-11")
 async def test_a_client_learns_of_new_queues_within_30_s_and_reads_them(cluster: Cluster, mq: Client) -> None:
     clock, bodies = ManualClock(), list[bytes]()
     await mq.admin.create_topic("orders", queues=2)
@@ -77,8 +79,33 @@ async def test_a_client_learns_of_new_queues_within_30_s_and_reads_them(cluster:
         async with asyncio.timeout(10):
             while len(await other.queues("orders")) != 5:
                 await asyncio.sleep(0.001)
-        await clock.advance(20)  # It is shared out every 20 s.
         await until(lambda: bodies == [b"x"])
+
+
+@pytest.mark.covers("S-CONS-12")
+async def test_queues_are_shared_out_every_20_s_whoever_forgets_to_tell(cluster: Cluster, mq: Client) -> None:
+    await mq.admin.create_topic("orders", queues=4)
+    clock, bodies = ManualClock(), list[bytes]()
+    session = await mq._network.brokers.session(cluster.brokers[0].address)
+    mute = GroupConfig("g", notify_consumer_ids_changed_enable=False)
+    await session.call(UpdateAndCreateSubscriptionGroup(), mute.encode())
+    async with (
+        connect(cluster.namesrv, clock=clock) as other,
+        other.subscribe("orders", lambda message: bodies.append(message.body), group="g") as first,
+    ):
+        await until(lambda: owned(first) == 4)
+        async with mq.subscribe("orders", group="g"):
+            for _ in range(
+                60
+            ):  # The last round was some seconds ago, and this one takes a while of real time.
+                await clock.advance(1)
+                await asyncio.sleep(0.01)
+                if owned(first) == 2:
+                    break
+            assert owned(first) == 2
+            (mine, _) = [queue for queue in first.queues if queue.topic == "orders"]
+            await mq.send("orders", b"x", queue=mine)
+            await until(lambda: bodies == [b"x"])  # Nobody asked it to pull again.
 
 
 @pytest.mark.covers("S-CONS-10")

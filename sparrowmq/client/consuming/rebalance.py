@@ -28,6 +28,7 @@ from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.bodies import ConsumerList, TopicList
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup
 from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver
+from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -154,21 +155,28 @@ class Rebalancer:
         """Who is in the group, from any broker of the topic.
 
         Raises:
-            SparrowError: none answered. One that knows no member has not heard our heartbeat: it gets another.
+            SparrowError: none answered. One that does not know us has not heard our heartbeat: it gets another.
         """
         brokers = self._network.brokers
         failure: SparrowError = NoRoute(route.topic, "any broker")
         for broker_name in route.brokers:
             try:
                 session = await brokers.of(broker_name)
-                answer = await session.call(GetConsumerListByGroup(consumer_group=self._group))
-                return ConsumerList.decode(answer.body).consumer_id_list
+                members = await self._members_at(session)
+                if self._network.client_id not in members:  # We would get nothing, without any error.
+                    await brokers.announce()
+                    members = await self._members_at(session)
+                return members
             except RemoteError as error:
                 failure = error
                 await brokers.announce()
             except SparrowError as error:
                 failure = error
         raise failure
+
+    async def _members_at(self, session: Session) -> list[str]:
+        answer = await session.call(GetConsumerListByGroup(consumer_group=self._group))
+        return ConsumerList.decode(answer.body).consumer_id_list
 
     def _report(self, topic: str, error: SparrowError) -> None:
         """One line for one trouble, however long it lasts."""

@@ -120,6 +120,14 @@ async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, owner):
     await until(lambda: owner.owned)
 
 
+async def test_a_broker_that_knows_others_alone_gets_a_heartbeat_and_is_asked_again(peer, owner):
+    peer.script(MEMBERS, members("other"))
+    peer.usual[MEMBERS] = lambda _: members("other", "me")
+    peer.has("t")
+    await until(lambda: owner.owned == {"t": QUEUES[:2]})
+    assert len(peer.requests(RequestCode.HEART_BEAT)) == 2
+
+
 async def test_a_queue_that_is_still_locked_is_tried_again_soon(peer, owner):
     owner.is_ready = False
     peer.has("t")
