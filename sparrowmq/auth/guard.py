@@ -62,11 +62,15 @@ class AccountCheck:
 
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
+        self.check(peer, command, row, header)
+
+    def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+        """The same by a name, which compiled code finds sooner. Raises: AccessDenied."""
         self.by_admin = False
         if isinstance(header, SignedSend) and self._is_usual(header, command.body):
             return
         fields = command.ext_fields()
-        account = self._accounts.by_key.get(fields.get(ACCESS_KEY, ""))
+        account = self._by_key.get(fields.get(ACCESS_KEY, ""))
         is_white = self._some_are_white and self._has_white_address(peer)
         if account is None:
             if not is_white:
@@ -85,11 +89,12 @@ class AccountCheck:
 
         False says nothing: the long way answers then.
         """
-        account = self._accounts.by_key.get(header.access_key)
+        account = self._by_key.get(header.access_key)
         if account is None or header.topic.startswith(RETRY) or not account.key.has_signed_send(header, body):
             return False
         self.by_admin = account.is_admin
-        return account.may(header.topic, _PUB)
+        perm = account.perms.get(header.topic)
+        return account.may(header.topic, _PUB) if perm is None else perm & _PUB != 0
 
     def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:
         policy.check(account, row, list(policy.needs(row, header, command.body, self._topic_at)))
@@ -118,6 +123,7 @@ class AccountCheck:
 
     def _renew(self) -> None:
         self._accounts = self._files.now
+        self._by_key = self._accounts.by_key
         self._some_are_white = bool(self._accounts.addresses)
         self._is_white.clear()
 
@@ -126,13 +132,17 @@ class Guard:
     """Asks every check, all of which must agree, and logs a denial the first time it happens."""
 
     def __init__(self, checks: Sequence[Check]) -> None:
-        self._checks = checks
+        first = checks[0] if checks else None
+        self._accounts = first if isinstance(first, AccountCheck) else None
+        self._others = checks[1:] if self._accounts is not None else checks
         self._told: set[tuple[str, str]] = set()
 
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         try:
-            for check in self._checks:
+            if self._accounts is not None:
+                self._accounts.check(peer, command, row, header)
+            for check in self._others:
                 check(peer, command, row, header)
         except AccessDenied as error:
             self._tell(peer, row, error.remark)

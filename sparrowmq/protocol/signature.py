@@ -11,13 +11,13 @@ Source: AclClientRPCHook, AclUtils and PlainAccessValidator, Java 4.9.8; checked
 from __future__ import annotations
 
 import hashlib
-from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from hmac import compare_digest as _is_same
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
+from librt.base64 import b64encode
 
 from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.protocol.requests.signed_send import SignedSend
@@ -34,6 +34,11 @@ _SMALL_NUMBERS: Final = 32  # most fields are such, and writing a number anew co
 _SMALL: Final = [str(number) for number in range(_SMALL_NUMBERS)]
 _SEND_FIELDS: Final = len(SendMessageV2.__struct_fields__)
 _values_of: Final = msgspec.structs.astuple
+# The methods of a hash, found once: each request calls six of them.
+_Hash: Final = type(hashlib.sha1())
+_copy: Final = _Hash.copy
+_update: Final = _Hash.update
+_digest: Final = _Hash.digest
 
 Buffer = bytes | bytearray | memoryview
 
@@ -56,10 +61,7 @@ class SigningKey:
 
     def sign(self, signed: bytes) -> str:
         """The signature of a request's content."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(signed)
-        outer.update(inner.digest())
-        return b2a_base64(outer.digest(), newline=False).decode()
+        return self._signature(signed).decode()
 
     def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
         """Whether it signed this request. Takes as long whether it did or not."""
@@ -70,7 +72,13 @@ class SigningKey:
         return self._is_signature(header.signature, send_content(header, body))
 
     def _is_signature(self, claimed: str, signed: bytes) -> bool:
-        return claimed.isascii() and _is_same(self.sign(signed), claimed)
+        return claimed.isascii() and _is_same(self._signature(signed), claimed.encode())
+
+    def _signature(self, signed: bytes) -> bytes:
+        inner, outer = _copy(self._inner), _copy(self._outer)
+        _update(inner, signed)
+        _update(outer, _digest(inner))
+        return b64encode(_digest(outer))
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:
