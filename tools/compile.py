@@ -1,7 +1,7 @@
 """`./run compile`: compile the modules on a message's way (`sparrowmq.compiled.MODULES`) with mypyc, where they stand.
 
-Half a minute, with any C compiler and Python's headers. Without them everything runs from source, as it does after each
-edit until this is done again.
+It takes one to two minutes, nearly all of them in the C compiler; any will do, with Python's headers. Without them
+everything runs from source, as it does after each edit until this is done again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
         return 0
     if compiled.recorded() == compiled.checksum():
         return 0
-    print(f"compiling {len(compiled.MODULES)} modules (half a minute)", file=sys.stderr)
+    print(f"compiling {len(compiled.MODULES)} modules (one to two minutes)", file=sys.stderr)
     forget()
     try:
         build()
