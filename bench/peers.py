@@ -71,7 +71,7 @@ def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "store"
         settings: dict[str, object] = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
-        with_acl, shown = name.endswith(ACL), name
+        with_acl, shown = name.endswith(ACL), re.sub(":[^+]*", "", name)
         if with_acl:
             accounts = store.with_name("plain_acl.yml")
             accounts.write_text(_ACCOUNTS)
