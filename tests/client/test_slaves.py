@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq import ProducerSettings, RemoteError, SendStatus, SparrowError, connect
+from sparrowmq import ProducerSettings, RemoteError, SendFailed, SendStatus, SparrowError, connect
 from sparrowmq.broker.config import BrokerRole
 from sparrowmq.broker.replication import mirror, replica
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
@@ -101,6 +101,32 @@ async def test_a_consumer_goes_on_from_the_slave_when_its_master_goes(tmp_path: 
                     if len(set(got)) == 8:
                         break
         assert sorted(set(got)) == [b"%d" % number for number in range(8)]
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+async def test_sends_wait_for_a_master_that_is_away_and_keep_their_order(
+    tmp_path: Path, key: str | None
+) -> None:
+    async with pair(tmp_path) as both, connect(both.namesrv) as mq:
+        await both.start("master")
+        await both.start("slave")
+        await mq.send("orders", b"0", fifo=key)
+        await both.same()
+        await both.stop("master")
+        await until(lambda: not mq.unanswered)
+        producer = mq.producer("patient", ProducerSettings(timeout_s=30))
+        sending = [producer.send_soon("orders", b"%d" % number, fifo=key) for number in range(1, 20)]
+        await asyncio.sleep(1.5)  # until its route names no master any more
+        sending += [producer.send_soon("orders", b"%d" % number, fifo=key) for number in range(20, 30)]
+        assert not any(each.done() for each in sending)
+        with pytest.raises(SendFailed, match="no route names its master now"):
+            await mq.producer("impatient", ProducerSettings(timeout_s=0.4)).send("orders", b"late")
+        await both.start("master")
+        assert all([(await each).status is SendStatus.OK for each in sending])
+        if key:
+            queue = (await sending[0]).queue.queue_id
+            bodies = await both.bodies("master", queue_id=queue, max_msg_nums=32)
+            assert bodies == [b"%d" % number for number in range(30)]
 
 
 async def test_who_is_far_behind_is_served_by_the_slave(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Route:
         brokers: the addresses of each broker.
         is_template: the topic does not exist yet; a send creates it.
         clusters: to which its brokers belong.
+        lacks_master: a broker that would take messages has only slaves now.
     """
 
     topic: str
@@ -39,6 +40,7 @@ class Route:
     brokers: Mapping[str, Addresses]
     is_template: bool = False
     clusters: frozenset[str] = frozenset()
+    lacks_master: bool = False
 
     @classmethod
     def build(cls, topic: str, body: TopicRoute) -> Route:
@@ -46,19 +48,33 @@ class Route:
         brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in body.broker_datas}
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
+        lacks_master = False
         for row in sorted(body.queue_datas, key=lambda row: row.broker_name):
             addresses = brokers.get(row.broker_name, {})
             if row.perm & Perm.WRITE and MASTER in addresses:
                 writable += (
                     MessageQueue(topic, row.broker_name, number) for number in range(row.write_queue_nums)
                 )
+            lacks_master |= bool(row.perm & Perm.WRITE and addresses and MASTER not in addresses)
             if row.perm & Perm.READ and addresses:
                 readable += (
                     MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums)
                 )
         clusters = frozenset(broker.cluster for broker in body.broker_datas)
         fixed = _fixed_queues(topic, body.order_topic_conf or "")
-        return cls(topic, fixed or tuple(writable), tuple(readable), brokers, clusters=clusters)
+        return cls(
+            topic,
+            fixed or tuple(writable),
+            tuple(readable),
+            brokers,
+            clusters=clusters,
+            lacks_master=lacks_master,
+        )
+
+    @property
+    def waits_for_master(self) -> bool:
+        """Whether nothing takes messages now, and may do so when a master is back."""
+        return self.lacks_master and not self.writable
 
     def for_new_topic(self, topic: str) -> Route:
         """Where to send the first messages of a topic that does not exist yet; this is the template's own route."""

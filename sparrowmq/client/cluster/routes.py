@@ -182,7 +182,7 @@ def _warn_of_few(route: Route, template: Route | None) -> None:
     A send makes its topic on the broker that it reaches. Once that is known, all producers send there alone, and the
     other brokers never get a message of it.
     """
-    if template is None:
+    if template is None or route.lacks_master:
         return
     there = {queue.broker_name for queue in route.writable}
     missing = sorted({queue.broker_name for queue in template.writable} - there)

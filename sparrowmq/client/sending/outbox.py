@@ -184,7 +184,11 @@ class Outbox:
     def _attempt(self, item: Outgoing) -> None:
         """Choose a queue and go on; wait for the route first if it is not known."""
         route = self._routes.cached_for_sending(item.topic)
-        if route is None or (self._parked and _finding(item.topic) in self._parked):
+        if (
+            route is None
+            or (self._parked and _finding(item.topic) in self._parked)
+            or (not route.writable and route.waits_for_master)
+        ):
             key = _finding(item.topic)
             self._park(key, item, partial(self._find_route, key, item.topic))
         elif item.is_ordered:
@@ -296,12 +300,15 @@ class Outbox:
             self._parked[key] = [item]
 
     async def _find_route(self, key: str, topic: str) -> None:
-        """Ask until a name server answers, for as long as somebody who waits has time left."""
+        """Ask until a name server names a master, for as long as somebody who waits has time left."""
         failure: Exception | None = None
         while parked := self._parked.get(key):
             try:
-                await self._clock.wait_for(self._routes.for_sending(topic), self._limit_s(parked))
-                break
+                route = await self._clock.wait_for(self._routes.for_sending(topic), self._limit_s(parked))
+                if not route.waits_for_master:
+                    break
+                self._routes.doubt()
+                failure = BrokerUnreachable(", ".join(route.brokers), "no route names its master now")
             except NetworkError as error:
                 failure = error
             except TimeoutError:
