@@ -267,7 +267,7 @@ class Broker:
     ) -> tuple[list[Part], IsOver]:
         replica = Replica(store, self._clock, replica_rules(self.settings), figures)
         mirror = Mirror(store, *mirrored, pool, self._clock, lambda: replica.trusts_master)
-        replica.on_trust = mirror.wake
+        replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
 
         def found(master: str, shipping: str) -> None:
             mirror.use(master)

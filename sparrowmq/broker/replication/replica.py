@@ -68,6 +68,7 @@ class Replica:
         alarm: why the master is not followed any more.
         trusts_master: whether the log of the master at this address was found to be ours, too, and not to differ since.
         on_trust: is called when it is found.
+        on_lost: is called as often as there is no master to follow; a name server may know where it is now.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, rules: ReplicaRules, figures: Figures) -> None:
@@ -75,6 +76,7 @@ class Replica:
         self.alarm: SparrowError | None = None
         self.trusts_master = False
         self.on_trust: Callable[[], object] = lambda: None
+        self.on_lost: Callable[[], object] = lambda: None
         self._store = store
         self._clock = clock
         self._rules = rules
@@ -120,6 +122,7 @@ class Replica:
             if address and self.alarm is None:
                 error = await self._follow(address)
                 self._note(address, error)
+            self.on_lost()
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), PAUSE_S)
             if self._changed.is_set():

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerRole, SlaveAck
-from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.errors import RemoteError
@@ -82,7 +80,7 @@ async def test_a_slave_goes_on_where_it_was_when_either_of_them_comes_back(tmp_p
 async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
-        slave = await both.start("slave")
+        await both.start("slave")
         await both.send(b"one")
         await both.same()
         await both.stop("master")
@@ -90,17 +88,15 @@ async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> 
         both.master_settings = replace(both.master_settings, port=moved)
         await both.start("master")
         await both.send(b"two")
-        # Its next registration, which comes within half a minute, tells it; here it has something to announce at once.
-        announce(slave)
         await both.same()
 
 
-def announce(broker: Broker) -> None:
-    """Have the broker announce itself now."""
-    for use in broker._changing._uses:
-        registration = getattr(use, "__self__", None)
-        if isinstance(registration, Registration):
-            registration.topics_changed()
+async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("slave")
+        await both.start("master")
+        await both.send(b"one")
+        await both.same()
 
 
 async def test_hamasteraddress_counts_whatever_name_servers_say(tmp_path: Path) -> None:
