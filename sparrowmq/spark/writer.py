@@ -5,7 +5,7 @@
     tags         string
     keys         string or array<string>                (Kafka's name: key)
     properties   map<string,string> a null value is no property
-    shardingKey  string             rows with the same key go to the same queue, in order
+    shardingKey  string             rows with the same key go to the same queue, in their task's order (`ordering.py`)
     queueId, brokerName  int, string    both or neither: the queue, in order
     delayLevel   int                1 is the first of the broker's messageDelayLevel
     flag         int
