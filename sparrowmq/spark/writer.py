@@ -200,29 +200,27 @@ class RowMessages:
     def send(self, batch: pa.RecordBatch) -> None:
         """Raises: as `send_all`."""
         now_ms = time.time_ns() // 1_000_000
-        row = None
+        row, done = None, 0
         try:
             for row in map(Row._make, zip(*_lists(batch), strict=False)):
-                self._put(row, now_ms)
-                self._count += 1
+                topic = self._topic or row.topic
+                if row.body is None or not topic:
+                    raise InvalidMessage(
+                        f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
+                    )
+                body = row.body if isinstance(row.body, bytes) else row.body.encode()
+                part = BatchPart(body, _properties(row, self._ids.next(now_ms)), row.flag or 0)
+                if row.delay_level:
+                    self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
+                elif queue := self._queue(topic, row):
+                    self._sender.put_in_order(queue, part)
+                else:
+                    self._sender.put(topic, part)
+                done += 1
         except InvalidMessage as error:
             keys = f", keys {row.keys!r}" if row and row.keys else ""
-            raise InvalidMessage(f"{error} (row {self._count} of its task{keys})") from error
-
-    def _put(self, row: Row, now_ms: int) -> None:
-        topic = self._topic or row.topic
-        if row.body is None or not topic:
-            raise InvalidMessage(
-                f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
-            )
-        body = row.body if isinstance(row.body, bytes) else row.body.encode()
-        part = BatchPart(body, _properties(row, self._ids.next(now_ms)), row.flag or 0)
-        if row.delay_level:
-            self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
-        elif queue := self._queue(topic, row):
-            self._sender.put_in_order(queue, part)
-        else:
-            self._sender.put(topic, part)
+            raise InvalidMessage(f"{error} (row {self._count + done} of its task{keys})") from error
+        self._count += done
 
     def _queue(self, topic: str, row: Row) -> MessageQueue | None:
         """The queue that a row must go to."""
