@@ -4,6 +4,9 @@ Spark looks through the Python path for top-level modules whose name begins with
 `DefaultSource`.
 """
 
-from sparrowmq.spark.source import RocketMQSource as DefaultSource
+try:
+    from sparrowmq.spark.source import RocketMQSource as DefaultSource
+except ImportError:  # of a Spark that is too old, or without pyarrow; Spark would not tell
+    from sparrowmq.spark.unusable import UnusableSource as DefaultSource  # type: ignore[assignment]
 
 __all__ = ["DefaultSource"]

@@ -1,8 +1,8 @@
 """Order across the tasks of a write.
 
 The sink sends the rows of one sharding key to one queue, and those of one task in the task's order. Tasks run side by
-side and know nothing of each other: where rows of one key are in two tasks, each task's are in order, and the two mixed.
-A sink written in Python cannot tell Spark how to share rows out; so do it before the write.
+side and know nothing of each other: where rows of one key are in two tasks, each task's are in order, and the two are
+mixed. A sink written in Python cannot tell Spark how to share rows out; so do it before the write.
 """
 
 from __future__ import annotations

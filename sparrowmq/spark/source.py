@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from inspect import signature
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,13 +34,19 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark import schema as table
 from sparrowmq.spark import writer as sink
 from sparrowmq.spark.batch import BatchReader
+from sparrowmq.spark.limits import HAS_LIMITS
 from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
 from sparrowmq.spark.stored.reader import StoredReader
 from sparrowmq.spark.stream import StreamReader
+from sparrowmq.spark.unlimited import UnlimitedStreamReader
 from sparrowmq.spark.writer import BatchWriter, StreamWriter
 
 TABLE_OPTIONS: Final = "rocketmq.options"
 _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
+# Spark 4.1 does not ask: it has timestamps in UTC.
+_IN_UTC: Final[dict[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
     "int": IntegerType(),
@@ -71,7 +78,7 @@ class RocketMQSource(DataSource):
         return StructType(fields)
 
     def reader(self, schema: StructType) -> BatchReader | StoredReader:
-        options, arrow = self._source_options(schema), to_arrow_schema(schema, timezone="UTC")
+        options, arrow = self._source_options(schema), to_arrow_schema(schema, **_IN_UTC)
         if isinstance(options, StoredOptions):
             return StoredReader(options, arrow)
         return BatchReader(options, arrow)
@@ -80,7 +87,8 @@ class RocketMQSource(DataSource):
         options = self._source_options(schema)
         if isinstance(options, StoredOptions):
             raise ConfigError("stored logs are read by spark.read; a stream needs nameServer, and a broker")
-        return StreamReader(options, to_arrow_schema(schema, timezone="UTC"))
+        kind = StreamReader if HAS_LIMITS else UnlimitedStreamReader
+        return kind(options, to_arrow_schema(schema, **_IN_UTC))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:

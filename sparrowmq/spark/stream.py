@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from sparrowmq.errors import NetworkError, NoRoute
+from sparrowmq.spark.limits import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.planning import Plan
@@ -110,8 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {queue: held.end for queue, held in bounds.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = between(from_json(start), from_json(end))
-        return tasks(network_of(self._options), ranges, self._options)
+        return self._tasks(between(from_json(start), from_json(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
@@ -122,6 +121,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         network_of(self._options).forget()
+
+    def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
+        return tasks(network_of(self._options), ranges, self._options)
 
     def _plan(self) -> Plan:
         return Plan(network_of(self._options), self._options)

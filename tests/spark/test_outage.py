@@ -14,10 +14,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.limits import ReadAllAvailable
 from sparrowmq.spark.network import _networks, connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.ranges import from_json

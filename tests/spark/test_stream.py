@@ -6,10 +6,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from sparrowmq.errors import NetworkError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from sparrowmq.spark.ranges import RowsLost, from_json
 from sparrowmq.spark.stream import StreamReader
 from tests.spark.peer import BROKER, HangUp
