@@ -72,23 +72,24 @@ async def test_the_pause_grows_to_a_second_and_ends_with_an_answer() -> None:
     port = free_port()
     address = f"127.0.0.1:{port}"
 
-    async def fails(after_s: float, why: str) -> None:
+    async def fails(after_s: float, *, asked: bool = True) -> None:
         await clock.advance(after_s)
-        with pytest.raises(BrokerUnreachable, match=why):
+        with pytest.raises(BrokerUnreachable, match="Connect call failed") as caught:
             await pool.session(address)
+        assert ("a moment ago" not in str(caught.value)) == asked
 
     for _ in range(10):
-        await fails(LONGEST_PAUSE_S, "Connect call failed")
-    await fails(LONGEST_PAUSE_S - 0.1, "a moment ago")
-    await fails(0.1, "Connect call failed")
+        await fails(LONGEST_PAUSE_S)
+    await fails(LONGEST_PAUSE_S - 0.1, asked=False)
+    await fails(0.1)
     await clock.advance(LONGEST_PAUSE_S)
     async with Server(answer, clock, "127.0.0.1", port) as server:
         session = await pool.session(address)
         await server.stop()
         while not session.closed:
             await asyncio.sleep(0)
-    await fails(0, "Connect call failed")
-    await fails(FIRST_PAUSE_S, "Connect call failed")
+    await fails(0)
+    await fails(FIRST_PAUSE_S)
     pool.close()
 
 
