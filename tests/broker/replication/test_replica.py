@@ -17,7 +17,8 @@ from sparrowmq.stats import Figures
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.conftest import until
 from tests.broker.replication.masters import scripted_master
-from tests.broker.replication.pairs import pair
+from tests.broker.replication.pairs import Pair, pair
+from tests.broker.replication.proxies import wire_to
 from tests.interop.apache import free_ports
 from tests.store.conftest import stores as stores
 from tests.store.stores import Stores, put
@@ -121,6 +122,35 @@ async def test_with_access_control_and_a_secret_the_log_is_followed(tmp_path: Pa
         await both.start("slave", ha_secret="another")
         await asyncio.sleep(0.5)
         assert b"two" not in both.log("slave")
+
+
+async def test_a_network_that_is_cut_and_mended_costs_acknowledgements_and_no_message(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        settings = {"slave_timeout_ms": 300, "ha_silence_ms": 1000}
+        master = await both.start("master", role=BrokerRole.SYNC_MASTER, **settings)
+        async with wire_to(master.ha_address) as wire:
+            await both.start("slave", ha_master=wire.address, ha_silence_ms=1000)
+            await until(lambda: both.log("slave") == both.log("master"))
+            for number in range(3):
+                while await status(both, b"before %d" % number):
+                    await asyncio.sleep(0.05)
+                wire.is_whole.clear()
+                assert await status(both, b"cut %d" % number) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                if number:  # long enough that both hang up
+                    await asyncio.sleep(1.5)
+                    assert await status(both, b"lost") == ResponseCode.SLAVE_NOT_AVAILABLE
+                wire.is_whole.set()
+                await both.same()
+            assert b"cut 2" in both.log("slave")
+
+
+async def status(both: Pair, body: bytes) -> int:
+    """The code of the answer to a send."""
+    try:
+        await both.send(body)
+    except RemoteError as error:
+        return error.code
+    return 0
 
 
 # One that is alone --------------------------------------------------------------------------------------------------
