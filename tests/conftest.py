@@ -55,6 +55,7 @@ LONGEST_FIRST = [
     "tests/test_readme.py",
     "tests/interop/test_tls.py",
     "tests/interop/test_mqadmin.py",
+    "tests/interop/test_replication.py",
     "tests/interop/test_registration.py",
     "tests/interop/test_access.py",
     "tests/examples/test_examples.py",
