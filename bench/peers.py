@@ -66,11 +66,11 @@ class Peer:
 
 
 @contextmanager
-def serving(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
-    """One broker and its name server, on an empty store. Raises: PeerMissing."""
+def serving(name: str, flush: str = "ASYNC_FLUSH", **others: object) -> Iterator[Peer]:
+    """One broker and its name server, on an empty store; `others` are settings of it. Raises: PeerMissing."""
     with ExitStack() as stack:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))) / "store"
-        settings: dict[str, object] = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
+        settings: dict[str, object] = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30} | others
         with_acl, shown = name.endswith(ACL), re.sub(":[^+]*", "", name)
         if with_acl:
             accounts = store.with_name("plain_acl.yml")

@@ -57,7 +57,10 @@ class Run:
 
     def keep(self, heads: Sequence[str], measures: Sequence[Measure], note: str) -> None:
         """Write the section of RESULTS.md; a quick run is only shown."""
-        text = f"{table(heads, self.figures, measures)}\n\n{note}"
+        self.keep_text(f"{table(heads, self.figures, measures)}\n\n{note}")
+
+    def keep_text(self, text: str) -> None:
+        """The same with a text of the benchmark's own."""
         if self.options.quick:
             print(text)
         else:
