@@ -17,20 +17,19 @@ Source: ScheduleMessageService, Java 4.9.8.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sparrowmq import snapshot
+from sparrowmq.broker.delivery import LONGEST_WAIT_S, Delivery
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
-from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
 from sparrowmq.protocol.messages import record
@@ -50,9 +49,6 @@ log = logging.getLogger(__name__)
 # How many messages of a level are delivered before other work of the broker gets its turn.
 TURN: Final = 128
 # After an error, as in Java.
-RETRY_PAUSE_S: Final = 10.0
-# A wait is cut into pieces so that a clock that was set forward is noticed.
-LONGEST_WAIT_S: Final = 60.0
 # A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
 # once if it is one millisecond further, small corrections of the clock are sat out.
 CLOCK_SLACK_MS: Final = 60_000
@@ -94,6 +90,8 @@ class DelayedDelivery:
     Args:
         detour: `delay_levels`, as the writer has it.
         path: of delayOffset.json.
+    Attributes:
+        delivery: brings them to their queues while it runs.
     Raises:
         BadStore: the file cannot be read, nor its copies.
     """
@@ -113,9 +111,7 @@ class DelayedDelivery:
         self._detour = detour
         self._delays = delays
         self._clock = clock
-        self._wake = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._closed = False
+        self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
         # What is saved: offsets whose messages are on disk at their real place.
         saved = snapshot.load(path, DelayOffsets, decode=json.decode) or DelayOffsets()
         self._safe = saved.offset_table
@@ -129,7 +125,7 @@ class DelayedDelivery:
         """It delivers, and saves how far it is."""
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self.save),),
-            tasks=(Task("delayed delivery", self.run),),
+            tasks=(Task("delayed delivery", self.delivery.run),),
             saves=(self.close,),
         )
 
@@ -145,27 +141,12 @@ class DelayedDelivery:
                 each.offset = self._safe.get(each.level, 0)
             self.file.touch()
 
-    async def run(self) -> None:
-        """Deliver until `close`.
-
-        Raises:
-            StoreFailed: the store takes no more.
-        """
-        while not self._closed:
-            self._wake.clear()
-            wait_s = await self._deliver_due()
-            if self._failure is not None:
-                raise self._failure
-            with suppress(TimeoutError):
-                await self._clock.wait_for(self._wake.wait(), wait_s)
-
     async def close(self) -> None:
         """Deliver nothing more, and save; what comes due now waits for the next start.
 
         Raises: as `save`.
         """
-        self._closed = True
-        self._wake.set()
+        self.delivery.close()
         self._store.flush()
         await self.save()
 
@@ -200,18 +181,8 @@ class DelayedDelivery:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    async def _deliver_due(self) -> float:
-        """Deliver what is due; returns how many seconds there are until the next message of any level is."""
-        while not self._closed:
-            try:
-                wait_s = min(map(self._deliver_some, self._levels))
-            except DiskFull as error:
-                log.warning("delayed messages wait: %s", error)
-                return RETRY_PAUSE_S
-            if wait_s > 0:
-                return wait_s
-            await asyncio.sleep(0)
-        return 0
+    def _deliver_levels(self) -> float:
+        return min(map(self._deliver_some, self._levels))
 
     def _deliver_some(self, each: _Level) -> float:
         """Deliver due messages of a level, a turn's worth at most; returns the seconds to wait for the next one."""
@@ -224,7 +195,7 @@ class DelayedDelivery:
         for i in range(len(entries)):
             wait_ms = self._wait_ms(each.level, entries.tags_code(i))
             if wait_ms > 0:
-                return min(wait_ms / 1000, LONGEST_WAIT_S)
+                return wait_ms / 1000
             self._deliver(entries.offset(i), entries.size(i))
             each.offset += 1
         return 0
@@ -258,8 +229,7 @@ class DelayedDelivery:
 
         def arrived(error: BaseException | None) -> None:
             each.waiter = None
-            self._failure = error
-            self._wake.set()
+            self.delivery.wake(error)
 
         end = self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level))
         each.waiter = end.when(each.offset + 1, arrived)

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from typing import Final
 
+from sparrowmq.broker.delivery import Delivery
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     CorruptRecord,
-    DiskFull,
     InvalidMessage,
     RemoteError,
     RemoteProtocolError,
@@ -50,9 +49,6 @@ from sparrowmq.watermark import Waiter
 log = logging.getLogger(__name__)
 
 TURN: Final = 64
-RETRY_PAUSE_S: Final = 1.0  # after a full disk
-# A wait is cut into pieces so that a clock that was set forward is noticed.
-LONGEST_WAIT_S: Final = 60.0
 SAVE_PERIOD_S: Final = 1.0
 MAX_DELAY_S: Final = 40 * 86_400
 
@@ -137,6 +133,8 @@ class TimedDelivery:
 
     Args:
         detour: `timer_detour`, as the writer has it.
+    Attributes:
+        delivery: brings them to their queues while it runs.
     Raises:
         BadStore, DiskFull: what is pending cannot be found out.
     """
@@ -149,10 +147,8 @@ class TimedDelivery:
         self._detour = detour
         self._clock = clock
         self._timers = store.timers()
-        self._wake = asyncio.Event()
+        self.delivery = Delivery("messages for a time", self._deliver_some, clock)
         self._waiter: Waiter | None = None
-        self._failure: BaseException | None = None
-        self._closed = False
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("timers_delivered", "messages delivered at their time")
         self._recalled = figures.counter("timers_recalled", "messages recalled before their time")
@@ -163,7 +159,7 @@ class TimedDelivery:
         """It delivers, and saves how far it is."""
         return Part(
             chores=(Chore("save timers", SAVE_PERIOD_S, self.save),),
-            tasks=(Task("timed delivery", self.run),),
+            tasks=(Task("timed delivery", self.delivery.run),),
             saves=(self.close,),
         )
 
@@ -171,27 +167,12 @@ class TimedDelivery:
         """Whether it is too late to recall what is due then."""
         return self._timers.is_over(due_ms, self._clock.now_ms())
 
-    async def run(self) -> None:
-        """Deliver until `close`.
-
-        Raises:
-            StoreFailed: the store takes no more.
-        """
-        while not self._closed:
-            self._wake.clear()
-            wait_s = await self._deliver_due()
-            if self._failure is not None:
-                raise self._failure
-            with suppress(TimeoutError):
-                await self._clock.wait_for(self._wake.wait(), wait_s)
-
     async def close(self) -> None:
         """Deliver nothing more, and save; what comes due now waits for the next start.
 
         Raises: as `save`.
         """
-        self._closed = True
-        self._wake.set()
+        self.delivery.close()
         self._store.flush()
         try:
             await self.save()
@@ -214,19 +195,6 @@ class TimedDelivery:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    async def _deliver_due(self) -> float:
-        """Deliver what is due; returns how many seconds there are until the next one may be."""
-        while not self._closed:
-            try:
-                wait_s = self._deliver_some()
-            except DiskFull as error:
-                log.warning("messages for a time wait: %s", error)
-                return RETRY_PAUSE_S
-            if wait_s > 0:
-                return wait_s
-            await asyncio.sleep(0)
-        return 0
-
     def _deliver_some(self) -> float:
         """Deliver a turn's worth; returns the seconds to wait for the next one."""
         timers = self._timers
@@ -242,7 +210,7 @@ class TimedDelivery:
                 break
             self._roll(timer_to_roll)
             timers.rolled()
-        return min(timers.wait_ms(self._clock.now_ms()) / 1000, LONGEST_WAIT_S)
+        return timers.wait_ms(self._clock.now_ms()) / 1000
 
     def _learn(self) -> None:
         """Take over new timers, also those of this turn: a recall that was taken is obeyed."""
@@ -253,8 +221,7 @@ class TimedDelivery:
 
     def _arrived(self, error: BaseException | None) -> None:
         self._waiter = None
-        self._failure = error
-        self._wake.set()
+        self.delivery.wake(error)
 
     def _deliver(self, timer: Timer, recalled: frozenset[str]) -> None:
         message = self._message(timer)

@@ -58,7 +58,7 @@ class Delaying:
 async def running(path, clock, **options):
     """A delivery that runs, closed in order at the end. The store does its part when a test says so."""
     it = Delaying(path, clock, **options)
-    delivering = asyncio.create_task(it.delayed.run())
+    delivering = asyncio.create_task(it.delayed.delivery.run())
     await clock.advance(0)
     yield it
     await it.delayed.close()
@@ -170,7 +170,7 @@ async def test_after_a_crash_what_was_not_saved_as_delivered_comes_again(tmp_pat
     it = Delaying(tmp_path, clock)
     it.send(b"one", 1)
     await clock.advance(2)
-    assert await it.delayed._deliver_due() > 0
+    assert await it.delayed.delivery.deliver_due() > 0
     assert it.bodies() == [b"one"]
     it.store.close()  # The log survives, the offset was never saved.
     async with running(tmp_path, clock) as it:
@@ -181,7 +181,7 @@ async def test_progress_is_saved_only_when_what_was_delivered_is_on_disk(tmp_pat
     it = Delaying(tmp_path, clock)
     it.send(b"one", 1)
     await clock.advance(2)
-    await it.delayed._deliver_due()
+    await it.delayed.delivery.deliver_due()
     saving = asyncio.create_task(it.delayed.save())
     await clock.advance(0)
     assert not saving.done()
@@ -232,7 +232,7 @@ async def test_offsets_beyond_the_queue_are_brought_back(tmp_path, clock, caplog
 
 async def test_a_failed_store_ends_the_delivery(tmp_path, clock):
     it = Delaying(tmp_path, clock)
-    task = asyncio.create_task(it.delayed.run())
+    task = asyncio.create_task(it.delayed.delivery.run())
     await clock.advance(0)
     it.store.queue_end(SCHEDULE, 0).fail(StoreFailed("the disk is gone"))
     with pytest.raises(StoreFailed):

@@ -93,7 +93,7 @@ class Timing:
 async def running(path, clock, kill=False, **options):
     """A delivery that runs, closed in order at the end, or killed."""
     it = Timing(path, clock, **options)
-    delivering = asyncio.create_task(it.timed.run())
+    delivering = asyncio.create_task(it.timed.delivery.run())
     await clock.advance(0)
     try:
         yield it
@@ -267,7 +267,7 @@ async def test_a_recall_that_was_appended_in_this_turn_is_obeyed(tmp_path, clock
     recall = Properties(render({"TIMER_DEL_UNIQKEY": "Orders+one", "TIMER_DELIVER_MS": str(due_ms)}))
     it.writer.put(Entry("Orders", 0, b"0", recall, 1, BORN))  # no queue shows it yet
     await clock.advance(1.1)
-    await it.timed._deliver_due()
+    await it.timed.delivery.deliver_due()
     assert it.bodies() == []
     it.timed._timers.close()
     it.store.close()
@@ -478,7 +478,7 @@ async def test_timers_of_a_store_of_javas_say_in_their_record_when_they_are_due(
 
 async def test_a_failed_store_ends_the_delivery(tmp_path, clock):
     it = Timing(tmp_path, clock)
-    task = asyncio.create_task(it.timed.run())
+    task = asyncio.create_task(it.timed.delivery.run())
     await clock.advance(0)
     it.store.queue_end(TIMERS, 0).fail(StoreFailed("the disk is gone"))
     with pytest.raises(StoreFailed):
