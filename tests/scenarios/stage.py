@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import sparrowmq
-from sparrowmq import Admin, ReceivedMessage
+from sparrowmq import Admin, ReceivedMessage, SendResult
+from sparrowmq.broker.broker import Broker
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests import bodies
@@ -48,6 +50,7 @@ class Stage:
         self._clients: dict[str, sparrowmq.Client] = {}
         self._consumers: dict[str, sparrowmq.Consumer] = {}
         self._strangers: dict[str, Session] = {}
+        self._sent: dict[str, SendResult] = {}
         self._doing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Stage:
@@ -117,7 +120,23 @@ class Stage:
         queue = MessageQueue(topic, BROKER, int(how["queue"])) if "queue" in how else None
         delay = int(how["delay"]) if how.get("delay", "").isdigit() else how.get("delay")
         sent = await mq.send(topic, body, queue=queue, tag=how.get("tag"), delay=delay)
+        self._sent[" ".join(words)] = sent
         return f"{sent.queue.topic}/{sent.queue.queue_id} at {sent.offset}"
+
+    async def do_recall(self, *words: str, by: str = "sender") -> str:
+        """Take back what was sent and waits for its time."""
+        await (await self._client(by)).recall(self._sent[" ".join(words)])
+        return "recalled"
+
+    async def do_stop(self) -> None:
+        """The broker ends in order."""
+        await self._cluster.brokers[0].__aexit__(None, None, None)
+
+    async def do_start(self) -> None:
+        """The broker is there again, at its port and with its store."""
+        was = self._cluster.brokers[0]
+        broker = Broker(replace(was.settings, port=int(was.address.rpartition(":")[2])), self._clock)
+        self._cluster.brokers[0] = await self._stack.enter_async_context(broker)
 
     async def do_consume(self, name: str, topic: str, group: str, **how: str) -> None:
         """A consumer that tells what it gets, and refuses the first `fail` deliveries of each message."""
