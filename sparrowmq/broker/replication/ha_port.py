@@ -37,6 +37,12 @@ def demand_role(settings: BrokerSettings) -> None:
         ConfigError: they do not.
     """
     role, broker_id = settings.role, settings.broker_id
+    if settings.ha_silence_ms <= settings.ha_heartbeat_ms:
+        raise ConfigError(
+            f"haHousekeepingInterval = {settings.ha_silence_ms} ms would end each connection between two signs of "
+            f"life, which come every {settings.ha_heartbeat_ms} ms (haSendHeartbeatInterval); give it several times "
+            "as much"
+        )
     if settings.is_slave and broker_id == 0:
         raise ConfigError("brokerId = 0 is a master's; give a slave another one, such as brokerId=1")
     if not settings.is_slave and broker_id != 0:

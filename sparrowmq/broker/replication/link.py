@@ -119,6 +119,8 @@ class SlaveLink(asyncio.Protocol):
         if self._waiter is not None:
             self._waiter.cancel()
             self._waiter = None
+        if self.acked is not None:
+            log.info("the slave at %s has gone", self.address)
         self._ended(self)
 
     # What the owner asks for ----------------------------------------------------------------------------------------

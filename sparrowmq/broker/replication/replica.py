@@ -175,7 +175,7 @@ class Replica:
         """Give a sign of life if it is time for one, and leave a master that gives none."""
         now = self._clock.monotonic()
         if now - link.last_heard > self._rules.silence_s:
-            link.close(BrokerUnreachable("the master", f"it said nothing for {self._rules.silence_s:g} s"))
+            link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
         elif now - link.last_reported >= self._rules.report_s:
             link.report()
 

@@ -250,7 +250,7 @@ _UNSERVED = (
         RequestCode.AUTH_LIST_ACL,
     ),
     *_unserved(
-        "not yet: needs replication to a slave",
+        "not yet: 5.x asks this of brokers that count their replicas and change roles by themselves",
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.EXCHANGE_BROKER_HA_INFO,

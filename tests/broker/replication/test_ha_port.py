@@ -32,6 +32,7 @@ def port_of(given: BrokerSettings, port: int = 0) -> int | None:
     ("given", "words"),
     [
         ({"role": BrokerRole.SLAVE}, "brokerId = 0 is a master's"),
+        ({"ha_silence_ms": 5000}, "haHousekeepingInterval = 5000 ms would end each connection"),
         ({"broker_id": 1}, "brokerId = 1 is a slave's: set brokerRole=SLAVE"),
         ({"role": BrokerRole.SYNC_MASTER, "ha_port": 0}, "haListenPort=off lets none come"),
         ({"role": BrokerRole.SYNC_MASTER, "acl": True}, "set haSecret"),

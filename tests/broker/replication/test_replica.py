@@ -43,7 +43,10 @@ async def test_a_slave_finds_its_master_by_the_name_server_and_takes_its_log(tmp
 
 
 @pytest.mark.parametrize("ack", SlaveAck)
-async def test_a_synchronous_masters_answers_say_that_the_slave_has_it(tmp_path: Path, ack: SlaveAck) -> None:
+async def test_a_synchronous_masters_answers_say_that_the_slave_has_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ack: SlaveAck
+) -> None:
+    caplog.set_level("INFO")
     async with pair(tmp_path) as both:
         await both.start("master", role=BrokerRole.SYNC_MASTER, slave_timeout_ms=20_000)
         with pytest.raises(RemoteError) as told:
@@ -55,7 +58,7 @@ async def test_a_synchronous_masters_answers_say_that_the_slave_has_it(tmp_path:
             await both.send(b"%d" % number)
             assert b"%d" % number in both.log("slave")
         await both.stop("slave")
-        await asyncio.sleep(0.05)
+        await until(lambda: "has gone" in caplog.text)
         with pytest.raises(RemoteError) as told:
             await both.send(b"alone again")
         assert told.value.code == ResponseCode.SLAVE_NOT_AVAILABLE
