@@ -185,19 +185,25 @@ class Sends(SendHooks):
     def __init__(self, tracing: Tracing, group: str) -> None:
         self._tracing = tracing
         self._group = group
-        # When each message under way was begun. A hook gets an object of its own for each send, the same one twice.
-        self._begun: dict[int, int] = {}
+        # When each message under way was begun, and its kind. A hook gets an object of its own for each send, the same
+        # one twice.
+        self._begun: dict[int, tuple[int, TracedKind]] = {}
 
     def before_send(self, message: Message) -> None:
         """Note when it begins."""
-        self._begun[id(message)] = self._tracing.clock.now_ms()
+        kind = TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL
+        self._begun[id(message)] = self._tracing.clock.now_ms(), kind
+
+    def before_half(self, message: Message) -> None:
+        """Likewise."""
+        self._begun[id(message)] = self._tracing.clock.now_ms(), TracedKind.HALF
 
     def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
         """Report it, if it was stored."""
-        begun_ms = self._begun.pop(id(message))
+        begun_ms, kind = self._begun.pop(id(message))
         if isinstance(outcome, SendResult) and message.topic != self._tracing.topic:
             cost_ms = self._tracing.clock.now_ms() - begun_ms
-            self._tracing.add(_pub(message, outcome, self._group, begun_ms, cost_ms))
+            self._tracing.add(_pub(message, outcome, self._group, begun_ms, cost_ms, kind))
 
 
 class Consumes(ConsumeHooks):
@@ -246,7 +252,9 @@ class Consumes(ConsumeHooks):
                 yield message
 
 
-def _pub(message: Message, result: SendResult, group: str, begun_ms: int, cost_ms: int) -> PubTrace:
+def _pub(
+    message: Message, result: SendResult, group: str, begun_ms: int, cost_ms: int, kind: TracedKind
+) -> PubTrace:
     return PubTrace(
         begun_ms,
         group,
@@ -257,7 +265,7 @@ def _pub(message: Message, result: SendResult, group: str, begun_ms: int, cost_m
         _store_host(result.offset_msg_id),
         len(message.body),
         cost_ms,
-        TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL,
+        kind,
         result.offset_msg_id,
         result.status is SendStatus.OK,
     )

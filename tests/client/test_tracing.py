@@ -91,7 +91,9 @@ async def test_how_a_transaction_ended_is_reported(tmp_path):
                     if isinstance(each, EndTransactionTrace)
                 ]
         assert asked == [later.msg_id]
+        (begun,) = [each for each in await traced.admin.trace(committed.msg_id) if isinstance(each, PubTrace)]
         host = cluster.brokers[0].address
+    assert (begun.kind, begun.is_success) == (TracedKind.HALF, True), "as Java's client says"
     (end,) = found[committed.msg_id]
     assert (end.group, end.topic, end.tag, end.keys) == ("pay", "orders", "paid", "o-1")
     assert (end.state, end.is_check, end.store_host) == ("COMMIT_MESSAGE", False, host)

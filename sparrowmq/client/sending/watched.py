@@ -84,12 +84,16 @@ class WatchedProducer(Producer):
 
     def _start_half(self, message: Message, timeout_s: float | None) -> asyncio.Future[SendResult]:
         start = super()._start_half
-        return self._watch(message, lambda own: start(own, timeout_s))
+        return self._watch(message, lambda own: start(own, timeout_s), is_half=True)
 
     def _watch(
-        self, message: Message, start: Callable[[Message], asyncio.Future[SendResult]]
+        self,
+        message: Message,
+        start: Callable[[Message], asyncio.Future[SendResult]],
+        *,
+        is_half: bool = False,
     ) -> asyncio.Future[SendResult]:
-        own = self._announce(message)
+        own = self._announce(message, is_half=is_half)
         try:
             future = start(own)
         except BaseException as error:
@@ -109,13 +113,16 @@ class WatchedProducer(Producer):
         finally:
             self._tell(own, outcome)
 
-    def _announce(self, message: Message) -> Message:
+    def _announce(self, message: Message, *, is_half: bool = False) -> Message:
         """The message as hooks want it: a copy, for its sender may send it again."""
         own = replace(message, properties=dict(message.properties))
         told = 0
         try:
             for hook in self._hooks:
-                hook.before_send(own)
+                if is_half:
+                    hook.before_half(own)
+                else:
+                    hook.before_send(own)
                 told += 1
             own.check()
         except BaseException as error:
