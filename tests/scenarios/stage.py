@@ -30,6 +30,7 @@ from tests.scenarios.stillness import Loop
 BROKER = "broker-0"
 # Of a pull's flags: wait for a message; the subscription is in the request.
 _SUSPEND, _SUBSCRIPTION = 2, 4
+_ENDS = {"commit": True, "rollback": False, "unknown": None}
 _FOUND, _NOT_FOUND, _NONE_MATCHED, _MOVED = 0, 19, 20, 21
 
 
@@ -49,6 +50,7 @@ class Stage:
         self._stack = AsyncExitStack()
         self._clients: dict[str, sparrowmq.Client] = {}
         self._consumers: dict[str, sparrowmq.Consumer] = {}
+        self._producers: dict[str, sparrowmq.Producer] = {}
         self._strangers: dict[str, Session] = {}
         self._sent: dict[str, SendResult] = {}
         self._doing: set[asyncio.Task[None]] = set()
@@ -158,6 +160,30 @@ class Stage:
             settings["suspend_s"] = seconds(how["suspend"])
         consumer = mq.subscribe(topic, handle, group=group, tag=how.get("tag"), **settings)
         self._consumers[name] = await consumer.__aenter__()
+
+    async def do_check(self, name: str, group: str, *answers: str) -> None:
+        """A producer that tells what it is asked, and answers in turn: the last answer again and again."""
+        mq, left = await self._client(name), list(answers)
+
+        def check(message: ReceivedMessage) -> bool | None:
+            said = left.pop(0) if len(left) > 1 else left[0]
+            asked = message.properties["TRANSACTION_CHECK_TIMES"]
+            self._tell(f"{name}: asked about {message.text()}, time {asked} ({said})")
+            return _ENDS[said]
+
+        self._producers[name] = mq.producer(group, check=check)
+
+    async def do_transact(self, name: str, topic: str, body: str, end: str, immune: str = "") -> str:
+        """A transaction of a producer with a check, which says how it ended, or `unknown`."""
+        properties = {"CHECK_IMMUNITY_TIME_IN_SECONDS": str(round(seconds(immune)))} if immune else {}
+        async with self._producers[name].transaction(
+            topic, body.encode(), properties=properties
+        ) as transaction:
+            if _ENDS[end] is False:
+                await transaction.rollback()
+            elif _ENDS[end] is None:
+                await transaction.unknown()
+        return end
 
     async def do_leave(self, name: str) -> None:
         """A consumer says goodbye."""
