@@ -170,9 +170,9 @@ class Transactions:
             StoreFailed, DiskFull: nothing was stored.
         """
         transaction = self.open.find(queue_offset)
-        is_newest = transaction is not None and transaction.offset == offset
-        half = self._half_at(offset, transaction.size if transaction is not None and is_newest else None)
-        to = transaction.to if transaction is not None and is_newest else None
+        newest = transaction if transaction is not None and transaction.offset == offset else None
+        half = self._half_at(offset, newest)
+        to = newest.to if newest is not None else None
         if (half_message.group_of(half) if to is None else to.group) != group:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != queue_offset:
@@ -335,16 +335,20 @@ class Transactions:
         self.open.end(transaction)
         return places[-1]
 
-    def _half_at(self, offset: int, size: int | None) -> Half:
-        """The half message that lies there. Unlike Java, only the half topic is looked at."""
-        raw = self._store.copy_at(offset, size)
+    def _half_at(self, offset: int, newest: Transaction | None) -> Half:
+        """The half message that lies there. Unlike Java, only the half topic is looked at.
+
+        Args:
+            newest: the transaction whose newest copy it is, if it is known.
+        """
+        raw = self._store.copy_at(offset, None if newest is None else newest.size)
         half = None
         if raw is not None:
             try:
                 half = Half(raw)
             except (RemoteProtocolError, CorruptRecord) as error:
                 _tell_damage(offset, error)
-        if half is None or half.topic != HALF_TOPIC:
+        if half is None or (newest is None and half.topic != HALF_TOPIC):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         return half
 

@@ -9,7 +9,7 @@ Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSiz
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from librt.strings import (
     BytesWriter,
@@ -54,6 +54,9 @@ from sparrowmq.protocol.messages.record_layout import (
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -373,11 +376,12 @@ def _property_crc(covered: Buffer) -> bytes:
 
 def put_property_crc(out: BytesWriter, covered: Buffer) -> None:
     """Write the property that is the CRC over `covered`."""
-    crc = crc32(covered) & CRC_MASK
+    rest: i64 = crc32(covered) & CRC_MASK
     out.write(CRC_NAME)
     for _ in range(_CRC_DIGITS):
-        out.append(_ZERO + crc % 10)
-        crc //= 10
+        digit: int = rest % 10
+        out.append(_ZERO + digit)
+        rest //= 10
     out.append(_PROPERTY_END)
 
 

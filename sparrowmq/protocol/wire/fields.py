@@ -138,7 +138,13 @@ def write_json(out: BytesWriter, header: msgspec.Struct) -> None:
             out.write(str(value).encode())
             out.append(_QUOTE)
         else:
-            out.write(quote(value if type(value) is str else text_of(value)))
+            text = value if type(value) is str else text_of(value)
+            if text.isalnum() and text.isascii():  # nothing to escape, as in most of them
+                out.append(_QUOTE)
+                out.write(text.encode())
+                out.append(_QUOTE)
+            else:
+                out.write(quote(text))
     if separator == _OBJECT:
         out.append(_OBJECT)
     out.append(_OBJECT_END)
