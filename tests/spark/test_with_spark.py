@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,15 +57,27 @@ class Topic:
         self.options = {"nameServer": namesrv, "topic": self.name}
 
     def send(self, first: int, count: int, **properties: str) -> None:
-        """Messages whose bodies are numbers; returns when they can be read."""
+        """Messages whose bodies are numbers, `first` of which were sent before; returns when they can be read."""
+        text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+        numbers = range(first, first + count)
+        self._send(
+            [BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + text) for number in numbers]
+        )
+        self.wait_for(first + count)
+
+    def send_bodies(self, bodies: Sequence[bytes]) -> None:
+        """Messages with these bodies; returns when they can be read."""
+        before = sum(self.ends().values())
+        self._send([BatchPart(body, b"UNIQ_KEY\x01id-%d\x02" % at) for at, body in enumerate(bodies)])
+        self.wait_for(before + len(bodies))
+
+    def _send(self, parts: Sequence[BatchPart]) -> None:
         options = parse(SinkOptions, self.options)
         with connect(options) as network:
             sender = Sender(network, options)
-            text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
-            for number in range(first, first + count):
-                sender.put(self.name, BatchPart(b"%d" % number, b"UNIQ_KEY\x01id-%d\x02" % number + text))
+            for part in parts:
+                sender.put(self.name, part)
             sender.finish()
-        self.wait_for(first + count)
 
     def wait_for(self, rows: int) -> None:
         deadline = time.monotonic() + DEADLINE_S

@@ -1,0 +1,63 @@
+"""A Delta table, written without Spark's jar for Delta: by the package deltalake.
+
+A batch is one transaction that adds its files under the writer's name and the batch's number, as Delta's own sink does
+(`txn` in the log); so the table itself says which batch was the last.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.schema import Schema
+from deltalake.transaction import AddAction
+
+from sparrowmq.spark.pipelines.lake.lake import Place, added
+from sparrowmq.spark.pipelines.lake.staged import DAY, take_over
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.staged import Staged, StagedFile
+
+
+class Delta:
+    """The table."""
+
+    keeps_day = False
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        path = str(place.path)
+        self._table = DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+    def last_batch(self) -> int:
+        version = self._table.transaction_version(self._place.writer) if self._table else None
+        return -1 if version is None else version
+
+    def columns(self) -> list[str]:
+        return [field.name for field in self._table.schema().fields] if self._table else []
+
+    def commit(self, batch: int, staged: Staged) -> None:
+        place = self._place
+        if self._table is None:
+            self._table = DeltaTable.create(str(place.path), staged.schema, partition_by=[DAY])
+        if fields := added(staged.schema, self.columns()):
+            kinds = {field.name: field for field in Schema.from_arrow(staged.schema).fields}
+            self._table.alter.add_columns([kinds[field.name] for field in fields])
+        take_over(staged, place.path, f"{place.writer}-{batch:09}")
+        now_ms = int(time.time() * 1000)
+        self._table.create_write_transaction(
+            [_add(file, now_ms) for file in staged.files],
+            "append",
+            self._table.schema(),
+            [DAY],
+            commit_properties=CommitProperties(app_transactions=[Transaction(place.writer, batch)]),
+        )
+        self._table.update_incremental()
+
+
+def _add(file: StagedFile, now_ms: int) -> AddAction:
+    stats = json.dumps({"numRecords": file.rows})
+    return AddAction(quote(file.name, safe="/=-_."), file.size, {DAY: file.day}, now_ms, True, stats)

@@ -1,0 +1,72 @@
+"""What a pipeline asks of a table, whichever its format."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sparrowmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sparrowmq.spark.pipelines.lake.staged import Staged
+
+FORMATS: Final = {
+    "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "Folder", None),
+    "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
+    "iceberg": ("sparrowmq.spark.pipelines.lake.iceberg", "Iceberg", "pyiceberg"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is.
+
+    Attributes:
+        path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
+        same over restarts.
+    """
+
+    path: Path
+    state: Path
+    writer: str
+
+
+class Lake(Protocol):
+    """A table that grows by batches. `keeps_day`: whether its files hold the column that they are partitioned by."""
+
+    keeps_day: bool
+
+    def __init__(self, place: Place) -> None: ...
+
+    def last_batch(self) -> int:
+        """The number of the last batch that the table has; -1 before the first."""
+        ...
+
+    def columns(self) -> list[str]:
+        """The names of the columns; none before the first batch."""
+        ...
+
+    def commit(self, batch: int, staged: Staged) -> None:
+        """Take over the files of a batch, all at once; columns that are new are added."""
+        ...
+
+
+def open_lake(kind: str, place: Place) -> Lake:
+    """A table of one of FORMATS. Raises: ConfigError, what it needs is not installed."""
+    module, name, package = FORMATS[kind]
+    try:
+        lake: Lake = getattr(importlib.import_module(module), name)(place)
+    except ImportError as error:
+        raise ConfigError(
+            f"format {kind} needs the package {package}: pip install 'sparrowmq[lake]'"
+        ) from error
+    return lake
+
+
+def added(schema: pa.Schema, known: list[str]) -> list[pa.Field]:
+    """The fields that a table with the columns `known` lacks."""
+    return [field for field in schema if field.name not in known]

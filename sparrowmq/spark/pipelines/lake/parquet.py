@@ -1,0 +1,74 @@
+"""A table that is a folder of Parquet files, `_day=2026-01-31/…`, which everything reads.
+
+    state/commits/000000007.json           which files batch 7 has: written first, and that is the commit
+    table/_day=…/…-000000007-*.parquet     then each is moved to its place, and the list is emptied
+
+A crash in between leaves files to be moved; the next start does it. Spark's own sink keeps a log of files that only
+Spark reads, so all other readers of its folders see a batch twice that was written again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+from sparrowmq.spark.pipelines.lake.lake import Place
+from sparrowmq.spark.pipelines.lake.staged import DAY
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.pipelines.lake.staged import Staged
+
+_KEPT_COMMITS: Final = 10
+
+
+class Folder:
+    """The folder, and what was committed to it."""
+
+    keeps_day = False
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._commits = place.state / "commits"
+        self._finish()
+
+    def last_batch(self) -> int:
+        return max((int(path.stem) for path in self._commits.glob("*.json")), default=-1)
+
+    def columns(self) -> list[str]:
+        names = [DAY]
+        for file in sorted(self._place.path.glob(f"{DAY}=*/*.parquet"), key=os.path.getmtime)[-1:]:
+            names += pq.read_schema(file).names
+        return names if len(names) > 1 else []
+
+    def commit(self, batch: int, staged: Staged) -> None:
+        place = self._place
+        moves = {str(file.path): str(place.path / file.name) for file in staged.files}
+        self._commits.mkdir(parents=True, exist_ok=True)
+        self._write(self._commits / f"{batch:09}.json", moves)
+        self._finish()
+        for old in sorted(self._commits.glob("*.json"))[:-_KEPT_COMMITS]:
+            old.unlink()
+
+    def _finish(self) -> None:
+        """Move what the last commit has not moved yet."""
+        for commit in sorted(self._commits.glob("*.json"))[-1:]:
+            moves = json.loads(commit.read_text())
+            for staged, target in moves.items():
+                if os.path.exists(staged):
+                    Path(target).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(staged, target)
+            if moves:
+                self._write(commit, {})
+
+    def _write(self, commit: Path, moves: dict[str, str]) -> None:
+        """All of it, or nothing, whenever the power goes."""
+        new = commit.with_suffix(".tmp")
+        with open(new, "w") as file:
+            json.dump(moves, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(commit)

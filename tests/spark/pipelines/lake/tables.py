@@ -1,0 +1,88 @@
+"""Batches for tables, made without Spark, and what readers see of the tables."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.staged import Staged, StagedFile
+
+DAY = "2026-01-31"
+WRITER = "writer"
+
+
+class Table:
+    """A table in `folder`; opened anew for each batch, as after a restart."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.kind = kind
+        self.place = Place(folder / "table", folder / "table.state", WRITER)
+
+    def open(self) -> Lake:
+        return open_lake(self.kind, self.place)
+
+    def add(self, batch: int, *numbers: int, **more: Any) -> None:
+        self.open().commit(batch, self.staged(batch, *numbers, **more))
+
+    def staged(self, batch: int, *numbers: int, files: int = 1, **more: Any) -> Staged:
+        """A column `number`, and further ones with one value in all rows; in some files."""
+        columns = {"number": list(numbers)} | {name: [value] * len(numbers) for name, value in more.items()}
+        rows = pa.table(columns | {"_day": [date.fromisoformat(DAY)] * len(numbers)})
+        folder = self.place.state / "staged"
+        folder.mkdir(parents=True, exist_ok=True)
+        made = []
+        for index in range(files):
+            path = folder / f"{index}.parquet"
+            part = rows.slice(index * len(numbers) // files, len(numbers) // files)
+            pq.write_table(part if self.open().keeps_day else part.drop_columns("_day"), path)
+            name = f"_day={DAY}/{WRITER}-{batch:09}-{index:05}.parquet"
+            made.append(StagedFile(path, name, DAY, part.num_rows, path.stat().st_size))
+        return Staged(made, rows.schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As readers of the format see it; an empty table where there is none."""
+        if self.kind == "delta":
+            from deltalake import DeltaTable
+
+            if not DeltaTable.is_deltatable(str(self.place.path)):
+                return []
+            found = DeltaTable(str(self.place.path)).to_pyarrow_dataset().to_table()
+        elif self.kind == "iceberg":
+            found = iceberg_rows(self.place.path, self.place.state)
+        else:
+            found = duckdb_rows(self.place.path)
+        return sorted(found.to_pylist(), key=lambda row: row["number"])
+
+    def numbers(self) -> list[int]:
+        return [row["number"] for row in self.rows()]
+
+
+def duckdb_rows(path: Path) -> pa.Table:
+    """A folder of Parquet files, as DuckDB reads it."""
+    if not list(path.rglob("*.parquet")):
+        return pa.table({"number": []})
+    files = f"read_parquet('{path}/**/*.parquet', union_by_name=true, hive_partitioning=true)"
+    found = duckdb.sql(f"select * from {files}")
+    assert found is not None
+    return found.to_arrow_table()
+
+
+def iceberg_rows(path: Path, state: Path) -> pa.Table:
+    """An Iceberg table, as pyiceberg reads it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    catalog = SqlCatalog("sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}")
+    try:
+        return catalog.load_table(("sparrowmq", path.name)).scan().to_arrow()
+    except NoSuchTableError:
+        return pa.table({"number": []})
+
+
+KINDS = list(FORMATS)

@@ -1,0 +1,33 @@
+"""sparrowmq.spark.pipelines.lake.delta: what Delta's own readers and tools see."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("duckdb")
+
+from deltalake import DeltaTable
+
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
+
+
+def test_the_log_says_who_wrote_which_batch_and_how_many_rows_a_file_has(tmp_path):
+    table = Table(tmp_path, "delta")
+    table.add(3, 1, 2, 3)
+    delta = DeltaTable(str(table.place.path))
+    assert delta.transaction_version(WRITER) == 3
+    assert delta.metadata().partition_columns == ["_day"]
+    counts: Any = delta.get_add_actions(flatten=True)["num_records"]
+    assert [count.as_py() for count in counts] == [3]
+    (file,) = delta.file_uris()
+    assert f"/_day={DAY}/{WRITER}-" in file
+
+
+def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):
+    table = Table(tmp_path, "delta")
+    table.add(3, 1)
+    other = open_lake("delta", Place(table.place.path, table.place.state, "other"))
+    assert other.last_batch() == -1

@@ -1,0 +1,101 @@
+"""sparrowmq.spark.pipelines.lake.lake: what a pipeline relies on, in every format."""
+
+import subprocess
+import sys
+from datetime import date
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("duckdb")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import Place, added, open_lake
+from tests.spark.pipelines.lake.tables import DAY, KINDS, Table
+
+
+@pytest.fixture(params=KINDS)
+def table(tmp_path, request):
+    return Table(tmp_path, request.param)
+
+
+def test_a_table_grows_by_batches_and_knows_the_last(table):
+    assert (table.open().last_batch(), table.open().columns(), table.rows()) == (-1, [], [])
+    table.add(0, 1, 2, 3)
+    table.add(1, 4, 5, files=2)
+    table.add(7, 6)
+    assert table.open().last_batch() == 7
+    assert table.numbers() == [1, 2, 3, 4, 5, 6]
+    assert set(table.open().columns()) == {"number", "_day"}
+    assert table.rows()[0]["_day"] == date.fromisoformat(DAY)
+
+
+def test_an_open_table_knows_what_it_was_just_given(table):
+    lake = table.open()
+    for batch in range(3):
+        lake.commit(batch, table.staged(batch, batch))
+        assert lake.last_batch() == batch
+    assert table.numbers() == [0, 1, 2]
+
+
+def test_new_columns_are_added_and_old_rows_lack_them(table):
+    table.add(0, 1)
+    table.add(1, 2, name="n", share=0.5)
+    table.add(2, 3)
+    assert [(row["number"], row["name"], row["share"]) for row in table.rows()] == [
+        (1, None, None),
+        (2, "n", 0.5),
+        (3, None, None),
+    ]
+
+
+def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatch):
+    """Dead where the book-keeping would begin: with all files in their places, or none of them."""
+    table.add(0, 1)
+    lake = table.open()
+    target = {"parquet": "json.dump", "delta": "deltalake.DeltaTable.create_write_transaction"}
+    with monkeypatch.context() as patch:
+        patch.setattr(target.get(table.kind, "pyiceberg.table.Table.add_files"), _die)
+        with pytest.raises(_DeadError):
+            lake.commit(1, table.staged(1, 2, 3, 4, files=3))
+    if (
+        table.kind != "parquet"
+    ):  # Its readers look into the folder, so nothing may be there before the commit.
+        assert len(list(table.place.path.rglob(f"*{1:09}*.parquet"))) == 3
+    assert table.numbers() == [1]
+    assert table.open().last_batch() == 0
+    table.add(1, 2, 3)
+    assert table.numbers() == [1, 2, 3]
+    assert len(list(table.place.path.rglob(f"*{1:09}*.parquet"))) == 1
+
+
+class _DeadError(Exception):
+    pass
+
+
+def _die(*_args, **_given):
+    raise _DeadError
+
+
+def test_what_a_format_needs_is_told(tmp_path):
+    code = (
+        "import sys; sys.modules['deltalake'] = None\n"
+        "from pathlib import Path\n"
+        "from sparrowmq.spark.pipelines.lake.lake import open_lake, Place\n"
+        "open_lake('delta', Place(Path('t'), Path('t.state'), 'w'))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (
+        "ConfigError: format delta needs the package deltalake: pip install 'sparrowmq[lake]'" in found.stderr
+    )
+    assert ConfigError.__name__ in found.stderr
+
+
+def test_the_columns_that_a_table_lacks(tmp_path):
+    staged = Table(tmp_path, "parquet").staged(0, 1, name="n")
+    assert [field.name for field in added(staged.schema, ["number", "_day"])] == ["name"]
+    assert open_lake("parquet", Place(tmp_path, tmp_path, "w")).last_batch() == -1

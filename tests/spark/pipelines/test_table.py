@@ -1,0 +1,227 @@
+"""sparrowmq.spark.pipelines.table: topics become tables, each message once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+pytest.importorskip("duckdb")
+
+from click.testing import CliRunner
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.command import pipeline
+from sparrowmq.spark.pipelines import preview, table
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.pipelines.lake.tables import KINDS, duckdb_rows, iceberg_rows
+from tests.spark.test_with_spark import Topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+BAD = [b"no json", b"", b"[1]"]
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("broker")) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture
+def topic(spark, namesrv):
+    return Topic(spark, namesrv)
+
+
+@pytest.fixture
+def run(topic, tmp_path):
+    """Runs the pipeline once; gives what it reports."""
+
+    def run(kind, to="table", limit=200, **given):
+        said: list[str] = []
+        report = table(
+            topic.name,
+            tmp_path / to,
+            name_server=topic.options["nameServer"],
+            format=kind,
+            once=True,
+            spark=topic.spark,
+            options={"maxOffsetsPerTrigger": str(limit)},
+            say=said.append,
+            **given,
+        )
+        assert len(said) == report.batches
+        return report
+
+    return run
+
+
+def rows_of(kind, path):
+    """The rows as a reader of the format sees them, in the order of their places."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        found = DeltaTable(str(path)).to_pyarrow_dataset().to_table()
+    elif kind == "iceberg":
+        state = path.with_name(f"{path.name}.state")
+        if path.name.endswith(".errors"):
+            state = path.with_name(path.name.removesuffix(".errors") + ".state") / "errors"
+        found = iceberg_rows(path, state)
+    else:
+        found = duckdb_rows(path)
+    return sorted(found.to_pylist(), key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
+
+
+def forget_last_commit(state):
+    """As if the driver had died when it had written a batch, and before Spark knew."""
+    commits = state / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(topic, run, tmp_path, kind):
+    bodies = [b'{"id":%d,"name":"n%d"}' % (number, number) for number in range(400)] + BAD
+    topic.send_bodies(bodies)
+    report = run(kind, mode="json")
+    assert (report.read, report.written, report.errors, report.batches) == (403, 400, 3, 3)
+    assert sum(report.offsets[topic.name]["broker-0"].values()) == 403
+    forget_last_commit(tmp_path / "table.state")
+    again = run(kind, mode="json")
+    assert (again.read, again.written, again.errors) == (3, 0, 0)
+    topic.send_bodies([b'{"id":1000,"extra":1.5}', b'{"id":"text"}'])
+    assert run(kind, mode="json").written == 1
+    rows = rows_of(kind, tmp_path / "table")
+    assert sorted((row["id"], row["name"], row["extra"]) for row in rows) == [
+        *((number, f"n{number}", None) for number in range(400)),
+        (1000, None, 1.5),
+    ]
+    errors = rows_of(kind, tmp_path / "table.errors")
+    assert sorted((row["reason"], row["body"]) for row in errors) == [
+        ("id is no bigint", b'{"id":"text"}'),
+        ("the body is JSON, but no object", b"[1]"),
+        ("the body is empty", b""),
+        ("the body is not JSON", b"no json"),
+    ]
+    places = {(row["_mq"]["queueId"], row["_mq"]["queueOffset"]) for row in rows + errors}
+    assert len(places) == 405
+
+
+def test_raw_tables_have_all_of_each_message(topic, run, tmp_path):
+    topic.send(0, 300, TAGS="paid", KEYS="a b", region="eu")
+    assert run("delta").written == 300
+    rows = rows_of("delta", tmp_path / "table")
+    assert sorted(int(row["body"]) for row in rows) == list(range(300))
+    assert {(row["keys"], row["tags"], dict(row["properties"])["region"]) for row in rows} == {
+        ("a b", "paid", "eu")
+    }
+    assert not (tmp_path / "table.errors").exists()
+
+
+def test_a_table_is_gone_on_with_as_it_was_begun(topic, run, tmp_path):
+    topic.send(0, 10)
+    run("parquet")
+    with pytest.raises(ConfigError, match="was begun with mode 'raw', not 'json'"):
+        run("parquet", mode="json")
+    with pytest.raises(ConfigError, match="was begun with format 'parquet', not 'delta'"):
+        run("delta")
+    (tmp_path / "table.state" / "checkpoint").rename(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"has rows, but .* is gone"):
+        run("parquet")
+    (tmp_path / "gone").rename(tmp_path / "table.state" / "checkpoint")
+    assert run("parquet").written == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"format": "orc"}, "format 'orc' is not known; write parquet, delta, iceberg"),
+        ({"mode": "avro"}, "mode 'avro' is not known; write raw, json, schema"),
+        ({"mode": "schema"}, "goes with mode schema"),
+        ({"mode": "raw", "schema": "a int"}, "and only with that"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_runs(tmp_path, given, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        table("T", tmp_path / "t", name_server="127.0.0.1:1", **given)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
+    topic.send_bodies([b'{"id":1}', *BAD])
+    told = preview(
+        topic.name, tmp_path / "t", name_server=topic.options["nameServer"], mode="json", spark=topic.spark
+    )
+    assert "begins a parquet table" in told
+    assert "  id: bigint\n" in told
+    assert "of 4 messages looked at, 3 would become errors; nothing was written" in told
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_command_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    topic.send_bodies([b'{"id":1}', b"no json"])
+    args = [
+        "table",
+        topic.name,
+        "-n",
+        topic.options["nameServer"],
+        "--to",
+        str(tmp_path / "t"),
+        "--mode",
+        "json",
+    ]
+    looked = CliRunner().invoke(pipeline, [*args, "--dry-run"])
+    assert "of 2 messages looked at, 1 would become errors; nothing was written" in looked.stdout
+    done = CliRunner().invoke(pipeline, [*args, "--once"])
+    report = json.loads(done.stdout)
+    assert (report["read"], report["written"], report["errors"]) == (2, 1, 1)
+    assert "batch 0: 1 rows, 1 errors" in done.stderr
+    refused = CliRunner().invoke(pipeline, [*args, "--once", "--format", "delta"])
+    assert refused.exit_code == 1
+    assert "was begun with format 'parquet', not 'delta'" in refused.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
+    count, kills = 200_000, 7
+    topic.send(0, count)
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic.name]
+    command += [
+        "-n",
+        topic.options["nameServer"],
+        "--to",
+        str(tmp_path / "table"),
+        "--format",
+        kind,
+        "--once",
+    ]
+    command += ["-o", "maxOffsetsPerTrigger=10000"]
+    chance = random.Random(kind)
+    for _kill in range(kills):
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as driver:
+            seen = len(list((tmp_path / "table.state").glob("checkpoint/offsets/[0-9]*")))
+            deadline = time.monotonic() + 60
+            while len(list((tmp_path / "table.state").glob("checkpoint/offsets/[0-9]*"))) <= seen:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            time.sleep(chance.uniform(0, 3))
+            os.killpg(driver.pid, signal.SIGKILL)
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert json.loads(ended.stdout)["errors"] == 0
+    rows = rows_of(kind, tmp_path / "table")
+    assert sorted(int(row["body"]) for row in rows) == list(range(count))
+    assert Path(tmp_path / "table.state").is_dir()
