@@ -289,6 +289,7 @@ class Broker:
             settings.transaction_checks,
             settings.retention_h * 3_600_000,
             settings.reject_transactions,
+            settings.is_slave,
         )
 
 

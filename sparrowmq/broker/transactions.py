@@ -75,6 +75,7 @@ class TransactionRules:
         most_checks: questions about one transaction (transactionCheckMax).
         retention_ms: older ones are discarded, as their half messages are about to be deleted (fileReservedTime).
         rejected: whether half messages are refused (rejectTransactionMessage).
+        is_masters: the log is written by a master, who ends what has to be ended: nothing is added to it.
     """
 
     timeout_ms: int = 6000
@@ -82,6 +83,7 @@ class TransactionRules:
     most_checks: int = 15
     retention_ms: int = 72 * 3_600_000
     rejected: bool = False
+    is_masters: bool = False
 
 
 class Transactions:
@@ -390,7 +392,7 @@ class Transactions:
         unfinished = []
         for transaction, is_settled in self._chains(ended):
             found.add(transaction)
-            if is_settled:
+            if is_settled and not self._rules.is_masters:
                 unfinished.append(transaction)
         for transaction in unfinished:
             self._finish(transaction, [])

@@ -13,9 +13,13 @@ from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.headers import EndTransaction
 from sparrowmq.stats import Figures
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.conftest import until
+from tests.broker.live import send_request
 from tests.broker.replication.masters import scripted_master
 from tests.broker.replication.pairs import Pair, pair
 from tests.broker.replication.proxies import wire_to
@@ -100,6 +104,32 @@ async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: P
         await both.start("slave")
         await both.start("master")
         await both.send(b"one")
+        await both.same()
+
+
+async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        half = send_request(
+            "orders", properties={"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "k"}, sys_flag=4
+        )
+        sent = await (await both.session("master")).call(half, b"half")
+        offset = int(sent.header.msg_id[-16:], 16)
+        end = EndTransaction("p", sent.header.queue_offset, offset, 8, sent.header.msg_id)
+        await (await both.session("master")).call(end)
+        await both.stop("master")
+        whole = both.log("master")
+        *parts, _ = [bytes(each) for each in record.walk(memoryview(whole))]
+        assert (
+            len(parts) == 2
+        )  # The half message and that of the commit, without what says that it has ended.
+        with MessageStore.open(both.slave_settings.store(1)) as store:
+            store.append_raw(0, b"".join(parts))
+        await both.start("slave")
+        await both.stop("slave")
+        assert both.log("slave") == b"".join(parts)
+        await both.start("master")
+        await both.start("slave")
         await both.same()
 
 
