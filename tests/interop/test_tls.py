@@ -1,12 +1,15 @@
-"""Apache's own client on our servers, encrypted; everything that is said in between too."""
+"""Apache's client on our servers and ours on Apache's, encrypted; everything that is said in between too."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from sparrowmq import Admin, SparrowError, connect
 from tests.certificates import Pair, authority, signed
 from tests.interop.apache import PLAIN, SMALL_HEAP, ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.clients import JavaClient
@@ -15,14 +18,38 @@ from tests.interop.servers import OURS, OurBroker, OurNamesrv, Target
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
 ENCRYPTED = ("-Dtls.enable=true",)  # and by Apache's test mode, which is on, anybody is trusted
+LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Mutual:
+    """Settings by which both sides show certificates of one authority: files of `tls.*` keys, as Apache's."""
+
+    server: Path
+    client: Path
+    stranger: Path  # which shows none
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pair, Pair]:
-    """An authority's certificate, and pairs of a server and a client that it vouches for."""
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Mutual:
     folder = tmp_path_factory.mktemp("tls")
     ours = authority(folder)
-    return ours.certificate, signed(folder, "server", ours), signed(folder, "client", ours)
+    server, client = signed(folder, "server", ours), signed(folder, "client", ours)
+    trusting = f"tls.test.mode.enable=false\ntls.client.authServer=true\ntls.client.trustCertPath={ours.certificate}\n"
+    texts = {
+        "server": f"{trusting}{shown('server', server)}{shown('client', server)}"
+        f"tls.server.need.client.auth=require\ntls.server.authClient=true\n"
+        f"tls.server.trustCertPath={ours.certificate}\n",
+        "client": trusting + shown("client", client),
+        "stranger": trusting,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return Mutual(*(folder / name for name in texts))
+
+
+def shown(role: str, pair: Pair) -> str:
+    return f"tls.{role}.certPath={pair.certificate}\ntls.{role}.keyPath={pair.key}\n"
 
 
 def test_a_java_client_encrypts_without_any_setting_of_ours(tmp_path: Path) -> None:
@@ -41,23 +68,10 @@ def test_a_java_client_encrypts_without_any_setting_of_ours(tmp_path: Path) -> N
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
 @pytest.mark.cell("tls", columns=["java-4.9.8", "java-5.4.0"])
 def test_java_clients_and_ours_show_certificates_to_each_other(
-    tmp_path: Path, certificates: tuple[Path, Pair, Pair], version: str
+    tmp_path: Path, mutual: Mutual, version: str
 ) -> None:
-    trust, server, client = certificates
-    file = tmp_path / "tls.properties"
-    file.write_text(
-        f"tls.test.mode.enable=false\ntls.server.certPath={server.certificate}\ntls.server.keyPath={server.key}\n"
-        f"tls.server.need.client.auth=require\ntls.server.authClient=true\ntls.server.trustCertPath={trust}\n"
-        f"tls.client.certPath={server.certificate}\ntls.client.keyPath={server.key}\n"
-        f"tls.client.authServer=true\ntls.client.trustCertPath={trust}\n"
-    )
-    conf = {"tls.server.mode": "enforcing", "tls.config.file": file}
-    own = tmp_path / "client.properties"
-    own.write_text(
-        f"tls.test.mode.enable=false\ntls.client.authServer=true\ntls.client.trustCertPath={trust}\n"
-        f"tls.client.certPath={client.certificate}\ntls.client.keyPath={client.key}\n"
-    )
-    jvm = (*ENCRYPTED, f"-Dtls.config.file={own}")
+    conf = {"tls.server.mode": "enforcing", "tls.config.file": mutual.server}
+    jvm = (*ENCRYPTED, f"-Dtls.config.file={mutual.client}")
     with ExitStack() as stack:
         namesrv = stack.enter_context(OurNamesrv(conf))
         broker = stack.enter_context(OurBroker(namesrv.address, tmp_path / "store", conf))
@@ -72,6 +86,35 @@ def test_java_clients_and_ours_show_certificates_to_each_other(
             assert "T\n" not in stranger.stdout
             assert "peer did not return a certificate" in namesrv.said()
         assert broker.address in namesrv.said() or broker.said()
+
+
+@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.cell("tls", columns=["apache-4.9.7", "apache-5.4.0"])
+async def test_our_client_and_apaches_servers_show_certificates_to_each_other(
+    tmp_path: Path, mutual: Mutual, version: str
+) -> None:
+    jvm = (*SMALL_HEAP, *ENCRYPTED, "-Dtls.server.mode=enforcing", f"-Dtls.config.file={mutual.server}")
+    large = b"mutual" * 100_000
+    with ApacheNamesrv(version, jvm=jvm) as namesrv:
+        broker = ApacheBroker(version, namesrv.address, tmp_path / "store", jvm=jvm)
+        broker._wait_registered = lambda: None  # type: ignore[method-assign]  # it would ask in plain text
+        with broker:
+            async with Admin(namesrv.address, tls=mutual.client) as admin, asyncio.timeout(LIMIT_S):
+                while not await admin.brokers():  # 5.x registers within 10 s
+                    await asyncio.sleep(0.1)
+                await admin.create_topic("T")
+            async with connect(namesrv.address, tls=mutual.client) as mq:
+                await mq.send("T", large)
+                async with mq.subscribe("T", group="g") as consumer, asyncio.timeout(LIMIT_S):
+                    async for message in consumer:
+                        assert message.body == large
+                        message.ack()
+                        break
+            for tls in (mutual.stranger, False):
+                async with connect(namesrv.address, tls=tls) as mq:
+                    with pytest.raises(SparrowError):
+                        await mq.send("T", b"stranger", timeout_s=2)
+            broker.kill()
 
 
 def test_our_broker_registers_by_tls_at_apaches_name_server_and_apaches_at_ours(tmp_path: Path) -> None:
