@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from sparrowmq.protocol.messages.batch import MAX_COUNT
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import RETRY
 
 LOG_OVERHEAD_BYTES: Final = 20
+MAX_COUNT: Final = 4096  # as many as a broker stores in some 25 ms, during which it answers nobody else
 
 
 def split(messages: Iterable[Message], max_bytes: int) -> Iterator[list[Message]]:

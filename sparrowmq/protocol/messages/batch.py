@@ -20,7 +20,9 @@ from typing import NamedTuple
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.messages import properties
 
-MAX_COUNT = 4096
+# Java counts no messages, and its sample that cuts a megabyte off (SplitBatchProducer) has 14,000 of them. This many
+# keep a broker's loop for 0.2 s.
+MAX_COUNT = 32_768
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 _FIXED_BYTES = _HEAD.size + _SHORT.size

@@ -1,7 +1,6 @@
 import pytest
 
-from sparrowmq.client.sending.batching import size_bytes, split
-from sparrowmq.protocol.messages.batch import MAX_COUNT
+from sparrowmq.client.sending.batching import MAX_COUNT, size_bytes, split
 from sparrowmq.protocol.messages.message import Message
 
 
