@@ -91,6 +91,7 @@ def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell], note: str) 
     for row, title in rows.items():
         places = dict.fromkeys(f"`{cell.place}`" for cell in found if cell.row == row)
         lines.append(f"| {title} | {'<br>'.join(places) or 'not yet'} |")
+    lines += [f"\n## {title}\n\n{text.strip()}" for title, text in matrix.get("texts", {}).items()]
     return "\n".join(lines) + "\n"
 
 

@@ -162,7 +162,7 @@ def free_ports(count: int) -> range:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
             start = int(first.getsockname()[1])
-        if start + count < 65536 and all(_is_free(port) for port in range(start, start + count)):
+        if start + count < 65536 and all(is_free(port) for port in range(start, start + count)):
             return range(start, start + count)
     raise OSError(f"no {count} neighbouring free ports")
 
@@ -208,7 +208,7 @@ def _properties(settings: Mapping[str, object]) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,6 +1,6 @@
 """The jars of Apache RocketMQ and the puppets of Go and Node, made once in a cache outside the repository.
 
-A *kit* is one folder of jars that together make a class path: a server with its admin tool, or a Java client.
+A *kit* is one folder of jars that together make a class path: a server with its admin tool, a Java client, or samples.
 Maven resolves it (`dependency:copy-dependencies`) into a temporary folder, which is then renamed to its place, so
 that a kit in the cache is always whole. Of several that want a kit one fetches it, and the others wait.
 The Go puppet is a program that `go build` makes of our source, the Node puppet our source beside what `npm ci`
@@ -26,6 +26,7 @@ from typing import Final
 
 SERVER_VERSIONS: Final = ("4.9.7", "5.4.0")
 CLIENT_VERSIONS: Final = ("4.9.8", "5.4.0")
+SAMPLE_VERSIONS: Final = ("4.7.0", "5.5.0")
 
 _SERVER: Final = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools")
 _ARTIFACTS: Final = {
@@ -33,6 +34,9 @@ _ARTIFACTS: Final = {
     "server-5.4.0": _SERVER,
     "client-4.9.8": ("rocketmq-client", "rocketmq-acl"),
     "client-5.4.0": ("rocketmq-client",),  # which signs by itself; rocketmq-acl ended with 5.3
+    # Of 4.7.1 to 5.4.0 there are none on Maven Central.
+    "samples-4.7.0": ("rocketmq-example",),
+    "samples-5.5.0": ("rocketmq-example",),
 }
 _QUIETLY: Final = ("-q", "-B", "-Dstyle.color=never")
 _FETCH_LIMIT_S: Final = 600
@@ -53,6 +57,15 @@ def server_jars(version: str) -> Path:
 def client_jars(version: str) -> Path:
     """The folder with the Java client and its ACL signing of one release. Raises: PeerMissing."""
     return _kit(f"client-{version}", version)
+
+
+@cache
+def sample_jars(version: str) -> Path:
+    """The folder with Apache's samples, `org.apache.rocketmq.example`, and the client of their release.
+
+    Raises: PeerMissing.
+    """
+    return _kit(f"samples-{version}", version)
 
 
 @cache
@@ -203,5 +216,7 @@ if __name__ == "__main__":
         print(server_jars(version))
     for version in CLIENT_VERSIONS:
         print(client_jars(version))
+    for version in SAMPLE_VERSIONS:
+        print(sample_jars(version))
     print(go_puppet())
     print(node_puppet()[1])

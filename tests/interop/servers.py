@@ -131,10 +131,10 @@ def topic_fields(name: str, queues: int = 2) -> dict[str, object]:
 class OurNamesrv(Child):
     """`sparrowmq namesrv` as an operator starts it."""
 
-    def __init__(self, conf: Mapping[str, object] | None = None) -> None:
+    def __init__(self, conf: Mapping[str, object] | None = None, port: int | None = None) -> None:
         home = scratch("sparrowmq")
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
-        port = self.address.partition(":")[2]
+        port = port or free_ports(1)[0]
+        self.address = f"127.0.0.1:{port}"
         settings = {"listenPort": port, "kvConfigPath": f"{home.name}/kv.json"} | dict(conf or {})
         super().__init__(home, _command(home.name, "namesrv", settings))
 

@@ -8,6 +8,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "columns": {"ours": "us", "cpp": "C++", "go": "Go"},
     "rows": {"send": "send it", "sql": "filter"},
     "cannot": {"sql": {"cpp": {"because": "it is old"}}},
+    "texts": {"Samples": "They run.\n"},
 }
 
 MARKED = """
@@ -50,6 +51,7 @@ def test_a_cell_is_yes_a_numbered_reason_or_not_yet():
     assert "\n1. C++: it is old.\n" in text
     assert "4 of 6 cells are settled." in text
     assert "| send it | `test_x.py::test_a` |" in text
+    assert text.endswith("\n\n## Samples\n\nThey run.\n")
 
 
 @pytest.mark.parametrize("cell", [Cell("fly", ("ours",), "test_x.py"), Cell("send", ("rust",), "test_x.py")])
