@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.admin.admin import Admin as Admin
     from sparrowmq.client.admin.groups import Group as Group
     from sparrowmq.client.admin.groups import GroupLag as GroupLag
+    from sparrowmq.client.admin.groups import Member as Member
     from sparrowmq.client.admin.groups import QueueLag as QueueLag
     from sparrowmq.client.admin.servers import BrokerPlace as BrokerPlace
     from sparrowmq.client.admin.topics import QueueRange as QueueRange
@@ -113,6 +114,7 @@ _HOMES = {
     "InvalidName": "errors",
     "LocalProtocolError": "errors",
     "LogsDiffer": "errors",
+    "Member": "client.admin.groups",
     "Message": "protocol.messages.message",
     "MessageQueue": "protocol.messages.message",
     "MessageTooLarge": "errors",

@@ -22,6 +22,7 @@ NAMES = [
     "Group",
     "GroupLag",
     "Hooks",
+    "Member",
     "Message",
     "MessageQueue",
     "Producer",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +15,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.requests.bodies import ConsumerRunning
 
 _COUNT = click.IntRange(0)
 
@@ -86,6 +89,40 @@ def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None
         click.confirm(f"delete group {name} with its offsets, retries and dead letters?", abort=True)
     brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_group(name, cluster=cluster))
     tell("deleted", name, brokers)
+
+
+@group.command()
+@asking
+@click.argument("name")
+def members(namesrv: str | None, timeout_s: float, name: str) -> None:
+    """Show what the members of the group NAME that are on line say of themselves.
+
+    For each topic: how many queues a member has, how many messages it holds that are not done yet, and how long ago it
+    pulled last from the queue that waits longest.
+    """
+    found = ask(namesrv, timeout_s, lambda admin: admin.members(name))
+    now_ms = time.time() * 1000
+    rows = [
+        (each.client_id, each.address, each.language, each.version, *row)
+        for each in found
+        for row in (_consumed(each.running, now_ms) if each.running is not None else [("-",) * 5])
+    ]
+    table(
+        ("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "TOPIC", "FILTER", "QUEUES", "HELD", "PULLED, S AGO"),
+        rows,
+    )
+    for each in found:
+        if each.silence is not None:
+            click.echo(f"{each.client_id} does not say what it does: {each.silence}")
+
+
+def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
+    """A row for each topic of a member."""
+    for each in running.subscription_set:
+        queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
+        held = sum(state.cached_msg_count for state in queues)
+        pulled = [now_ms - state.last_pull_timestamp for state in queues if state.last_pull_timestamp]
+        yield each.topic, each.expression, len(queues), held, f"{max(pulled) / 1000:.1f}" if pulled else "-"
 
 
 @group.command()

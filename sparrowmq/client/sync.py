@@ -374,6 +374,7 @@ class SyncAdmin(Context[Admin]):
     create_group = blocking(Admin.create_group)
     change_group = blocking(Admin.change_group)
     delete_group = blocking(Admin.delete_group)
+    members = blocking(Admin.members)
     lag = blocking(Admin.lag)
     reset = blocking(Admin.reset)
     dead_letters = blocking(Admin.dead_letters)

@@ -37,6 +37,12 @@ def test_a_group_is_created_changed_shown_and_deleted(run, cluster):
         while len(members := run("show", "billing").output.splitlines()[4:]) != 1:
             assert time.monotonic() < deadline, "the member was never shown"
         assert members[0].split()[0] == mq.client_id
+        said = [line.split() for line in run("members", "billing").output.splitlines()]
+        assert [row[0] for row in said[1:]] == [mq.client_id] * 2
+        assert sorted(row[3:6] for row in said[1:]) == [
+            ["V4_9_8", "%RETRY%billing", "*"],
+            ["V4_9_8", "orders", "*"],
+        ]
     assert run("delete", "billing", input="n\n").exit_code == 1
     assert run("delete", "billing", "--yes").output == "deleted group billing at broker-0\n"
     assert run("list").output == ""

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from sparrowmq.client.admin import dead_letters, finding, groups, topics
-from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
+from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.topics import Topic, TopicPerm
 from sparrowmq.client.cluster.access import Credentials, Tls
@@ -238,6 +238,10 @@ class Admin:
             NoGroup: it does not exist; ChangeFailed.
         """
         return await groups.delete(self._servers, self._full(name), cluster)
+
+    async def members(self, group: str) -> list[Member]:
+        """Who is on line in a group, and what each says that it does; by client id. Raises: NoGroup."""
+        return await groups.members(self._servers, self._full(group))
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """How far a group is, in one topic or in all that it consumes. Raises: NoGroup; NoRoute, there is no topic."""

@@ -16,6 +16,7 @@ import msgspec
 
 from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoGroup, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -31,6 +32,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import (
     Connection,
     ConsumerConnections,
+    ConsumerRunning,
     ConsumeStats,
     GroupConfig,
     GroupConfigTable,
@@ -38,7 +40,7 @@ from sparrowmq.protocol.requests.bodies import (
     ResetOffsets,
     TopicOffset,
 )
-from sparrowmq.protocol.requests.headers import SearchOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.headers import GetConsumerRunning, SearchOffset, UpdateConsumerOffset
 
 ResetTo = Literal["earliest", "latest"] | datetime | int
 
@@ -97,6 +99,37 @@ class Group:
     name: str
     settings: Mapping[str, GroupConfig]
     members: Mapping[str, Connection]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer that is on line, and what it says of itself.
+
+    Attributes:
+        version: of its client, by its name, or by its number if it does not say its name.
+        running: what it does: its settings by Java's names, its subscriptions, its queues. None when it does not say.
+        silence: why it does not say it.
+    """
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    running: ConsumerRunning | None
+    silence: SparrowError | None
+
+    @staticmethod
+    def of(connection: Connection, said: ConsumerRunning | SparrowError) -> Member:
+        running, silence = (None, said) if isinstance(said, SparrowError) else (said, None)
+        named = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
+        return Member(
+            connection.client_id,
+            connection.client_addr,
+            connection.language,
+            named or str(connection.version),
+            running,
+            silence,
+        )
 
 
 async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exist_ok: bool) -> list[str]:
@@ -160,6 +193,39 @@ async def show(servers: Servers, name: str) -> Group:
     plain = servers.network.plain_name(name)
     settings = {broker: msgspec.structs.replace(each, group_name=plain) for broker, each in settings.items()}
     return Group(plain, settings, dict(sorted(members.items())))
+
+
+async def members(servers: Servers, name: str) -> list[Member]:
+    """See `Admin.members`."""
+    masters = {place.name: place.master for place in await servers.brokers()}
+    await _there(servers, check_group(name), masters)
+    found = await servers.all(masters, lambda _, address: _members(servers, name, address))
+    # Each is asked through one of the brokers that it is connected to.
+    connections = {each.client_id: (each, masters[broker]) for broker, some in found.items() for each in some}
+    addresses = {client_id: address for client_id, (_, address) in connections.items()}
+
+    async def at(client_id: str, address: str) -> ConsumerRunning | SparrowError:
+        try:
+            answer = await servers.ask(address, GetConsumerRunning(consumer_group=name, client_id=client_id))
+            return _plain(ConsumerRunning.decode(answer.body), servers.network)
+        except SparrowError as error:
+            return error
+
+    said = await servers.all(addresses, at)
+    return [Member.of(connections[client_id][0], said[client_id]) for client_id in sorted(connections)]
+
+
+def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
+    """The same, topics named as they are inside the namespace."""
+    subscriptions = [
+        msgspec.structs.replace(each, topic=network.plain_name(each.topic))
+        for each in running.subscription_set
+    ]
+    queues = {network.plain_queue(queue): each for queue, each in running.mq_table.items()}
+    rates = {network.plain_name(topic): each for topic, each in running.status_table.items()}
+    return msgspec.structs.replace(
+        running, subscription_set=subscriptions, mq_table=queues, status_table=rates
+    )
 
 
 async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:

@@ -1,5 +1,8 @@
 import asyncio
+import json
+import struct
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -56,6 +59,67 @@ async def test_a_group_is_shown_with_its_members(admin, mq):
         await until(lambda: set(QUEUES) <= set(consumer.queues))
         (member,) = (await admin.group("billing")).members.values()
         assert member.client_id == mq.client_id
+
+
+async def test_members_say_what_they_do(admin, mq, stored):
+    assert await admin.members("billing") == []
+    async with mq.subscribe("orders", group="billing", tag="TagA || TagB") as consumer:
+        await until(lambda: set(QUEUES) <= set(consumer.queues))
+        (member,) = await admin.members("billing")
+    assert (member.client_id, member.language, member.silence) == (mq.client_id, "PYTHON", None)
+    assert member.version == "V4_9_8" and member.running is not None
+    filters = {each.topic: each.expression for each in member.running.subscription_set}
+    assert filters["orders"] == "TagA || TagB"
+    assert set(QUEUES) <= set(member.running.mq_table)
+
+
+async def test_topics_of_members_are_named_as_in_their_namespace(two):
+    async with connect(two.namesrv, namespace="shop") as mq:
+        await mq.admin.create_topic("orders", queues=1)
+        await mq.admin.create_group("billing")
+        async with mq.subscribe("orders", lambda _: None, group="billing") as consumer:
+            await until(lambda: set(QUEUES) <= set(consumer.queues))
+            (member,) = await mq.admin.members("billing")
+    assert member.running is not None
+    assert {each.topic for each in member.running.subscription_set} == {"orders", "%RETRY%billing"}
+    assert set(QUEUES) <= set(member.running.mq_table)
+
+
+async def test_a_member_that_cannot_say_what_it_does_is_shown_with_the_reason(admin, two):
+    await admin.create_group("billing")
+    host, _, port = (await admin.brokers())[0].master.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    beat = {
+        "clientID": "old",
+        "consumerDataSet": [{"groupName": "billing", "consumeType": "CONSUME_PASSIVELY"}],
+    }
+    writer.write(
+        frame({"code": 34, "language": "CPP", "version": 273, "opaque": 1}, json.dumps(beat).encode())
+    )
+    while (await received(reader))["opaque"] != 1:
+        pass
+    asked = asyncio.create_task(admin.members("billing"))
+    while (command := await received(reader))["code"] != 307:
+        pass
+    answer = {"code": 3, "flag": 1, "opaque": command["opaque"], "remark": "request type 307 not supported"}
+    writer.write(frame(answer))
+    (member,) = await asked
+    assert (member.client_id, member.language, member.version) == ("old", "CPP", "273")
+    assert member.running is None and "request type 307 not supported" in str(member.silence)
+    writer.close()
+
+
+def frame(header: dict[str, object], body: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
+
+
+async def received(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """The header of the next frame, of JSON."""
+    length, header = struct.unpack(">II", await reader.readexactly(8))
+    rest = await reader.readexactly(length - 4)
+    decoded: dict[str, Any] = json.loads(rest[: header & 0xFFFFFF])
+    return decoded
 
 
 async def test_a_deleted_group_is_nowhere_nor_are_its_retries_and_offsets(admin, stored, mq):
