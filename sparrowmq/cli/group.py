@@ -15,7 +15,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.requests.bodies import ConsumerRunning
+from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStatus
 
 _COUNT = click.IntRange(0)
 
@@ -98,17 +98,31 @@ def members(namesrv: str | None, timeout_s: float, name: str) -> None:
     """Show what the members of the group NAME that are on line say of themselves.
 
     For each topic: how many queues a member has, how many messages it holds that are not done yet, and how long ago it
-    pulled last from the queue that waits longest.
+    pulled last from the queue that waits longest; of the last minute how many messages a second it was done with, how
+    many failed, and how many milliseconds its handler took for each call.
     """
     found = ask(namesrv, timeout_s, lambda admin: admin.members(name))
     now_ms = time.time() * 1000
     rows = [
         (each.client_id, each.address, each.language, each.version, *row)
         for each in found
-        for row in (_consumed(each.running, now_ms) if each.running is not None else [("-",) * 5])
+        for row in (_consumed(each.running, now_ms) if each.running is not None else [("-",) * 8])
     ]
     table(
-        ("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "TOPIC", "FILTER", "QUEUES", "HELD", "PULLED, S AGO"),
+        (
+            *(
+                "MEMBER",
+                "ADDRESS",
+                "LANGUAGE",
+                "VERSION",
+                "TOPIC",
+                "FILTER",
+                "QUEUES",
+                "HELD",
+                "PULLED, S AGO",
+            ),
+            *("DONE/S", "FAILED/S", "MS EACH"),
+        ),
         rows,
     )
     for each in found:
@@ -122,7 +136,10 @@ def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object,
         queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
         held = sum(state.cached_msg_count for state in queues)
         pulled = [now_ms - state.last_pull_timestamp for state in queues if state.last_pull_timestamp]
-        yield each.topic, each.expression, len(queues), held, f"{max(pulled) / 1000:.1f}" if pulled else "-"
+        ago = f"{max(pulled) / 1000:.1f}" if pulled else "-"
+        pace = running.status_table.get(each.topic, ConsumeStatus())
+        rates = (pace.consume_ok_tps, pace.consume_failed_tps, pace.consume_rt)
+        yield each.topic, each.expression, len(queues), held, ago, *(f"{rate:.1f}" for rate in rates)
 
 
 @group.command()

@@ -6,6 +6,7 @@ mqadmin ── 222 ───────> broker ── 220 ──> the consumer
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -82,6 +83,8 @@ def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(
             status = asked("consumerStatus", "-g", group, "-i", client_id, "-s")
             assert "CONSUME_PASSIVELY" in status and f"%RETRY%{group}" in status
             assert status.count("broker-a") >= 2 and "#Consumer Offset#" in status
+            rates = status.partition("#Consumer RT&TPS#")[2]
+            assert re.search(rf"(?m)^{topic} +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +\d+", rates), rates
             assert "TID:" in status or "java.lang" in status or 'File "' in status, (
                 "the stacks of its threads"
             )

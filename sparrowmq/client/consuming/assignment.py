@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.offset_store import OffsetStore
+from sparrowmq.client.consuming.pace import Paces
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller
 from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
@@ -67,6 +68,7 @@ class Assignment:
     Args:
         subscriptions: by topic; what is pulled is filtered by them.
         failed: is told that a queue can never be pulled as it is wanted.
+        paces: how fast each topic is consumed.
         locks: for orderly consumption of a shared group.
     """
 
@@ -80,6 +82,7 @@ class Assignment:
         subscriptions: Mapping[str, Subscription],
         *,
         failed: Callable[[SparrowError], object],
+        paces: Paces,
         locks: QueueLocks | None = None,
     ) -> None:
         self.locks = locks
@@ -90,6 +93,7 @@ class Assignment:
         self._spawn = spawn
         self._subscriptions = subscriptions
         self._failed = failed
+        self._paces = paces
         self._owned: dict[MessageQueue, _Owned] = {}
         self._are_new_paused = False
 
@@ -231,7 +235,8 @@ class Assignment:
         return await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
 
     def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
-        state = ProcessQueue(queue, offset, self._settings.flow, self._network.answers)
+        pace = self._paces.of(queue.topic)
+        state = ProcessQueue(queue, offset, self._settings.flow, self._network.answers, pace)
         state.locked_until = self._network.clock.monotonic() + TRUSTED_S
         state.is_paused = self._are_new_paused if is_paused is None else is_paused
         self._owned[queue] = _Owned(state)

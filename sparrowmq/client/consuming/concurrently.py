@@ -96,13 +96,16 @@ class Concurrently:
         if not owned.is_owned:
             return  # Its new owner gets it again: nobody committed it.
         if outcome is Outcome.DONE:
+            owned.pace.done += 1
             owned.settle(message)
         elif outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return  # Its consumer is being left, and nobody commits it.
         elif self._retries is None:
+            owned.pace.failed += 1
             log.warning("dropping %r, which failed: broadcast messages are not retried", message)
             owned.settle(message)
         else:
+            owned.pace.failed += 1
             task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
             self._returning.add(task)
             task.add_done_callback(self._returning.discard)

@@ -33,6 +33,7 @@ from sparrowmq.client.consuming.hooks import ConsumeHooks
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import offsets_of
 from sparrowmq.client.consuming.orderly import Orderly
+from sparrowmq.client.consuming.pace import Paces
 from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import HandedOut, Handling, ReceivedMessage
@@ -108,6 +109,7 @@ class Consumer:
         self._ended = asyncio.Event()
         self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
+        self._paces = Paces(network.clock)
         self._delivery = self._make_delivery(outbox)
         self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
@@ -320,6 +322,7 @@ class Consumer:
                 spawn,
                 in_threads=self._in_threads,
                 handling=partial(WatchedHandling, hooks=self._hooks) if self._hooks else Handling,
+                timed=self._paces.timed,
             )
             self._workers.start(self._concurrency)
 
@@ -353,6 +356,7 @@ class Consumer:
 
     async def _commit_now_and_then(self) -> None:
         while True:
+            self._paces.sample()
             await self._network.clock.sleep(COMMIT_S)
             await self._assignment.commit()
 
@@ -389,6 +393,7 @@ class Consumer:
     def running(self) -> ConsumerRunning:
         """What the consumer is doing, for an operator; the settings by Java's names."""
         return ConsumerRunning(
+            status_table=self._paces.statuses(self._subscriptions),
             properties={
                 "PROP_CLIENT_VERSION": "V4_9_8",
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
@@ -463,6 +468,7 @@ class Consumer:
             self._background.spawn,
             self._subscriptions,
             failed=self._fail,
+            paces=self._paces,
             locks=locks,
         )
 

@@ -129,9 +129,12 @@ class Orderly:
         if not owned.is_owned:
             return
         if outcome is Outcome.DONE:
+            owned.pace.done += 1
             owned.settle(message)
             self._put_down(owned, message)
-        elif outcome is Outcome.RETRY and self._retries is not None and self._is_exhausted(message):
+            return
+        owned.pace.failed += 1
+        if outcome is Outcome.RETRY and self._retries is not None and self._is_exhausted(message):
             task = self._spawn(self._set_aside(self._retries, owned, message), "set aside")
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)

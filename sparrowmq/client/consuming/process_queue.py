@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from sparrowmq.client.cluster.answers import Answers
+from sparrowmq.client.consuming.pace import Pace
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
@@ -57,12 +58,19 @@ class ProcessQueue:
         is_leaving: it is being given up, nothing more is handed out.
         locked_until: for orderly consumption: when the broker's lock must have been renewed.
         answers: where answers to its messages go.
+        pace: how fast its topic is consumed.
     """
 
     def __init__(
-        self, queue: MessageQueue, next_offset: int, limits: FlowLimits, answers: Answers | None = None
+        self,
+        queue: MessageQueue,
+        next_offset: int,
+        limits: FlowLimits,
+        answers: Answers | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.queue = queue
+        self.pace = pace or Pace()
         self.answers = answers
         self.next_offset = next_offset
         self.begun = False

@@ -207,7 +207,12 @@ class Puller:
         owned.broker_id = answer.header.suggest_which_broker_id
         owned.next_offset = answer.header.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
-            self._arrived(owned, messages_in(answer.body, owned.queue, self._subscription))
+            found = messages_in(answer.body, owned.queue, self._subscription)
+            pace = owned.pace
+            pace.pulls += 1
+            pace.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
+            pace.pulled += len(found)
+            self._arrived(owned, found)
 
     async def _move(self, reply: PullMessageReply) -> None:
         """The queue does not reach to our offset (its messages expired, or an operator moved the group)."""

@@ -25,6 +25,7 @@ from sparrowmq.clock import Clock
 
 log = logging.getLogger(__name__)
 
+TIMED: Final = 16  # one call in so many is timed
 LOOKS: Final = 10  # at each handler, in the time that it may take
 CANCELLING_S: Final = 1.0
 
@@ -61,6 +62,7 @@ class Workers:
     Args:
         take: the next messages, at most so many; none at the end.
         in_threads: a handler that is no coroutine function may block, so it gets a thread for each worker.
+        timed: is told of every sixteenth call how long it took: the messages' topic, seconds.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Workers:
         *,
         in_threads: bool,
         handling: Callable[..., Handling] = Handling,
+        timed: Callable[[str, float], None] | None = None,
     ) -> None:
         self._handler = handler
         self._take = take
@@ -81,6 +84,8 @@ class Workers:
         self._spawn = spawn
         self._in_threads = in_threads and not is_coroutine_function(handler)
         self._handling = handling
+        self._timed = timed
+        self._calls = 0
         self._workers: list[_Worker] = []
         self._numbers = count(1)
 
@@ -151,10 +156,14 @@ class Workers:
             if thread is not None:
                 for message in portion:
                     message.settle_in(loop)
+            self._calls += 1
+            began = self._clock.monotonic() if self._calls % TIMED == 1 else None
             async with handling(portion, swallow=True):
                 result = call(portion[0] if is_single else portion)
                 if inspect.isawaitable(result):
                     await result
+            if began is not None and self._timed is not None:
+                self._timed(portion[0].full_topic, self._clock.monotonic() - began)
             worker.portion = None
 
     async def _watch(self, limit_s: float) -> None:

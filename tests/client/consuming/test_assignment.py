@@ -5,6 +5,7 @@ import pytest
 from sparrowmq.background import Background
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
+from sparrowmq.client.consuming.pace import Paces
 from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
@@ -62,6 +63,7 @@ class Owner(World):
             background.spawn,
             self.subscriptions,
             failed=self.failures.append,
+            paces=Paces(self.network.clock),
             locks=QueueLocks("g", "me", self.brokers) if locked else None,
         )
 

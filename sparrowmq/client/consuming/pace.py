@@ -1,0 +1,118 @@
+"""How fast a consumer pulls and handles the messages of each topic, for operators who ask it (307).
+
+Sums that only rise are kept for each topic, and with every commit, each five seconds, a `Snapshot` of them: what is
+told of the last minute and the last hour is the difference to the oldest one. A message costs one addition, a pull
+three; of handlers every sixteenth call is timed. Source: ConsumerStatsManager, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from sparrowmq.clock import Clock
+from sparrowmq.protocol.requests.bodies import ConsumeStatus
+
+_MINUTE_PERIOD_S: Final = 5.0
+_HOUR_PERIOD_S: Final = 60.0
+_SHORTEST_S: Final = 0.001
+
+
+class Snapshot(NamedTuple):
+    """The sums at a moment, in seconds of a clock that never goes back."""
+
+    moment_s: float
+    pulls: int
+    pull_ms: int
+    pulled: int
+    calls: int
+    handling_s: float
+    done: int
+    failed: int
+
+
+class Pace:
+    """The sums of one topic.
+
+    Attributes:
+        pulls: those that brought messages.
+        pull_ms: how long these took, waiting at the broker for the first message included.
+        pulled: messages.
+        calls, handling_s: handler calls that were timed, and how long they took.
+        done, failed: how often handling a message ended so.
+    """
+
+    __slots__ = ("_hour", "_minute", "calls", "done", "failed", "handling_s", "pull_ms", "pulled", "pulls")
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.pulls = 0
+        self.pull_ms = 0
+        self.pulled = 0
+        self.calls = 0
+        self.handling_s = 0.0
+        self.done = 0
+        self.failed = 0
+        begin = self._snapshot(now_s)
+        self._minute = deque([begin], maxlen=12)
+        self._hour = deque([begin], maxlen=60)
+
+    def sample(self, now_s: float) -> None:
+        """Keep the sums of now, when it is time."""
+        for row, period_s in ((self._minute, _MINUTE_PERIOD_S), (self._hour, _HOUR_PERIOD_S)):
+            if now_s - row[-1].moment_s >= period_s:
+                row.append(self._snapshot(now_s))
+
+    def status(self, now_s: float) -> ConsumeStatus:
+        """The last minute; handling that nobody timed in it, and failures, are of the last hour, as Java tells them."""
+        now, minute, hour = self._snapshot(now_s), self._minute[0], self._hour[0]
+        span_s = max(now_s - minute.moment_s, _SHORTEST_S)
+        timed = minute if now.calls > minute.calls else hour
+        return ConsumeStatus(
+            pull_rt=_mean(now.pull_ms - minute.pull_ms, now.pulls - minute.pulls),
+            pull_tps=(now.pulled - minute.pulled) / span_s,
+            consume_rt=_mean((now.handling_s - timed.handling_s) * 1000, now.calls - timed.calls),
+            consume_ok_tps=(now.done - minute.done) / span_s,
+            consume_failed_tps=(now.failed - minute.failed) / span_s,
+            consume_failed_msgs=now.failed - hour.failed,
+        )
+
+    def _snapshot(self, now_s: float) -> Snapshot:
+        return Snapshot(
+            *(now_s, self.pulls, self.pull_ms, self.pulled),
+            *(self.calls, self.handling_s, self.done, self.failed),
+        )
+
+
+class Paces:
+    """Those of all topics of a consumer."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_topic: dict[str, Pace] = {}
+
+    def of(self, topic: str) -> Pace:
+        pace = self._by_topic.get(topic)
+        if pace is None:
+            pace = self._by_topic[topic] = Pace(self._clock.monotonic())
+        return pace
+
+    def timed(self, topic: str, handling_s: float) -> None:
+        """A handler was called with messages of a topic."""
+        pace = self.of(topic)
+        pace.calls += 1
+        pace.handling_s += handling_s
+
+    def sample(self) -> None:
+        """Keep all sums of now; about every five seconds."""
+        for pace in self._by_topic.values():
+            pace.sample(self._clock.monotonic())
+
+    def statuses(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
+        """How fast each of these topics is consumed."""
+        now_s = self._clock.monotonic()
+        return {topic: self.of(topic).status(now_s) for topic in topics}
+
+
+def _mean(total: float, count: int) -> float:
+    return total / count if count else 0.0
