@@ -33,10 +33,10 @@ async def test_a_message_goes_through_its_tries_to_the_dead_letters(desk, client
     for times, wait_s in ((1, 10), (2, 30)):
         await client.call(ConsumerSendMsgBack(offset, "g", 0))
         await desk.clock.advance(wait_s - 1)
-        await desk.delayed._deliver_due()
+        desk.delayed._deliver_levels()
         assert len(desk.stored("%RETRY%g")) == times - 1
         await desk.clock.advance(1)
-        await desk.delayed._deliver_due()
+        desk.delayed._deliver_levels()
         message = desk.stored("%RETRY%g")[-1]
         assert message.reconsume_times == times
         offset = message.physical_offset
