@@ -43,8 +43,8 @@ SETTINGS: Final = {
     "transactionTimeOut": 1000,
     "transactionCheckInterval": 3000,
 }
-# Where two below its port somebody else may want to be.
-OUR_SETTINGS: Final = {"fastListenPort": "off"}
+# Where two below its port, or one above, somebody else may want to be.
+OUR_SETTINGS: Final = {"fastListenPort": "off", "haListenPort": "off"}
 
 _POLL_S: Final = 0.05
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.protocol.messages import record
-from tests.interop.apache import ApacheBroker, free_ports
+from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv
 from tests.interop.wire import Reply, Wire
 
@@ -146,6 +146,17 @@ def test_a_slave_follows_a_master_of_the_other_kind_byte_for_byte_and_serves_its
         master.kill()
         assert pull(slave, 40)[-1] == b"49"
         assert send(slave, b"refused") == SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.slow
+def test_our_slave_finds_our_master_at_a_name_server_of_apaches(tmp_path: Path) -> None:
+    with ApacheNamesrv("4.9.7") as namesrv:
+        brokers = Brokers(OURS, OURS, tmp_path, namesrv.address, brokerRole="SYNC_MASTER")
+        with brokers.make("master") as master:
+            assert send(master, b"alone") == SLAVE_NOT_AVAILABLE
+            with brokers.make("slave") as slave:
+                until(lambda: send(master, b"together") == OK)
+                until(lambda: log_of(slave) == log_of(master))
 
 
 @pytest.mark.slow
