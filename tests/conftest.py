@@ -30,6 +30,7 @@ ALLOWED_SKIPS = [
 
 # Files that share the Spark session, and those that share the Java clients: each group has one worker.
 TOGETHER = {
+    "tests/spark/test_programs.py": "spark",
     "tests/spark/test_register.py": "spark",
     "tests/spark/test_with_spark.py": "spark",
     "tests/interop/test_clients.py": "clients",
@@ -52,13 +53,11 @@ LONGEST_FIRST = [
     "tests/demo/test_session.py",
     "tests/client/stress/test_stress.py",
     "tests/store/test_crash_states.py",
-    "tests/test_readme.py",
     "tests/interop/test_tls.py",
     "tests/interop/test_mqadmin.py",
     "tests/interop/test_replication.py",
     "tests/interop/test_registration.py",
     "tests/interop/test_access.py",
-    "tests/examples/test_examples.py",
     "tests/interop/test_our_requests.py",
     "tests/cli/test_pressure.py",
     "tests/interop/test_shared_namespaces.py",

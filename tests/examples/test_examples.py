@@ -10,7 +10,6 @@ import pytest
 
 from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.quick import QUICK
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRIED = {
@@ -28,7 +27,7 @@ TRIED = {
     "at_a_time",
     "filtered",
     "operate",
-    "spark_table",
+    "spark_table",  # in tests/spark/test_programs.py
     "test_orders",
     "request",
     "transaction",
@@ -45,7 +44,7 @@ def cluster(tmp_path_factory):
 def run(cluster, name: str, *arguments: str) -> str:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
-        env={**os.environ, **QUICK, "NAMESRV_ADDR": cluster.namesrv},
+        env=dict(os.environ, NAMESRV_ADDR=cluster.namesrv),
         capture_output=True,
         text=True,
         timeout=280,
@@ -127,21 +126,6 @@ def test_trace(cluster):
     sent, handled = run(cluster, "trace").splitlines()
     assert re.fullmatch(r"shop sent it to parcels at 127\.0\.0\.1:\d+ in \d+ ms", sent)
     assert re.fullmatch(r"carriers handled it in \d+ ms", handled)
-
-
-@pytest.mark.spark
-@pytest.mark.java
-@pytest.mark.timeout(300)
-def test_spark_table(cluster):
-    with sync.connect(cluster.namesrv) as mq:
-        for number in range(6):
-            mq.send("sales", f"body {number}".encode(), tag="even" if number % 2 == 0 else "odd")
-        out = run(cluster, "spark_table", "sales")
-        assert re.search(r"\|\s*even\|\s*3\|", out)
-        with mq.subscribe("sales-by-tag", group="readers", start="earliest") as results:
-            rows = [message.json() for _, message in zip(range(2), results, strict=False)]
-    assert sorted(row["tags"] for row in rows) == ["even", "odd"]
-    assert [row["count"] for row in rows] == [3, 3]
 
 
 def test_the_tests_of_a_user():
