@@ -141,7 +141,7 @@ class SourceOptions(ClusterOptions, RowOptions):
     commit_offsets: bool = option("commitOffsets", flag, False)
 
     transaction: str = option("transaction", only("committed", "uncommitted"), "committed")
-    pushdown: str = option("pushdown", only("false", "true"), "false")
+    pushdown: bool = option("pushdown", flag, False)
 
     pull_rows: int = option("pullBatchSize", whole(1, 65_536), 4096)
     pull_bytes: int = option("pullMaxBytes", whole(1024, 8 << 20), 1 << 20)

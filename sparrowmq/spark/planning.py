@@ -102,6 +102,13 @@ class Plan:
             return {queue: self._first_at(queue, times[queue], bounds[queue]) for queue in bounds}
         return self._settled(_places(self._options.end or "latest", bounds, "endingOffsets"), bounds)
 
+    def within(self, range: Range, first_ms: int | None, end_ms: int | None) -> Range:
+        """The part of a range that was stored in `[first_ms, end_ms)`; None for no limit. Raises: as `starts`."""
+        bounds = Bounds(range.start, range.end)
+        start = range.start if first_ms is None else self._first_at(range.queue, first_ms, bounds)
+        end = range.end if end_ms is None else self._first_at(range.queue, end_ms, bounds)
+        return Range(range.queue, start, max(start, end))
+
     def new_start(self, bounds: Bounds) -> int:
         """Where to begin with a queue that appeared while the query ran."""
         return bounds.end if self._options.new_queues == "latest" else bounds.start

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from sparrowmq.spark.java import spark_environment
 from sparrowmq.spark.source import RocketMQSource
+
+SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
 
 
 def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -24,7 +27,7 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
     """
     os.environ.update(spark_environment())
     builder = SparkSession.builder.master(master)
-    for name, value in (settings or {}).items():
+    for name, value in (SETTINGS | dict(settings or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

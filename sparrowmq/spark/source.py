@@ -36,6 +36,7 @@ from sparrowmq.spark import writer as sink
 from sparrowmq.spark.batch import BatchReader
 from sparrowmq.spark.limits import HAS_LIMITS
 from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
+from sparrowmq.spark.pushdown import FilteringReader
 from sparrowmq.spark.stored.reader import StoredReader
 from sparrowmq.spark.stream import StreamReader
 from sparrowmq.spark.unlimited import UnlimitedStreamReader
@@ -81,7 +82,7 @@ class RocketMQSource(DataSource):
         options, arrow = self._source_options(schema), to_arrow_schema(schema, **_IN_UTC)
         if isinstance(options, StoredOptions):
             return StoredReader(options, arrow)
-        return BatchReader(options, arrow)
+        return (FilteringReader if options.pushdown else BatchReader)(options, arrow)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         options = self._source_options(schema)

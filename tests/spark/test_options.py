@@ -110,7 +110,7 @@ def test_what_to_read_is_said_one_way_only():
         ({"proxy": "carrier pigeon"}, "write remoting or grpc"),
         ({"tls.enable": "perhaps"}, "tls.enable='perhaps'"),
         ({"tls.client.trustCertPath": "ca.pem"}, "no effect without tls.enable=true"),
-        ({"pushdown": "true"}, "not supported yet"),
+        ({"pushdown": "perhaps"}, "write true or false"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_write(given, complaint):

@@ -301,3 +301,20 @@ def test_a_wrong_option_is_told_in_sparks_own_error(topic, given, advice):
     topic.send(0, 1)
     with pytest.raises(PySparkException, match=advice):
         topic.read(**given).count()
+
+
+def test_pushed_filters_choose_what_is_read(topic, spark):
+    topic.send(0, 100)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        whole, pushed = topic.read(), topic.read(pushdown="true")
+        for condition in (
+            "queueId = 0",
+            "queueOffset > 3 AND queueOffset <= 7",
+            "storeTimestamp < now()",
+            "tags = 'no'",
+        ):
+            assert numbers(pushed.where(condition)) == numbers(whole.where(condition)), condition
+        assert pushed.where("queueId = 0 AND queueOffset < 2").rdd.getNumPartitions() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
