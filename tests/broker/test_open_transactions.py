@@ -44,6 +44,7 @@ def test_what_is_put_off_before_anybody_looked_is_due_once():
 
 def test_what_is_put_off_is_due_at_its_new_time_alone():
     found = opened(0)
+    assert numbers(found.take_due(0, 9)) == []
     found.postpone(found.find(0), 300)
     assert numbers(found.take_due(299, 9)) == []
     assert numbers(found.take_due(300, 9)) == [0]
