@@ -33,9 +33,12 @@ def tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOpti
     ]
 
 
-def ranges_of(network: BlockingNetwork, partition: InputPartition) -> tuple[Range, ...]:
-    """What to read for a partition, in the worker. Spark gives a query without partitions one whose value is None."""
-    task: Task | None = partition.value
+def ranges_of(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:
+    """What to read for a partition, in the worker.
+
+    Of a query without partitions Spark has one read whose value is None, and 4.1 gives no partition at all.
+    """
+    task: Task | None = partition.value if partition else None
     if task is None:
         return ()
     network.learn(task.brokers)

@@ -29,4 +29,4 @@ def test_a_task_brings_its_rows_and_the_addresses_of_their_brokers(peer, connect
 
 
 def test_a_query_without_rows_reads_nothing(connect):
-    assert ranges_of(connect(), InputPartition(None)) == ()
+    assert ranges_of(connect(), InputPartition(None)) == ranges_of(connect(), None) == ()
