@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from sparrowmq.clock import Clock
+
 T = TypeVar("T")
 
 
@@ -23,6 +25,12 @@ class _Mark(Protocol):
     value: int
 
     def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
+
+
+async def later(clock: Clock, delay_s: float, result: T) -> T:
+    """A result that comes after a while."""
+    await clock.sleep(delay_s)
+    return result
 
 
 async def in_turns(step: Callable[[], bool]) -> None:

@@ -29,6 +29,14 @@ NOT_IMPORTED = {
 }
 
 
+# What is for Spark but not for tables and their command.
+SPARK = [
+    f"spark/{path.name}"
+    for path in sorted((ROOT / "sparrowmq" / "spark").iterdir())
+    if path.name not in ("__pycache__", "pipelines", "command.py")
+]
+
+
 def normal(name):
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name)[0]).lower()
 
@@ -43,9 +51,13 @@ def installed():
     return packages_distributions()
 
 
+def files_of(path):
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
 def used(*folders, named=False):
     """The distributions that the files of some folders import, or, with `named`, look for by name."""
-    for file in [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]:
+    for file in [file for folder in folders for file in files_of(ROOT / folder)]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
@@ -98,7 +110,9 @@ def test_what_is_imported_is_declared():
     ("extra", "parts"),
     [
         ("server", ["store", "namesrv", "broker", "cli"]),
-        ("spark", ["spark"]),
+        ("spark", SPARK),
+        ("lake", [*SPARK, "spark/pipelines"]),
+        ("server", ["spark/command.py"]),
         ("testing", ["testing"]),
         ("demo", ["demo"]),
     ],

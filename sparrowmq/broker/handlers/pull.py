@@ -31,6 +31,7 @@ from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read, Status
+from sparrowmq.waiting import later
 
 # Bits of `sysFlag` (Java: PullSysFlag).
 COMMIT_OFFSET = 1
@@ -121,14 +122,14 @@ class PullHandler:
             return self._hold(header, selector)
         return self._answer(found, header)
 
-    async def _send_away(self) -> Answer:
+    def _send_away(self) -> Awaitable[Answer]:
         """To the master. Unlike Java, which says so at once, and again and again where the master is gone."""
-        await self._clock.sleep(SENT_AWAY_S)
-        return Answer(
+        answer = Answer(
             ResponseCode.PULL_RETRY_IMMEDIATELY,
             PullMessageReply(0, 0, 0, 0),
             "this broker is a slave, whose slaveReadEnable is false; pull from its master",
         )
+        return later(self._clock, SENT_AWAY_S, answer)
 
     def _hold(self, header: PullMessage, selector: Selector) -> Awaitable[Answer]:
         return wait_for_match(
