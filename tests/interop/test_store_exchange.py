@@ -138,6 +138,7 @@ def test_a_store_goes_from_apache_to_ours_and_back_and_back_again(version, tmp_p
         assert list(verify(settings(folder))) == []
 
 
+@pytest.mark.slow  # tests/store reads what a killed one left (tests/golden/stores)
 def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path):
     folder = tmp_path / "store"
     with ApacheNamesrv("4.9.7") as namesrv:

@@ -117,6 +117,7 @@ async def test_our_client_and_apaches_servers_show_certificates_to_each_other(
             broker.kill()
 
 
+@pytest.mark.slow
 def test_our_broker_registers_by_tls_at_apaches_name_server_and_apaches_at_ours(tmp_path: Path) -> None:
     careless = {"tls.enable": "true", "tls.client.authServer": "false"}
     with (

@@ -102,15 +102,22 @@ class Sending:
                 self.safe.append(body)
 
 
-@pytest.mark.parametrize("whom", ["master", "slave"])
+@pytest.mark.parametrize(
+    ("whom", "kills"),
+    [
+        ("master", 1),
+        ("slave", 2),
+        pytest.param("master", 5, marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+    ],
+)
 async def test_what_a_synchronous_master_acknowledged_is_at_the_slave_whoever_is_killed(
-    processes: Processes, whom: str
+    processes: Processes, whom: str, kills: int
 ) -> None:
     master = await asyncio.to_thread(processes.master)
     slave = await asyncio.to_thread(processes.slave)
     sending = Sending(processes.namesrv)
     running = asyncio.ensure_future(sending.run())
-    for _ in range(2):
+    for _ in range(kills):
         before = len(sending.safe)
         await until(lambda: len(sending.safe) > before + 200)  # noqa: B023
         if whom == "master":
