@@ -16,7 +16,6 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
-from sparrowmq.protocol.names import group_of, is_system_topic
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
     GetMinOffset,
@@ -26,6 +25,7 @@ from sparrowmq.protocol.requests.headers import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from sparrowmq.spark.choice import is_meant
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
@@ -175,8 +175,7 @@ class Plan:
         pattern = self._options.topic_pattern
         if pattern is None:
             return list(self._options.topics) or sorted({queue.topic for queue in self._options.queues})
-        matching = [topic for topic in self._network.topics() if pattern.fullmatch(topic)]
-        return [topic for topic in matching if not is_system_topic(topic) and group_of(topic) is None]
+        return [topic for topic in self._network.topics() if is_meant(pattern, topic)]
 
     def _times(
         self, for_all: int | None, by_queue: Mapping[MessageQueue, int] | None, bounds: AllBounds

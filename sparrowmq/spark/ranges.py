@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -31,6 +31,11 @@ VERSION: Final = 1
 ROWS_WORTH_A_TASK: Final = 25_000
 ROWS_WORTH_MANY_TASKS: Final = 250_000
 FEW_TASKS: Final = 8
+
+_ADVICE: Final = (
+    "The rows may have been removed by retention, or the topic or broker was made anew. To go on without them set "
+    "failOnDataLoss=false; to keep rows longer raise fileReservedTime on the broker"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -93,22 +98,15 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
     }
 
 
-def lose(what: str, *, fail: bool) -> None:
+def lose(what: str, *, fail: bool, advice: str = _ADVICE) -> None:
     """Missing data was found: end the query, or say it in the log and go on.
 
     Raises:
-        RowsLost: `fail` (the option failOnDataLoss).
+        RowsLost: `fail` (the option failOnDataLoss), with what to do.
     """
     if fail:
-        _fail(what)
+        raise RowsLost(f"{what}. {advice}")
     _log.warning("data lost: %s", what)
-
-
-def _fail(what: str) -> NoReturn:
-    raise RowsLost(
-        f"{what}. The rows may have been removed by retention, or the topic or broker was made anew. To go on without "
-        "them set failOnDataLoss=false; to keep rows longer raise fileReservedTime on the broker"
-    )
 
 
 def settle(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> int:

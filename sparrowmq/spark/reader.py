@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.memory import keep_freed
-from sparrowmq.protocol.subscription import ALL, parse_tags
+from sparrowmq.spark.choice import tags_of
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.pulls import Pulled, Pulls
@@ -35,9 +35,7 @@ def read(
         BadRecord: as `Rows.batch`.
     """
     keep_freed()
-    tags = None
-    if options.expression != ALL:
-        tags = pa.array(sorted(parse_tags(options.expression)), pa.string())
+    tags = tags_of(options.expression)
     try:
         for pulled in merged(Pulls(network, ranges, options).answers()):
             records = RecordColumns(

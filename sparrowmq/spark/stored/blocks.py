@@ -11,7 +11,6 @@ damaged; reading goes on at the next place that holds a sound record which says 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,10 +29,8 @@ from sparrowmq.protocol.messages.record_layout import (
     PREFIX,
 )
 from sparrowmq.spark.columns.slices import Positions
-from sparrowmq.spark.ranges import RowsLost
+from sparrowmq.spark.ranges import lose
 from sparrowmq.store.damage import record_places
-
-_log = logging.getLogger(__name__)
 
 BLOCK_BYTES: Final = 1 << 20
 _LARGEST_RECORD_BYTES: Final = 256 << 20  # far above maxMessageSize; a size beyond it is damage
@@ -145,9 +142,7 @@ def blocks(opened: Opened, span: Span, *, fail: bool = True, may_end: bool = Fal
 def lose_damaged(file: LogFile, start: int, end: int, *, fail: bool) -> None:
     """Damage was found: end the query, or say it in the log and go on. Raises: RowsLost."""
     what = f"{file.path} is damaged from offset {file.begin + start} to {file.begin + end}"
-    if fail:
-        raise RowsLost(f"{what}. Read another copy of it, or set failOnDataLoss=false to read what is sound")
-    _log.warning("data lost: %s", what)
+    lose(what, fail=fail, advice="Read another copy of it, or set failOnDataLoss=false to read what is sound")
 
 
 def _next(opened: Opened, position: int, left: int) -> tuple[bytes, bytes, int]:

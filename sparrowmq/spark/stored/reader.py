@@ -19,8 +19,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.names import group_of, is_system_topic
-from sparrowmq.protocol.subscription import ALL, parse_tags
+from sparrowmq.spark.choice import is_meant, tags_of
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.logs import show
 from sparrowmq.spark.options import StoredOptions
@@ -100,9 +99,7 @@ class Choice:
 
     def __init__(self, options: StoredOptions) -> None:
         self._options = options
-        self._tags = None
-        if options.expression != ALL:
-            self._tags = pa.array(sorted(parse_tags(options.expression)), pa.string())
+        self._tags = tags_of(options.expression)
 
     def of(self, records: RecordColumns) -> RecordColumns:
         """Those of `records`."""
@@ -131,6 +128,4 @@ class Choice:
 
     def _wants(self, topic: str) -> bool:
         pattern = self._options.topic_pattern
-        if pattern is None:
-            return topic in self._options.topics
-        return bool(pattern.fullmatch(topic)) and not is_system_topic(topic) and group_of(topic) is None
+        return topic in self._options.topics if pattern is None else is_meant(pattern, topic)
