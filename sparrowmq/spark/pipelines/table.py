@@ -89,15 +89,16 @@ def table(
     """
     root = Path(os.path.abspath(to))
     settled = _settle(root, Settled(topic, *_checked(format, mode, schema), _declared(mode, schema)))
+    writer, checkpoint = TableWriter(root, settled, say or _to_stderr), _state(root) / "checkpoint"
+    writer.check(checkpoint)
     spark = _own_session(spark)
-    writer = TableWriter(root, settled, say or _to_stderr)
     given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": _ROWS_PER_BATCH}
     messages = spark.readStream.format("rocketmq").options(
         **given | _source(topic, name_server, settled, options)
     )
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     stream = messages.load().writeStream.foreachBatch(writer.write).trigger(**trigger)
-    watch(stream.option("checkpointLocation", str(_state(root) / "checkpoint")).start(), writer.report)
+    watch(stream.option("checkpointLocation", str(checkpoint)).start(), writer.report)
     return writer.report
 
 
@@ -133,6 +134,7 @@ class TableWriter:
     """Takes batches from Spark, and gives them to the tables."""
 
     def __init__(self, root: Path, settled: Settled, say: Say) -> None:
+        self._root = root
         self._settled = settled
         self._state = _state(root)
         self._say = say
@@ -140,6 +142,14 @@ class TableWriter:
         errors = root.with_name(f"{root.name}.errors")
         self._rows = open_lake(settled.format, Place(root, self._state, settled.writer))
         self._errors = open_lake(settled.format, Place(errors, self._state / "errors", settled.writer))
+
+    def check(self, checkpoint: Path) -> None:
+        """Refuse to go on without the checkpoint of what the table has. Raises: ConfigError."""
+        if self._rows.last_batch() >= 0 and not (checkpoint / "metadata").exists():
+            raise ConfigError(
+                f"{self._root} has rows, but {checkpoint} is gone, so nobody knows which messages they are; "
+                f"restore it, or move the table and {self._state} away to begin anew"
+            )
 
     def write(self, messages: DataFrame, batch: int) -> None:
         """Add a batch to the tables, unless they have it."""
@@ -206,13 +216,6 @@ def _settle(root: Path, settled: Settled) -> Settled:
     if begun is None:
         _keep(_state(root), settled)
         return settled
-    checkpoint = _state(root) / "checkpoint"
-    has_rows = open_lake(begun.format, Place(root, _state(root), begun.writer)).last_batch() >= 0
-    if has_rows and not (checkpoint / "metadata").exists():
-        raise ConfigError(
-            f"{root} has rows, but {checkpoint} is gone, so nobody knows which messages they are; "
-            f"restore it, or move the table and {_state(root)} away to begin anew"
-        )
     return begun
 
 

@@ -24,7 +24,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.command import pipeline
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.pipelines.lake.tables import KINDS, duckdb_rows, iceberg_rows
+from tests.spark.pipelines.lake import tables
+from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -67,19 +68,11 @@ def run(topic, tmp_path):
 
 
 def rows_of(kind, path):
-    """The rows as a reader of the format sees them, in the order of their places."""
-    if kind == "delta":
-        from deltalake import DeltaTable
-
-        found = DeltaTable(str(path)).to_pyarrow_dataset().to_table()
-    elif kind == "iceberg":
-        state = path.with_name(f"{path.name}.state")
-        if path.name.endswith(".errors"):
-            state = path.with_name(path.name.removesuffix(".errors") + ".state") / "errors"
-        found = iceberg_rows(path, state)
-    else:
-        found = duckdb_rows(path)
-    return sorted(found.to_pylist(), key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
+    """The rows in the order of their places; those of `table.errors` too, whose state lies within the table's."""
+    of_errors = path.name.endswith(".errors")
+    state = path.with_name(path.name.removesuffix(".errors") + ".state")
+    found = tables.rows_of(kind, path, state / "errors" if of_errors else state)
+    return sorted(found, key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
 
 
 def forget_last_commit(state):

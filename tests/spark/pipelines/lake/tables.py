@@ -47,20 +47,24 @@ class Table:
 
     def rows(self) -> list[dict[str, Any]]:
         """As readers of the format see it; an empty table where there is none."""
-        if self.kind == "delta":
-            from deltalake import DeltaTable
-
-            if not DeltaTable.is_deltatable(str(self.place.path)):
-                return []
-            found = DeltaTable(str(self.place.path)).to_pyarrow_dataset().to_table()
-        elif self.kind == "iceberg":
-            found = iceberg_rows(self.place.path, self.place.state)
-        else:
-            found = duckdb_rows(self.place.path)
-        return sorted(found.to_pylist(), key=lambda row: row["number"])
+        found = rows_of(self.kind, self.place.path, self.place.state)
+        return sorted(found, key=lambda row: row["number"])
 
     def numbers(self) -> list[int]:
         return [row["number"] for row in self.rows()]
+
+
+def rows_of(kind: str, path: Path, state: Path) -> list[dict[str, Any]]:
+    """The rows of a table as a reader of its format sees them."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        found: pa.Table = DeltaTable(str(path)).to_pyarrow_dataset().to_table()
+    else:
+        found = iceberg_rows(path, state) if kind == "iceberg" else duckdb_rows(path)
+    return list(found.to_pylist())
 
 
 def duckdb_rows(path: Path) -> pa.Table:
