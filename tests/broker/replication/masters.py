@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import GREETING, HEAD, HELLO_SIZE, PROOF_SIZE, REPORT
+from tests.broker.replication.slaves import ended
 
 
 class Followed:
@@ -33,12 +34,7 @@ class Followed:
 
     async def has_left(self) -> bool:
         """Whether the slave ends the connection, whatever it says before."""
-        try:
-            while await asyncio.wait_for(self.reader.read(1 << 16), 10):
-                pass
-        except ConnectionError:
-            pass
-        return True
+        return await ended(self.reader)
 
     async def introduce(self, secret: str, shown: bytes | None = None) -> bool:
         """Show that the secret is known; whether the slave does, too."""

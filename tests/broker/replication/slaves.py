@@ -10,6 +10,16 @@ from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import HEAD, HELLO_SIZE, PROOF_SIZE, REPORT
 
 
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """True once the other side has ended the connection. Raises: TimeoutError, if it says nothing for 10 s."""
+    try:
+        while await asyncio.wait_for(reader.read(1 << 16), 10):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
 class ScriptedSlave:
     """One connection to a master's haListenPort, as HAClient of 4.9 speaks."""
 
@@ -40,12 +50,7 @@ class ScriptedSlave:
 
     async def is_let_go(self) -> bool:
         """Whether the master ends the connection, whatever it says before."""
-        try:
-            while await asyncio.wait_for(self.reader.read(1 << 16), 10):
-                pass
-        except ConnectionError:
-            pass
-        return True
+        return await ended(self.reader)
 
     async def introduce(self, secret: str, shown: bytes | None = None) -> bool:
         """Show that the secret is known; whether the master does, too."""
