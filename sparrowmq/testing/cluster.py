@@ -27,6 +27,8 @@ LOG_FILE_BYTES = 16 << 20
 QUEUE_FILE_BYTES = 20_000 * 20
 INDEX_SLOTS = 10_000
 INDEX_ENTRIES = 40_000
+# Tests run where a disk that is 90 % full, at which a broker stops taking messages, is an everyday sight.
+DISK_MAX_USED_PERCENT = 95
 
 
 class Cluster:
@@ -86,5 +88,6 @@ class Cluster:
             "consume_queue_file_bytes": QUEUE_FILE_BYTES,
             "index_slots": INDEX_SLOTS,
             "index_entries": INDEX_ENTRIES,
+            "disk_max_used_percent": DISK_MAX_USED_PERCENT,
         }
         return BrokerSettings(**(usual | self._settings))

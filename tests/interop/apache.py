@@ -24,6 +24,8 @@ from tests.interop.kits import client_jars, java, server_jars
 from tests.interop.wire import Wire
 
 SMALL_HEAP: Final = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# As `sparrowmq.testing`: tests run where disks are nearly full.
+_FULL_DISK: Final = "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.95"
 # By default servers make themselves a certificate or two when they start, which takes a second for each.
 PLAIN: Final = (*SMALL_HEAP, "-Dtls.server.mode=disabled")
 
@@ -196,7 +198,7 @@ def _run(jars: Path, main: Iterable[str], limit_s: float) -> subprocess.Complete
 
 def _java(jars: Path, home: Path) -> list[str]:
     logging = f"-Drmq.logback.configurationFile={home / 'conf' / 'rmq.logback.xml'}"
-    return [java(), *_OPENS, f"-Duser.home={home}", logging, "-cp", f"{jars}/*"]
+    return [java(), *_OPENS, _FULL_DISK, f"-Duser.home={home}", logging, "-cp", f"{jars}/*"]
 
 
 def _env(home: Path) -> dict[str, str]:

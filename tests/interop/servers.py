@@ -40,6 +40,7 @@ SETTINGS: Final = {
     "maxIndexNum": 20_000,
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",
+    "diskMaxUsedSpaceRatio": 95,
     "transactionTimeOut": 1000,
     "transactionCheckInterval": 3000,
 }
