@@ -12,17 +12,19 @@ temporary folder, which should be on the disk whose speed matters.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from bench.load import run_load
 from tests.interop.access_matrix import signed
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.child import START_LIMIT_S, Child, scratch
@@ -53,7 +55,8 @@ _ACCOUNTS: Final = f"""accounts:
 class Peer:
     """A broker that serves, with its topic made. `listening_s` is how long its port took to answer.
 
-    `keys` are what the load generator signs with, as options of it. `store` is the folder of its store.
+    `keys` are what the load generator signs with, as options of it. `store` is the folder of its store. `slave` is the
+    process that follows it, if any does.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Peer:
     namesrv: str
     store: Path
     keys: Mapping[str, str] = field(default_factory=dict)
+    slave: int | None = None
 
 
 @contextmanager
@@ -77,31 +81,49 @@ def serving(name: str, flush: str = "ASYNC_FLUSH", **others: object) -> Iterator
             accounts.write_text(_ACCOUNTS)
             settings |= {"aclEnable": "true", "aclFile": accounts}
         name, _, checkout = name.removesuffix(ACL).partition(":")
-        if name in (OURS, FROM_SOURCE, BEFORE):
-            address = f"127.0.0.1:{stack.enter_context(_OurNamesrv()).port}"
-            source = "1" if name == FROM_SOURCE else ""
-            broker: Child = _OurBroker(address, store, settings, checkout, SPARROWMQ_SOURCE=source)
-        else:
-            version = name.removeprefix("apache-")
-            address = stack.enter_context(ApacheNamesrv(version)).address
-            broker = _TimedApache(version, address, store, settings, jvm=_HEAP)
+        namesrv = _namesrv(name)
+        stack.enter_context(namesrv)
+        address = f"127.0.0.1:{namesrv.port}"
+        broker = _broker(name, checkout, address, store, settings)
+        if isinstance(broker, _TimedApache):
             (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
         begin = time.monotonic()
         stack.enter_context(broker)
-        assert isinstance(broker, _OurBroker | _TimedApache)
         create_topic(broker.port, TOPIC, _ADMIN if with_acl else None)
         keys = dict(zip(("access_key", "secret_key"), KEYS, strict=True)) if with_acl else {}
         yield Peer(shown, broker.port, broker.pid, broker.listening_at - begin, address, store, keys)
 
 
 @contextmanager
-def serving_all(names: Sequence[str], flush: str = "ASYNC_FLUSH") -> Iterator[list[Peer]]:
+def followed(name: str, flush: str = "ASYNC_FLUSH") -> Iterator[Peer]:
+    """The same as a SYNC_MASTER, with a slave of its own kind on a store of its own, which has all of it."""
+    with serving(name, flush, brokerRole="SYNC_MASTER") as master, ExitStack() as stack:
+        store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-slave-")))
+        kind, _, checkout = name.partition(":")
+        settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 30}
+        slave = _broker(
+            kind, checkout, master.namesrv, store, settings | {"brokerRole": "SLAVE", "brokerId": 1}
+        )
+        stack.enter_context(slave)
+        deadline = time.monotonic() + START_LIMIT_S
+        while run_load("send", master.port, topic=TOPIC, queues=QUEUES, window=1, count=1)["errors"]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no slave follows after {START_LIMIT_S} s:\n{slave.said()}")
+        yield replace(master, slave=slave.pid)
+
+
+@contextmanager
+def serving_all(
+    names: Sequence[str],
+    flush: str = "ASYNC_FLUSH",
+    serve: Callable[[str, str], AbstractContextManager[Peer]] = serving,
+) -> Iterator[list[Peer]]:
     """Several brokers at once, so that rounds can alternate between them; what cannot run is named and left out."""
     with ExitStack() as stack:
         peers = []
         for name in names:
             try:
-                peers.append(stack.enter_context(serving(name, flush)))
+                peers.append(stack.enter_context(serve(name, flush)))
             except PeerMissing as missing:
                 print(f"{name} is left out: {missing}", file=sys.stderr)
         yield peers
@@ -142,6 +164,12 @@ def memory(pid: int) -> Memory:
     return Memory(kib["Rss"] / 1024, kib["Anonymous"] / 1024)
 
 
+def cpu_s(pid: int) -> float:
+    """The seconds of CPU that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class _OurNamesrv(Child):
     def __init__(self) -> None:
         home = scratch("bench-namesrv")
@@ -180,6 +208,19 @@ class _TimedApache(ApacheBroker):
     def _wait_ready(self) -> None:
         self.listening_at = _wait_listening(self.port, self)
         super()._wait_ready()
+
+
+def _namesrv(name: str) -> _OurNamesrv | ApacheNamesrv:
+    return ApacheNamesrv(name.removeprefix("apache-")) if name.startswith("apache-") else _OurNamesrv()
+
+
+def _broker(
+    name: str, checkout: str, namesrv: str, store: Path, settings: dict[str, object]
+) -> _OurBroker | _TimedApache:
+    """A broker of that name, not started yet; `checkout` is where that of BEFORE is."""
+    if name.startswith("apache-"):
+        return _TimedApache(name.removeprefix("apache-"), namesrv, store, settings, jvm=_HEAP)
+    return _OurBroker(namesrv, store, settings, checkout, SPARROWMQ_SOURCE="1" if name == FROM_SOURCE else "")
 
 
 def _ours(script: str, home: str, settings: dict[str, object], checkout: str = "") -> list[str]:

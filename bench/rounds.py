@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from bench.load import run_load
-from bench.peers import BEFORE, FROM_SOURCE, PEERS, Peer, is_known
+from bench.peers import BEFORE, FROM_SOURCE, PEERS, Peer, cpu_s, is_known
 from bench.results import Measure, keep_section, table
 
 WARM_UP: Final = 600_000
@@ -45,7 +45,8 @@ class Run:
     def load(self, mode: str, peer: Peer, **options: Any) -> dict[str, Any]:
         """One measurement with the load generator, for as long as the options say."""
         in_flight = options["window"] * options.get("connections", 1)
-        return run_load(
+        had = cpu_s(peer.slave) if peer.slave else 0.0
+        figures = run_load(
             mode,
             peer.port,
             pid=peer.pid,
@@ -54,6 +55,9 @@ class Run:
             **peer.keys,
             **options,
         )
+        if peer.slave:
+            figures["slave_cpu_s"] = cpu_s(peer.slave) - had  # warm-up included, which is little
+        return figures
 
     def keep(self, heads: Sequence[str], measures: Sequence[Measure], note: str) -> None:
         """Write the section of RESULTS.md; a quick run is only shown."""

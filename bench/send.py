@@ -16,12 +16,13 @@ control costs: the generator signs then, in C.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
 from bench.load import run_load
-from bench.peers import QUEUES, TOPIC, serving_all
+from bench.peers import QUEUES, TOPIC, Peer, serving, serving_all
 from bench.results import Measure
 from bench.rounds import Run, arguments, names, numbers
 
@@ -47,9 +48,15 @@ def main() -> None:
     run.keep(("flush", "bytes", "in flight"), MEASURES, note)
 
 
-def measure_sends(run: Run, flush: str, option: str, values: Sequence[int]) -> None:
+def measure_sends(
+    run: Run,
+    flush: str,
+    option: str,
+    values: Sequence[int],
+    serve: Callable[[str, str], AbstractContextManager[Peer]] = serving,
+) -> None:
     """Every broker with each body and each value of one of the load's options, `window` or `connections`."""
-    with serving_all(run.options.peers, flush) as peers:
+    with serving_all(run.options.peers, flush, serve) as peers:
         for peer in peers:
             run_load(
                 "send",
