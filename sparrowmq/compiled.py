@@ -37,6 +37,7 @@ MODULES: Final = (
     "sparrowmq.protocol.messages.record",
     "sparrowmq.protocol.messages.half",
     "sparrowmq.protocol.signature",
+    "sparrowmq.protocol.replication",
     "sparrowmq.filter.numbers",
     "sparrowmq.filter.tree",
     "sparrowmq.filter.comparison",

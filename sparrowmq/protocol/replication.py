@@ -22,7 +22,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from sparrowmq.errors import CorruptRecord, RemoteProtocolError
 from sparrowmq.protocol.messages.record import Buffer, check
@@ -44,11 +44,8 @@ LARGEST_ITEM: Final = 64 << 20  # a record, or what is left of a file: a slave h
 _THEIRS: Final = "the log of the master"
 
 
-class Piece(NamedTuple):
-    """Some bytes of the log and where they lie; without bytes it is a sign of life."""
-
-    offset: int
-    content: memoryview
+# Where some bytes of the log lie, and the bytes; without any it is a sign of life.
+Piece: TypeAlias = tuple[int, memoryview]
 
 
 class Reports:
@@ -83,7 +80,7 @@ class Transfers:
         while at < len(view):
             if self._left:
                 content = view[at : at + self._left]
-                pieces.append(Piece(self._offset, content))
+                pieces.append((self._offset, content))
                 self._offset += len(content)
                 self._left -= len(content)
                 at += len(content)
@@ -99,7 +96,7 @@ class Transfers:
                         f"{self._left} bytes of the log from {self._offset} on; is that the haListenPort of a master?"
                     )
                 if not self._left:
-                    pieces.append(Piece(self._offset, view[:0]))
+                    pieces.append((self._offset, view[:0]))
         return pieces
 
 

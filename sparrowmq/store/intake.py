@@ -303,20 +303,21 @@ class Intake:
     def _dispatch_raw(self, end: int) -> None:
         """Dispatch the whole records among the bytes before `end` that came from a master."""
         offset = self._dispatch.position.value
+        last_offsets: dict[ConsumeQueue, int] = {}
         while end - offset >= BLANK_SIZE:
             size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
             if offset + size > end:
                 break
             record, following = self._log.parse(offset)
             if record is not None:
-                self._replay(record, offset)
+                self._replay(record, offset, last_offsets)
                 self.now_ms = max(self.now_ms, records.store_timestamp_ms(record))
             offset = following
         self._dispatch.drain(offset)
 
-    def _replay(self, record: memoryview, offset: int) -> None:
+    def _replay(self, record: memoryview, offset: int, last_offsets: dict[ConsumeQueue, int]) -> None:
         try:
-            self._dispatch.replay(record, {}, offset, offset - 1)
+            self._dispatch.replay(record, last_offsets, offset, offset - 1)
         except Hole as hole:
             log.warning("%s; nor were they in the master's log", hole)
-            self._dispatch.replay(record, {}, offset, offset - 1, healing=True)
+            self._dispatch.replay(record, last_offsets, offset, offset - 1, healing=True)
