@@ -73,7 +73,8 @@ def test_transfers_come_in_any_pieces_and_say_where_each_byte_lies(size: int) ->
 def test_what_is_no_head_is_refused(head: bytes) -> None:
     transfers = Transfers()
     if head.startswith(b"HTTP"):
-        ((offset, _),) = transfers.receive(head + b"x")  # It would be a very far offset: who follows sees that.
+        # It would be a very far offset: who follows sees that.
+        ((offset, _),) = transfers.receive(head + b"x")
         assert offset > 1 << 60
         return
     with pytest.raises(RemoteProtocolError, match="is that the haListenPort of a master"):
