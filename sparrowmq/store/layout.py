@@ -9,7 +9,7 @@
       timers/%020d                         timers that were pending once (ours; drawn in timer_file.py)
       checkpoint                           4,096 bytes: up to where everything is on disk (drawn in checkpoint.py)
       abort                                there while a broker runs; found at the start, it tells of a crash
-      lock                                 byte 0 is locked while a broker runs
+      lock                                 byte 0 is locked while a broker runs; "lock": Java's was the last, "ours"
       lost+found/                          what recovery cut away, and kept (ours; Java has none)
       config/                              JSON of the broker, none of the store's business
 
@@ -49,6 +49,10 @@ ENTRY_SIZE: Final = ENTRY.size
 GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
 
 NO_CRC: Final = (1 << 63) - 1  # an offset that no log reaches: records may lack the property CRC
+
+# What the lock file holds tells who opened the store last. Source: DefaultMessageStore.start, Java 4.9.8 and 5.4.
+LOCK_OF_JAVA: Final = b"lock"
+LOCK_OF_OURS: Final = b"ours"
 
 SECTOR: Final = 512  # what a disk writes whole
 

@@ -47,7 +47,7 @@ from sparrowmq.store.dispatch import Dispatch
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.index import Index
 from sparrowmq.store.intake import FULL_PAUSE_S, Intake
-from sparrowmq.store.layout import NO_CRC
+from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Hold, Retention
@@ -131,7 +131,8 @@ class MessageStore:
             vfs.sync_folder(os.path.dirname(layout.root))
             clean = not vfs.exists(layout.abort)
             store = cls(settings, vfs, clock)
-            store._recover(clean)
+            store._recover(clean, after_java=vfs.read(lock, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA)
+            vfs.write(lock, 0, LOCK_OF_OURS)
         except BaseException:
             vfs.close(lock)
             raise
@@ -448,7 +449,7 @@ class MessageStore:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _recover(self, clean: bool) -> None:
+    def _recover(self, clean: bool, after_java: bool) -> None:
         """Bring the store in order, say on disk that it is, and that it runs."""
         layout = self.settings.layout
         recovery = Recovery(
@@ -461,6 +462,7 @@ class MessageStore:
             load(self._vfs, layout.checkpoint),
             self.settings.corrupt_policy,
             clean,
+            after_java,
         )
         found = recovery.run()
         if not clean:

@@ -7,7 +7,7 @@ combination. So:
 2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
 3. Is that a torn tail, or damage? What lies before `flushed` had been on disk, so there it is damage, and likewise
    if a record behind it is good and older than Java's checkpoint. Damage is reported (`corrupt_policy=fail`) or
-   fenced off (`quarantine`). A tail is cut; good records in it were never acknowledged, and go to lost+found.
+   fenced off (`quarantine`). A tail is cut; whatever was in it goes to lost+found, for people to look at.
 4. Zero the tail. Otherwise a new record which happens to end where an old one begins brings that one back to life.
 5. Cut queues and index back to what was on disk, and replay the log from there.
 6. Sync everything that is kept: a process that was killed leaves pages and names that only memory holds.
@@ -35,7 +35,7 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
 from sparrowmq.store.dispatch import Dispatch, Hole
 from sparrowmq.store.index import Index
-from sparrowmq.store.layout import BLANK, NO_CRC, Layout
+from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout
 from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
 
@@ -75,6 +75,7 @@ class Recovery:
     checkpoint: Checkpoint
     policy: CorruptPolicy
     clean: bool
+    after_java: bool = False  # whether a broker of Java was the last that opened the store
 
     def run(self) -> Recovered:
         """Make log, queues and index agree, on disk.
@@ -116,7 +117,7 @@ class Recovery:
             try:
                 record, following = self.log.parse(found.end)
                 problem = self.log.problem(record, found.end) if record is not None else None
-                if problem and not self._is_of_java(found.end):
+                if problem and not self._is_of_java(found.end) and not self._is_forwarded(found.end):
                     raise CorruptRecord(self._path_at(found.end), found.end, f"a sound record, but {problem}")
             except CorruptRecord as bad:
                 resume = self._judge(bad, found)
@@ -125,6 +126,7 @@ class Recovery:
                 found.end = resume
                 continue
             if record is not None:
+                self._note_stranger(found.end)
                 found.records += 1
                 found.last_ms = max(found.last_ms, records.store_timestamp_ms(record))
                 if (half := records.settled_half(record)) is not None:
@@ -139,16 +141,46 @@ class Recovery:
         eyes is Java's. A torn one of ours is not taken for it: what was not written, of its own CRC at least, is zero.
         """
         positions = self.checkpoint.positions
-        if positions is None or self.clean or offset < max(positions.flushed, self.log.crc_from):
+        if positions is None or offset < max(positions.flushed, self.log.crc_from):
             return False
         crc_from, self.log.crc_from = self.log.crc_from, NO_CRC
         record = self.log.sound_record(offset)
-        found = records.outline(record) if record is not None else None
-        if found is None or "\0" in found.topic or "\0" in found.properties.render():
+        if record is None or not _has_whole_text(record):
             self.log.crc_from = crc_from
             return False
         log.warning("another broker wrote to the log from offset %d on; its records are kept", offset)
         return True
+
+    def _is_forwarded(self, offset: int) -> bool:
+        """Whether Java stored a copy of one of our messages there, with the CRC of that record among its properties.
+
+        It does so with what is delivered late, retried, or sent on by a client. Where that property comes last it looks
+        like the CRC of this record, so it gets the right one.
+        """
+        positions = self.checkpoint.positions
+        if not self.after_java or (positions is not None and offset < positions.flushed):
+            return False
+        record, _ = self.log.parse(offset)
+        if record is None or records.physical_offset(record) != offset:
+            return False
+        sealed = records.seal_copy(bytes(record))
+        if sealed is None or not _has_whole_text(record):
+            return False
+        file = self.log.row.find(offset)
+        assert file is not None
+        file.write(offset - file.begin, sealed)
+        self.clean = False  # so it is synced
+        log.warning(
+            "the record at offset %d had the CRC of another one, whose copy it is; it got its own", offset
+        )
+        return True
+
+    def _note_stranger(self, offset: int) -> None:
+        """After a shutdown in order nothing lies behind what we had on disk, unless somebody else went on there."""
+        positions = self.checkpoint.positions
+        if self.clean and positions is not None and offset >= positions.flushed:
+            log.warning("the log goes on at offset %d, where it ended when the store was closed", offset)
+            self.clean = False
 
     def _judge(self, bad: CorruptRecord, found: Recovered) -> int | None:
         """Decide on the first bad record: None if the log ends before it, else where it goes on behind the damage.
@@ -157,14 +189,13 @@ class Recovery:
             CorruptRecord: it is damage, and not to be worked around.
         """
         offset, positions = found.end, self.checkpoint.positions
-        if self.clean and positions is not None and offset == positions.flushed:
+        if self.clean and positions is not None and offset == positions.flushed and self._is_blank(offset):
             return None
         used = self.log.last_used_byte(offset)
         survivor = self.log.next_sound(offset, used)
         if not self._was_on_disk(offset, survivor):
             found.cut_bytes = used - offset
-            if survivor is not None:
-                self._save(offset, used, "cut")
+            self._save(offset, used, "cut")
             return None
         if self.policy is CorruptPolicy.FAIL:
             raise CorruptRecord(
@@ -192,6 +223,11 @@ class Recovery:
         return record is not None and (
             self.clean or records.store_timestamp_ms(record) <= self.checkpoint.log_ms
         )
+
+    def _is_blank(self, offset: int) -> bool:
+        """Whether nothing was ever written there; a record begins with a size, which is not zero."""
+        file = self.log.row.find(offset)
+        return file is None or not any(file.read(offset - file.begin, SECTOR))
 
     def _save(self, begin: int, end: int, why: str) -> None:
         """Copy `[begin, end)` of the log to lost+found; what is there already was saved before a crash."""
@@ -349,6 +385,12 @@ class Recovery:
             found = records.outline(record)
             if (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
                 self.dispatch.replay(record, last_offsets, self.log.begin, end, healing=True)
+
+
+def _has_whole_text(record: memoryview) -> bool:
+    """Whether topic and properties hold no zero, as they do where a sector was not written."""
+    found = records.outline(record)
+    return "\0" not in found.topic and "\0" not in found.properties.render()
 
 
 def _filler(offset: int, size: int, stored_ms: int) -> bytes:

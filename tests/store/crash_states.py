@@ -25,6 +25,7 @@ from sparrowmq.store.layout import SECTOR
 from sparrowmq.store.vfs import File
 
 Effect = tuple[Any, ...]
+_LOCK = -2  # the descriptor of the lock file: what it holds matters to Java's stores alone
 
 
 @dataclass(slots=True)
@@ -117,9 +118,13 @@ class RecordVfs:
         return memoryview(self.data[file.fd]).toreadonly()
 
     def read(self, file: File, offset: int, size: int) -> bytes:
+        if file.fd == _LOCK:
+            return b""
         return bytes(self.data[file.fd][offset : offset + size])
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
+        if file.fd == _LOCK:
+            return
         data = self.data[file.fd]
         if offset + len(content) > len(data):
             raise StoreError(f"a write past the end of {file.path}, which was made in its full size")
@@ -183,7 +188,7 @@ class RecordVfs:
         return self.used
 
     def lock(self, path: str) -> File | None:
-        return File(path, -1, 0)
+        return File(path, _LOCK, 0)
 
 
 def _site(kind: str) -> str:

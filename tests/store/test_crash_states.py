@@ -29,7 +29,7 @@ SITES = {
     "file_queue.py:drop_first:sync_folder": True,
     "file_queue.py:drop_last:sync_folder": True,
     "flush.py:_flush:sync": True,
-    "message_store.py:_recover:sync_folder": True,
+    "message_store.py:_recover:sync_folder": False,  # a start looks behind the log's end, whatever `abort` says
     "message_store.py:open:sync_folder": False,  # no message is taken before the next sync
     "recovery.py:run:sync": True,
     "recovery.py:run:sync_folder": False,  # as above
@@ -42,7 +42,6 @@ QUICK: dict[str, Workload] = {
     "consume_queue.py:forget_before:sync_folder": (8, 25, STEPS),
     "file_queue.py:drop_first:sync_folder": (8, 25, STEPS),
     "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
-    "message_store.py:_recover:sync_folder late": (2, 8, STEPS),
     "recovery.py:run:sync_folder": (3, 8, BURSTS),
     "files go before queues are on disk": (1, 25, DROPS),
 }

@@ -218,10 +218,15 @@ def test_what_the_checkpoint_of_a_killed_java_broker_does_not_cover_is_a_torn_ta
 
 
 @pytest.mark.parametrize("version", ["4.9.7-killed-behind-ours"])
-def test_what_java_wrote_behind_our_checkpoint_is_kept_with_its_keys(settings: StoreSettings):
+@pytest.mark.parametrize("has_abort", [True, False])
+def test_what_java_wrote_behind_our_checkpoint_is_kept_with_its_keys(
+    settings: StoreSettings, has_abort: bool
+):
     """Java looks at the checkpoint a second after its start, and then once a minute: until then ours stays valid."""
     positions = load(Disk(), settings.layout.checkpoint).positions
     assert positions is not None and positions.crc_from == 0
+    if not has_abort:  # it was deleted, or lies in another folder
+        Path(settings.layout.abort).unlink()
     with MessageStore.open(settings) as store:
         assert found(store) == {
             ("StoreTopic", queue): [

@@ -260,6 +260,14 @@ def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> 
     return None if has_sound_body(raw) else "its CRC does not fit its body"
 
 
+def seal_copy(raw: bytes) -> bytes | None:
+    """The record with the right property CRC, if all that is wrong with it is that it has that of another record."""
+    if shape_problem(raw) or raw[-PROPERTY_CRC_SIZE:][:9] != CRC_NAME or not has_sound_body(raw):
+        return None
+    covered = raw[:-PROPERTY_CRC_SIZE]
+    return covered + _property_crc(covered)
+
+
 def has_sound_body(raw: bytes) -> bool:
     """Whether the body of a record, whose shape is right, fits its CRC."""
     size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]

@@ -139,6 +139,14 @@ def test_a_record_of_java_is_checked_by_its_body():
     assert record.decode(damaged, check_crc=False).body == b"jello"
 
 
+def test_a_copy_with_the_crc_of_another_record_can_be_given_its_own():
+    copy = encoded()[:-11] + b"0123456789\x02"
+    assert record.check(copy) == "its CRC does not fit its bytes"
+    assert record.seal_copy(copy) == encoded()
+    assert record.seal_copy(copy.replace(b"hello", b"jello")) is None
+    assert record.seal_copy(encoded(crc=False)) is None
+
+
 def test_a_sound_record_at_the_wrong_place_is_found():
     assert record.check(encoded(), 8192) == "it says that it lies at 4096"
 
