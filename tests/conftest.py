@@ -28,7 +28,7 @@ ALLOWED_SKIPS = [
     r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
-# Files that share the Spark session, and those that share the Java clients: each group has one worker.
+# Files that share the Spark session, the Java clients, or the brokers of our own client: each group has one worker.
 TOGETHER = {
     "tests/spark/test_programs.py": "spark",
     "tests/spark/test_register.py": "spark",
@@ -38,6 +38,12 @@ TOGETHER = {
     "tests/interop/test_java_client.py": "clients",
     "tests/interop/test_features.py": "clients",
     "tests/interop/test_matrix.py": "clients",
+    "tests/interop/test_our_client.py": "our client",
+    "tests/interop/test_our_readers.py": "our client",
+    "tests/interop/test_our_requests.py": "our client",
+    "tests/interop/test_our_transactions.py": "our client",
+    "tests/interop/test_at_a_time.py": "our client",
+    "tests/interop/test_asked_consumers.py": "our client",
 }
 # Files whose tests take long and share nothing: each test goes where there is time.
 APART = {"tests/store/test_crash_states.py"}
@@ -46,7 +52,7 @@ LONGEST_FIRST = [
     "clients",
     "tests/interop/test_store_exchange.py",
     "spark",
-    "tests/interop/test_our_client.py",
+    "our client",
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
     "tests/demo/test_show.py",
@@ -58,11 +64,8 @@ LONGEST_FIRST = [
     "tests/interop/test_replication.py",
     "tests/interop/test_registration.py",
     "tests/interop/test_access.py",
-    "tests/interop/test_our_requests.py",
     "tests/cli/test_pressure.py",
     "tests/interop/test_shared_namespaces.py",
-    "tests/interop/test_our_transactions.py",
-    "tests/interop/test_at_a_time.py",
     "tests/test_conftest.py",
     "tests/interop/test_apache.py",
     "tests/client/consuming/test_consumer.py",

@@ -1,15 +1,17 @@
-"""What the tests of foreign clients share: a running cluster, and a client, each started once.
+"""What the tests of clients share: a running cluster, and a client, each started once.
 
-Each test runs against our own broker; marked slow, it also runs against Apache's, which shows that the test is right.
+Each test of a foreign client runs against our own broker; marked slow, it also runs against Apache's, which shows that
+the test is right. Those of our own client run against the brokers that our_client.py names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 
 import pytest
 
+import sparrowmq
 from tests.interop.clients import Client, CppClient, GoClient, JavaClient, NodeClient
 from tests.interop.servers import APACHE, OURS, Target, running
 from tools.matrix import cannot, read_matrix
@@ -67,6 +69,13 @@ def client(request, target) -> Iterator[Client]:
 def java(request, target) -> Iterator[JavaClient]:
     with start_client(request.param, target) as client:
         assert isinstance(client, JavaClient)
+        yield client
+
+
+@pytest.fixture
+async def mq(target) -> AsyncIterator[sparrowmq.Client]:
+    """Our own client; tests of it say with `our_client.EVERY_BROKER` which `target` they want."""
+    async with sparrowmq.connect(target.namesrv) as client:
         yield client
 
 

@@ -1,4 +1,4 @@
-"""Apache's admin tool asks and moves consumers through our broker: our client's, and Java's.
+"""Apache's admin tool asks and moves consumers through our broker, our client's and Java's, and ours through Apache's.
 
 mqadmin ── 307, 309 ──> broker ──> the consumer ──> its answer goes the same way back
 mqadmin ── 222 ───────> broker ── 220 ──> the consumer goes on elsewhere
@@ -6,6 +6,7 @@ mqadmin ── 222 ───────> broker ── 220 ──> the consumer
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import Counter
@@ -16,19 +17,15 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq import ReceivedMessage
+from tests.interop.apache import mqadmin
 from tests.interop.clients import JavaClient
-from tests.interop.servers import OURS, Target, running
+from tests.interop.our_client import JAVA_SERVERS, until
+from tests.interop.servers import OURS, Target
 from tests.interop.test_mqadmin import Admin
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
 LIMIT_S = 60.0  # Java's consumers stop a moved queue for ten seconds
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    with running(OURS, tmp_path_factory.mktemp("cluster")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +61,7 @@ def consuming(kind: str, target: Target, group: str, topic: str) -> Iterator[Cal
         yield lambda: Counter(seen)
 
 
+@pytest.mark.parametrize("target", [OURS], indirect=True, scope="session")
 @pytest.mark.parametrize("kind", ["ours", pytest.param("4.9.8", marks=pytest.mark.slow)])
 def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(target, admin, kind):
     topic, group = f"Asked-{kind.replace('.', '-')}", f"asked-{kind.replace('.', '-')}"
@@ -96,3 +94,23 @@ def test_an_operator_looks_at_a_consumer_moves_it_and_has_it_handle_one_message(
             moved = asked("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
             assert moved.count("broker-a") == 2 or "broker-a" in moved
             wait_until(lambda: seen() == {"0": 2, "1": 2, "2": 3, "3": 2}, seen)
+
+
+@pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True, scope="session")
+async def test_an_operator_looks_at_our_consumer_and_moves_it_through_apaches_broker(target, mq, topic):
+    version, group, bodies = target.name.removeprefix("apache-"), f"g-{topic}", Counter[bytes]()
+
+    async def admin(*command: str) -> str:
+        done = await asyncio.to_thread(mqadmin, version, *command, "-n", target.namesrv)
+        return done.stdout + done.stderr
+
+    async with mq.subscribe(topic, lambda msg: bodies.update([msg.body]), group=group, start="earliest"):
+        for number in range(4):
+            await mq.send(topic, b"%d" % number)
+        await until(lambda: bodies.total() == 4)
+        running = await admin("consumerStatus", "-g", group, "-i", mq.client_id)
+        assert "CONSUME_PASSIVELY" in running and topic in running
+        moved = await admin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
+        assert f"[{topic}]" in moved or topic in moved
+        await until(lambda: bodies.total() == 8, limit_s=LIMIT_S)
+    assert set(bodies.values()) == {2}

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import sparrowmq
 from sparrowmq import ReceivedMessage
 from sparrowmq.errors import InvalidMessage
-from tests.interop.servers import OURS, Target, running
-from tests.interop.test_our_client import JAVA_SERVERS, numbers, read, until
+from tests.interop.our_client import EVERY_BROKER, read, until
 
-pytestmark = [pytest.mark.interop]
-
-
-@pytest.fixture(scope="module", params=[OURS, *JAVA_SERVERS])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    with running(request.param, tmp_path_factory.mktemp("cluster")) as started:
-        yield started
-
-
-@pytest.fixture
-async def mq(target: Target) -> AsyncIterator[sparrowmq.Client]:
-    async with sparrowmq.connect(target.namesrv) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(target: Target) -> str:
-    name = f"timed-{next(numbers)}"
-    target.create_topic(name)
-    return name
+pytestmark = [pytest.mark.interop, EVERY_BROKER]
 
 
 @pytest.mark.cell("time")

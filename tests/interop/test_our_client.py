@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
-from itertools import count
 
 import pytest
 
@@ -16,68 +14,9 @@ from sparrowmq import Message, MessageQueue, ReceivedMessage
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.names import dlq_topic
-from tests.interop.apache import mqadmin
-from tests.interop.servers import OURS, Target, running
+from tests.interop.our_client import EVERY_BROKER, LIMIT_S, QUEUES, numbers, read, shown, until
 
-pytestmark = [pytest.mark.interop]
-numbers = count(1)
-
-QUEUES = 2
-LIMIT_S = 30.0
-
-
-JAVA_SERVERS = [
-    pytest.param("apache-4.9.7", marks=pytest.mark.java),
-    pytest.param("apache-5.4.0", marks=[pytest.mark.java, pytest.mark.slow]),
-]
-
-
-@pytest.fixture(scope="module", params=[OURS, *JAVA_SERVERS])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    with running(request.param, tmp_path_factory.mktemp("cluster")) as started:
-        yield started
-
-
-@pytest.fixture
-async def mq(target: Target) -> AsyncIterator[sparrowmq.Client]:
-    async with sparrowmq.connect(target.namesrv) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(target: Target) -> str:
-    name = f"client-{next(numbers)}"
-    target.create_topic(name, queues=QUEUES)
-    return name
-
-
-async def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Return once the condition holds."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.01)
-
-
-async def shown(target: Target, topic: str, count: int) -> None:
-    """Return once consumers can see so many messages of a topic; Apache answers a send before they can."""
-    deadline = time.monotonic() + LIMIT_S
-    while sum(target.end_of(topic, queue_id) for queue_id in range(QUEUES)) < count:
-        assert time.monotonic() < deadline, f"no {count} messages in {topic} after {LIMIT_S} s"
-        await asyncio.sleep(0.01)
-
-
-async def read(mq: sparrowmq.Client, topic: str, wanted: int) -> list[ReceivedMessage]:
-    """The first messages of a topic, from its beginning."""
-    found: list[ReceivedMessage] = []
-    async with mq.pull_consumer(group=f"reader-{next(numbers)}") as reader:
-        reader.assign(await reader.queues(topic))
-        await reader.seek_to_beginning()
-        deadline = time.monotonic() + LIMIT_S
-        while len(found) < wanted:
-            assert time.monotonic() < deadline, f"{len(found)} of {wanted} messages"
-            found += await reader.poll(timeout_s=1)
-    return found
+pytestmark = [pytest.mark.interop, EVERY_BROKER]
 
 
 # Sending ------------------------------------------------------------------------------------------------------------
@@ -387,30 +326,6 @@ def test_the_blocking_client_sends_and_consumes(target, topic):
                 if len(messages) == 2:
                     break
         assert sent.msg_id in {message.msg_id for message in messages}
-
-
-# What operators see and do ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("target", JAVA_SERVERS, indirect=True)
-async def test_apaches_admin_tool_sees_our_consumer_and_moves_it(target, mq, topic):
-    version, group, bodies = target.name.removeprefix("apache-"), f"g-{topic}", Counter[bytes]()
-
-    async def admin(*command: str) -> str:
-        done = await asyncio.to_thread(mqadmin, version, *command, "-n", target.namesrv)
-        return done.stdout + done.stderr
-
-    async with mq.subscribe(topic, lambda msg: bodies.update([msg.body]), group=group, start="earliest"):
-        for number in range(4):
-            await mq.send(topic, b"%d" % number)
-        await until(lambda: bodies.total() == 4)
-        running = await admin("consumerStatus", "-g", group, "-i", mq.client_id)
-        assert "CONSUME_PASSIVELY" in running and topic in running
-        moved = await admin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
-        assert f"[{topic}]" in moved or topic in moved
-        await until(lambda: bodies.total() == 8, limit_s=60)
-    assert set(bodies.values()) == {2}
 
 
 # Operating ----------------------------------------------------------------------------------------------------------

@@ -10,11 +10,9 @@ import pytest
 
 import sparrowmq
 from sparrowmq import MessageQueue
-from tests.interop import test_our_client as client
-from tests.interop.test_our_client import QUEUES, shown, until
+from tests.interop.our_client import EVERY_BROKER, QUEUES, shown, until
 
-pytestmark = [pytest.mark.interop]
-target, mq, topic = client.target, client.mq, client.topic
+pytestmark = [pytest.mark.interop, EVERY_BROKER]
 
 
 @pytest.mark.covers("S-CONS-01")

@@ -10,12 +10,9 @@ import pytest
 import sparrowmq
 from sparrowmq import ReceivedMessage
 from tests.interop.apache import mqadmin
-from tests.interop.test_our_client import LIMIT_S, read
-from tests.interop.test_our_client import mq as mq
-from tests.interop.test_our_client import target as target
-from tests.interop.test_our_client import topic as topic
+from tests.interop.our_client import EVERY_BROKER, LIMIT_S, read
 
-pytestmark = [pytest.mark.interop]
+pytestmark = [pytest.mark.interop, EVERY_BROKER]
 
 
 @pytest.mark.cell("request")
