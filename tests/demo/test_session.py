@@ -11,18 +11,15 @@ from sparrowmq.demo.session import SparkProcess
 from sparrowmq.errors import SparrowError
 folder = pathlib.Path(sys.argv[1])
 """
-TWICE = """
+TWICE_AND_KILLED = """
+from py4j.protocol import Py4JError
 for number in range(2):
     (folder / str(number)).mkdir()
     spark = SparkProcess(folder / str(number))
     session = spark.start()
     print(session.range(5).count(), session.conf.get("spark.sql.session.timeZone"), spark.log.stat().st_size > 0)
-    spark.stop(session)
-"""
-KILLED = """
-from py4j.protocol import Py4JError
-spark = SparkProcess(folder)
-session = spark.start()
+    if number == 0:
+        spark.stop(session)
 sleep = session._jvm.java.lang.Thread.sleep  # each dot asks Java
 threading.Timer(1, spark.kill).start()
 try:
@@ -48,15 +45,9 @@ def run(program: str, folder) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
 
 
-def test_a_session_is_quiet_and_the_next_one_has_a_java_of_its_own(tmp_path):
-    ran = run(TWICE, tmp_path)
-    assert ran.stdout == "5 UTC True\n5 UTC True\n"
-    assert ran.stderr == ""
-
-
-def test_a_killed_session_ends_whoever_waits_for_it(tmp_path):
-    ran = run(KILLED, tmp_path)
-    assert ran.stdout == "told\n"
+def test_a_session_is_quiet_the_next_has_a_java_of_its_own_and_a_killed_one_ends_whoever_waits(tmp_path):
+    ran = run(TWICE_AND_KILLED, tmp_path)
+    assert ran.stdout == "5 UTC True\n5 UTC True\ntold\n"
     assert ran.stderr == ""
 
 

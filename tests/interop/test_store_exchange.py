@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,6 +35,8 @@ CONF: Mapping[str, object] = {
 QUEUES = 2
 HOST = hosts.pack("127.0.0.1:10911")
 SEND, PULL, QUERY, CREATE_TOPIC = 10, 11, 12, 17
+LIMIT_S = 30
+REST_S = 0.2
 
 
 def settings(store: Path) -> StoreSettings:
@@ -98,6 +101,20 @@ def apaches(port: int) -> dict[int, list[StoredMessage]]:
     return found
 
 
+def wait_for_index(port: int, folder: Path, newest: bytes) -> None:
+    """Return when Apache's index has its newest message, and rests: it is made after the answers."""
+    deadline, seen = time.monotonic() + LIMIT_S, b""
+    with Wire(port) as wire:
+        while True:
+            reply, before = wire.ask(QUERY, _query("all", 1)), seen
+            seen = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+            found = [record.decode(each).body for each in record.walk(reply.body)]
+            if found == [newest] and seen == before:
+                return
+            assert time.monotonic() < deadline, reply.remark
+            time.sleep(REST_S)
+
+
 def expected(numbers: range) -> dict[int, list[bytes]]:
     return {
         queue_id: [body(number) for number in numbers if number % QUEUES == queue_id]
@@ -133,6 +150,7 @@ def test_a_store_goes_from_apache_to_ours_and_back_and_back_again(version, tmp_p
                     reply = wire.ask(QUERY, _query(f"key-{number}"))
                     assert [record.decode(each).body for each in record.walk(reply.body)] == [body(number)]
             send_to_apache(broker.port, range(600, 700))
+            broker.kill()  # once in order is enough: it takes nine seconds
         with MessageStore.open(settings(folder)) as store:
             assert bodies(ours(store)) == expected(range(700))
         assert list(verify(settings(folder))) == []
@@ -166,6 +184,8 @@ def test_queues_and_index_that_ours_makes_from_apaches_log_are_apaches_byte_for_
     folder = tmp_path / "store"
     with ApacheNamesrv("4.9.7") as namesrv, ApacheBroker("4.9.7", namesrv.address, folder, CONF) as broker:
         send_to_apache(broker.port, range(400))
+        wait_for_index(broker.port, folder / "index", body(399))
+        broker.kill()  # what it mapped is in its files; to stop in order takes it nine seconds
     again = tmp_path / "again"
     shutil.copytree(folder / "commitlog", again / "commitlog")
     MessageStore.open(settings(again)).close()
@@ -227,5 +247,5 @@ def _pull(queue_id: int, offset: int) -> dict[str, object]:
     }
 
 
-def _query(key: str) -> dict[str, object]:
-    return {"topic": "Exchange", "key": key, "maxNum": 9, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+def _query(key: str, most: int = 9) -> dict[str, object]:
+    return {"topic": "Exchange", "key": key, "maxNum": most, "beginTimestamp": 0, "endTimestamp": 1 << 62}
