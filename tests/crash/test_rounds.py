@@ -13,8 +13,8 @@ from tests.crash.rounds import CrashRig, sentences
 @pytest.mark.parametrize(
     ("flush", "rounds"),
     [
-        ("ASYNC_FLUSH", 10),
-        ("SYNC_FLUSH", 8),
+        ("ASYNC_FLUSH", 6),
+        ("SYNC_FLUSH", 6),
         pytest.param("ASYNC_FLUSH", 50, marks=pytest.mark.slow),
         pytest.param("SYNC_FLUSH", 50, marks=pytest.mark.slow),
     ],

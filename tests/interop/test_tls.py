@@ -113,7 +113,7 @@ async def test_our_client_and_apaches_servers_show_certificates_to_each_other(
             for tls in (mutual.stranger, False):
                 async with connect(namesrv.address, tls=tls) as mq:
                     with pytest.raises(SparrowError):
-                        await mq.send("T", b"stranger", timeout_s=2)
+                        await mq.send("T", b"stranger", timeout_s=1)
             broker.kill()
 
 

@@ -87,7 +87,7 @@ def test_mutants_are_played_by_their_tests_alone_and_the_sources_stay(project):
 
 
 def test_a_mutant_that_never_ends_is_killed(project, monkeypatch):
-    monkeypatch.setattr(mutants, "LIMIT_S", 5)
+    monkeypatch.setattr(mutants, "LIMIT_S", 2)
     endless = mutant("    return a + b", "    while b:\n        pass")
     assert [outcome.verdict for outcome in mutants.play([endless], print)] == [Verdict.KILLED]
 
