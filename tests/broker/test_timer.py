@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -340,11 +341,14 @@ async def test_a_kill_loses_none_and_doubles_none(tmp_path, clock, when_saved):
 
 async def test_what_was_delivered_is_not_saved_as_such_before_it_is_on_disk(tmp_path, clock):
     disk = Disk()
+    one_by_one = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(one_by_one)
     async with running(tmp_path, clock) as it:
         it.send(b"one", 1000)
         await clock.advance(2)
         saving = asyncio.create_task(it.timed.save())
         await clock.advance(0)
+        await asyncio.to_thread(int)
         assert not saving.done() and not disk.exists(it.settings.layout.timers)
         it.store.flush()
         await saving
