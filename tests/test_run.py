@@ -71,6 +71,16 @@ def test_a_machine_without_python_is_told_what_to_install():
     assert "no Python found" in done.stderr
 
 
+def test_what_it_starts_keeps_its_bytecode(run, monkeypatch):
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr("os.execve", lambda path, arguments, environment: started.append(environment))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("NAMED", "by the user")
+    run.start("-m", "this")
+    (environment,) = started
+    assert "PYTHONDONTWRITEBYTECODE" not in environment and environment["NAMED"] == "by the user"
+
+
 def test_setup_is_done_again_only_when_a_lock_changed(run, monkeypatch, tmp_path):
     for name in ("BUILD_LOCK", "LOCK", "STAMP"):
         monkeypatch.setattr(run, name, tmp_path / name)
