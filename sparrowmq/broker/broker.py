@@ -26,10 +26,12 @@ from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access import AccessHandler
+from sparrowmq.broker.handlers.cleaning import CleaningHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
+from sparrowmq.broker.handlers.progress import ProgressHandler
 from sparrowmq.broker.handlers.pull import PullHandler
 from sparrowmq.broker.handlers.query import QueryHandler
 from sparrowmq.broker.handlers.recall import RecallHandler
@@ -52,6 +54,7 @@ from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.traffic import Traffic
 from sparrowmq.broker.transactions import TransactionRules, Transactions
 from sparrowmq.broker.writing import Writer
 from sparrowmq.changing import Changing
@@ -224,15 +227,33 @@ class Broker:
             Part((ClientHandler(clients, groups, topics, locks, announced, filters, timer_max_s),)),
             Part((OffsetHandler(store, topics, offsets, delayed, memory_bytes(settings)),)),
             Part((TopicHandler(store, topics, offsets, announced),)),
-            Part((GroupHandler(store, topics, groups, offsets, clients, consumption),)),
-            Part(
-                (
-                    QueryHandler(store),
-                    InspectHandler(self._changing, status),
-                    RelayHandler(store, clients, settings.name),
-                )
-            ),
+            *self._for_tools(store, topics, groups, offsets, clients, consumption, status, figures),
         )
+
+    def _for_tools(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        consumption: Consumption,
+        status: Status,
+        figures: Figures,
+    ) -> tuple[Part, ...]:
+        """What operators ask and change, but for topics."""
+        settings, clock = self.settings, self._clock
+        traffic = Traffic(store, consumption, settings.cluster, clock, figures)
+        progress = ProgressHandler(store, topics, groups, offsets, clients, consumption, clock, self.address)
+        handlers = (
+            GroupHandler(store, topics, groups, offsets, clients, clock),
+            progress,
+            QueryHandler(store, clients),
+            CleaningHandler(store, topics),
+            InspectHandler(self._changing, status, traffic),
+            RelayHandler(store, clients, settings.name),
+        )
+        return (traffic.part(), Part(handlers))
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler

@@ -66,6 +66,10 @@ class Consumption:
         rates = (self._pairs.get((group, topic)) for topic in topics)
         return sum((rate.per_second(now_s)[0] for rate in rates if rate is not None), 0.0)
 
+    def counts(self) -> list[tuple[tuple[str, str], int]]:
+        """How many messages each group took of each topic, since the pair was forgotten last."""
+        return [(pair, rate.counter.value) for pair, rate in self._pairs.items()]
+
     def sample(self) -> None:
         """Remember where everything is; every SAMPLE_PERIOD_S."""
         now_s = self._clock.monotonic()

@@ -50,7 +50,7 @@ from sparrowmq.store.intake import FULL_PAUSE_S, Intake
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
-from sparrowmq.store.retention import Hold, Retention
+from sparrowmq.store.retention import Asked, Hold, Retention
 from sparrowmq.store.settings import Flush, StoreSettings
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
 from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs
@@ -65,6 +65,7 @@ class MessageStore:
 
     Attributes:
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
+        wants_cleaning: set when retention should not wait for its time; likewise.
         settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
     """
 
@@ -90,6 +91,8 @@ class MessageStore:
             settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
         )
         self.wants_checkpoint = asyncio.Event()
+        self.wants_cleaning = asyncio.Event()
+        self._asked = Asked.NOTHING
         written = Demand(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
         flushed = Demand(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
         timeout_s = settings.safety_timeout_ms / 1000
@@ -359,6 +362,11 @@ class MessageStore:
         self._queues.remove_topic(topic)
         self.wants_checkpoint.set()
 
+    def clean(self, what: Asked) -> None:
+        """Have old files deleted, or what queues keep of them, within the next moments instead of at their time."""
+        self._asked = max(self._asked, what, key=lambda asked: asked.value)
+        self.wants_cleaning.set()
+
     def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
         """Write to disk, make checkpoints and delete what is old, until cancelled; then `close`.
 
@@ -434,6 +442,12 @@ class MessageStore:
         return Retention(
             self.settings, self._vfs, self._log, self._queues, self._index, self._checkpointer, self._hold
         )
+
+    def asked_to_clean(self) -> Asked:
+        """What `clean` was asked for since the last time."""
+        asked, self._asked = self._asked, Asked.NOTHING
+        self.wants_cleaning.clear()
+        return asked
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take nothing for a while; then the next message, or `tend`, tries again."""

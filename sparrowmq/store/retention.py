@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from enum import Enum
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, DiskFull
@@ -29,6 +30,14 @@ from sparrowmq.store.vfs import Vfs
 
 _HOUR_MS: Final = 3_600_000
 _MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
+
+
+class Asked(Enum):
+    """What somebody wants done at once."""
+
+    NOTHING = 0
+    QUEUES = 1  # let queues and index forget what is no longer in the log
+    FILES = 2  # that, and delete the files of the log that are old enough
 
 
 class Hold:
@@ -70,9 +79,11 @@ class Retention:
         # The queues that have not yet forgotten all that is gone; a run lets each of them delete what it can.
         self._unfinished: list[ConsumeQueue] = []
 
-    def run(self, now_ms: int) -> Iterator[None]:
+    def run(self, now_ms: int, asked: Asked = Asked.NOTHING) -> Iterator[None]:
         """Delete; pauses after each piece of work, so that a loop can serve others.
 
+        Args:
+            asked: what somebody wants done now, whatever the hour.
         Raises:
             OutOfResources: the next run goes on.
         """
@@ -84,27 +95,29 @@ class Retention:
                 f"{used:.0%} of the disk of {settings.layout.commit_log} is used, from {settings.disk_full_ratio:.0%} "
                 "on no message is taken; free some space, writes go on by themselves"
             )
-        expired = self.expired(now_ms, used)
-        if expired:
+        expired = self.expired(now_ms, used, asked)
+        if expired or asked is not Asked.NOTHING:
             self._unfinished = list(self._queues)
         for _ in range(expired):
             self._log.row.drop_first()
             yield
         yield from self.forget()
 
-    def expired(self, now_ms: int, used: float) -> int:
+    def expired(self, now_ms: int, used: float, asked: Asked = Asked.NOTHING) -> int:
         """How many of the oldest files go."""
         settings = self.settings
+        files = self._log.row.files
         hour = datetime.fromtimestamp(now_ms / 1000).hour
         is_time = hour in map(int, settings.delete_when.split(";")) or used >= settings.disk_clean_ratio
+        is_time = is_time or asked is Asked.FILES
+        most = len(files) if asked is Asked.FILES else _MAX_FILES
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
-        files = self._log.row.files
         held = self._hold.begin()
         count = 0
         # A file of which the queues' entries are not on disk stays: after a crash nobody would know how far they went.
         # And so does the one that is being written.
         for following in files[1:]:
-            if following.begin > self._checkpointer.written or count == _MAX_FILES:
+            if following.begin > self._checkpointer.written or count == most:
                 break
             is_old = is_time and self._first_ms(following.begin, now_ms) < oldest_ms
             if not is_old and used < settings.disk_force_ratio:

@@ -3,7 +3,7 @@
     every flush interval    have the log synced
     every 0.1 s             index keys; have the next log file made; try again what a full disk refused
     every 5 s               a checkpoint; at once after a topic was deleted, or a crash would bring its queues back
-    every 10 s              retention
+    every 10 s              retention; at once when somebody asks for it
 
 All of it decides on the loop, where the store lives; only the work on files goes to a thread.
 """
@@ -80,10 +80,12 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
 async def _delete_regularly(store: MessageStore) -> None:
     retention = store.retention()
     while True:
-        await store.clock.sleep(_RETENTION_PERIOD_S)
+        with suppress(TimeoutError):
+            await store.clock.wait_for(store.wants_cleaning.wait(), _RETENTION_PERIOD_S)
+        asked = store.asked_to_clean()
         try:
             retention.settings = store.settings  # An operator may have changed them.
-            for _ in retention.run(store.clock.now_ms()):
+            for _ in retention.run(store.clock.now_ms(), asked):
                 await asyncio.sleep(0)  # between two queues the loop may serve others
         except OutOfResources as short:
             log.warning("the rest of what is too old stays for now: %s", short)

@@ -48,6 +48,15 @@ updateSubGroup -c DefaultCluster -g admin-consumer -r 3
 updateSubGroup -b {broker} -g admin-other
 getConsumerConfig -g admin-consumer
 statsAll -a
+statsAll -t AdminTopic
+queryCq -t AdminTopic -q 0 -i 0
+brokerConsumeStats -b {broker}
+producer -b {broker}
+cleanExpiredCQ -b {broker}
+cleanExpiredCQ -c DefaultCluster
+cleanUnusedTopic
+deleteExpiredCommitLog -c DefaultCluster
+getBrokerConfig -c Nowhere
 sendMessage -t AdminTopic -p hello -k key-1 -c TagA -b broker-a -i 0
 sendMessage -t AdminTopic -p hello-2 -b broker-a -i 1
 sendMessage -t AdminTopic -p hello-3 -k key-1 -c TagC -b broker-a -i 1
@@ -74,6 +83,16 @@ consumerProgress -g admin-consumer
 consumerProgress -g admin-consumer -s true
 consumerProgress -g nobody
 consumerStatus -g admin-consumer
+brokerConsumeStats -b {broker}
+brokerConsumeStats -b {broker} -l 1 -o true
+producer -b {broker}
+queryCq -t AdminTopic -q 1 -i 0 -c 2
+queryCq -t AdminTopic -q 1 -i 0 -c 2 -b {broker} -g admin-consumer
+queryCq -t AdminTopic -q 9 -i 0
+statsAll -t AdminTopic
+exportMetrics -c DefaultCluster -f {folder}
+exportConfigs -c DefaultCluster -f {folder}
+exportMetadata -c DefaultCluster -f {folder}
 cloneGroupOffset -s admin-consumer -d admin-clone -t AdminTopic
 resetOffsetByTime -g admin-consumer -t AdminTopic -s 0
 resetOffsetByTime -g admin-consumer -t AdminTopic -s now
@@ -118,6 +137,8 @@ MASKS: Final = (
     (r"\b[0-9A-F]{32}\b", "ID"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "TIME"),
     (r"\b1[78]\d{11}\b", "MILLIS"),
+    (r"/\S+/(ours|apache-4.9.7)/", "/FOLDER/"),
+    (r"(physicOffset|physicSize)=\d+", r"\1=PLACE"),
     (r"V4_9_\d +", "VERSION "),
     (r"__CRC32#=\d+, ", ""),
     (r"(storeSize=|ommitLogOffset=|CommitLog Offset: +)\d+", r"\1SIZE"),
@@ -183,7 +204,11 @@ def play(name, folder):
     said = {}
     # Apache's broker makes its topic of half messages when it first looks for open transactions.
     with running(name, folder, {"transactionCheckInterval": 3_600_000}) as target, Admin() as admin:
-        known = {"broker": target.broker, "offset_id_of_nothing": offset_id(target.broker, 99_999_999)}
+        known = {
+            "broker": target.broker,
+            "folder": str(folder / name),
+            "offset_id_of_nothing": offset_id(target.broker, 99_999_999),
+        }
         # Apache's broker cannot tell its status in the first second or two.
         status = ("brokerStatus", "-b", target.broker, "-n", target.namesrv)
         deadline = time.monotonic() + BOOT_LIMIT_S

@@ -13,7 +13,7 @@ from sparrowmq.protocol.messages.record import decode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
-from sparrowmq.store.retention import Retention
+from sparrowmq.store.retention import Asked, Retention
 from tests.store.crash_model import BURSTS, DROPS, STEPS, Exploration, Tally, sites_of
 from tests.store.crash_states import Disk, DiskState, Mutant, RecordVfs
 
@@ -120,7 +120,7 @@ def java_rule(self: CommitLog, record: memoryview, offset: int) -> str | None:
     return None if found.physical_offset == offset else "not its place"
 
 
-def too_young(self: Retention, now_ms: int, used: float) -> int:
+def too_young(self: Retention, now_ms: int, used: float, asked: Asked = Asked.NOTHING) -> int:
     """All files but the one that is written, whether queues know of them on disk or not."""
     return max(0, sum(file.begin <= self._log.end for file in self._log.row.files) - 1)
 

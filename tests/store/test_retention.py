@@ -13,7 +13,7 @@ from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Status
-from sparrowmq.store.retention import Retention
+from sparrowmq.store.retention import Asked, Retention
 from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.clock import ManualClock
 from tests.store.stores import Stores, bodies, put
@@ -243,3 +243,32 @@ def test_a_file_that_somebody_holds_stays_and_he_is_told(stores):
     store._hold.begin = lambda: None
     list(retention.run(clock.now_ms()))
     assert store.begin > 4096
+
+
+async def test_whoever_asks_has_old_files_deleted_at_any_hour_and_all_of_them(stores):
+    clock = at(1)
+    store = open_at(stores, clock)
+    for number in range(30):
+        put(store, b"%d" % number + BODY)
+    store.checkpoint()
+    await clock.advance(hours=80)
+    async with running(store):
+        await clock.advance(1)
+        store.clean(Asked.QUEUES)
+        await clock.advance(1)
+        assert store.begin == 0
+        store.clean(Asked.FILES)
+        store.clean(Asked.QUEUES)
+        await clock.advance(1)
+        assert store.begin == 14 * 4096
+        assert store.asked_to_clean() is Asked.NOTHING
+
+
+async def test_young_files_stay_even_if_somebody_asks(stores):
+    clock = at(1)
+    store = open_at(stores, clock)
+    fill(store)
+    async with running(store):
+        store.clean(Asked.FILES)
+        await clock.advance(1)
+        assert bodies(store) == TEN

@@ -1,5 +1,5 @@
-"""Consumer groups, for tools: their settings (200, 201, 207), who consumes (203, 204, 300), how far (208), and
-resets (222).
+"""Groups, for tools: their settings (200, 201, 207), who consumes (203, 300) and produces (204, 328), resets (222).
+How far they are is in progress.py.
 
 Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
 """
@@ -11,20 +11,20 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteSubscriptionGroup,
+    GetAllProducers,
     GetAllSubscriptionGroup,
     GetAllSubscriptionGroupReply,
     GetConsumerConnectionList,
-    GetConsumeStats,
     GetProducerConnectionList,
     QueryTopicConsumeByWho,
     ResetOffset,
@@ -33,11 +33,11 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import (
     Connection,
     ConsumerConnections,
-    ConsumeStats,
     GroupConfig,
     GroupList,
     ProducerConnections,
-    QueueProgress,
+    ProducerEntry,
+    ProducerTable,
     ResetOffsets,
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
@@ -53,7 +53,7 @@ MOST_RETRY_QUEUES: Final = 1024
 
 
 class GroupHandler:
-    """Settings, members and progress of groups."""
+    """Settings and members of groups."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class GroupHandler:
         groups: Groups,
         offsets: Offsets,
         clients: Clients,
-        consumption: Consumption,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
-        self._consumption = consumption
+        self._clock = clock
 
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
@@ -136,21 +136,14 @@ class GroupHandler:
             )
         return Answer(body=ProducerConnections(_connections(members)).encode())
 
-    @handles(GetConsumeStats)
-    def progress(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer:
-        """How far a group is in one topic, or in each that it has consumed, and how fast it goes on."""
-        group, view = header.consumer_group, self._clients.group_view(header.consumer_group)
-        topics = {header.topic} if header.topic else self._offsets.topics_of(group)
-        if view is not None and view.subscriptions:
-            topics &= view.subscriptions.keys()  # What it no longer consumes is no lag.
+    @handles(GetAllProducers)
+    def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer:
+        """The members of every producer group."""
         table = {
-            MessageQueue(name, self._topics.broker_name, queue_id): self._progress(group, name, queue_id)
-            for name in sorted(topics)
-            if (topic := self._topics.get(name)) is not None
-            for queue_id in range(topic.read_queue_nums)
+            group: [self._entry(member) for member in members]
+            for group, members in self._clients.producer_groups()
         }
-        stats = ConsumeStats(self._consumption.per_second(group, topics), table)
-        return Answer(body=stats.encode())
+        return Answer(body=ProducerTable(table).encode())
 
     @handles(ResetOffset)
     def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
@@ -192,11 +185,15 @@ class GroupHandler:
         )
         return Answer(body=table.encode())
 
-    def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
-        queue = self._store.queue(topic, queue_id)
-        offset = self._offsets.query(group, topic, queue_id) or 0
-        last_ms = self._store.store_time(topic, queue_id, offset - 1)
-        return QueueProgress(queue.max_offset if queue else 0, offset, last_timestamp=last_ms or 0)
+    def _entry(self, member: Member) -> ProducerEntry:
+        silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)
+        return ProducerEntry(
+            member.client_id,
+            f"/{member.peer.address}",  # as Java writes addresses
+            member.language,
+            member.version,
+            self._clock.now_ms() - silent_ms,
+        )
 
     def _reset_to(self, header: ResetOffset, queue_id: int) -> int:
         """Where the group goes on: back to the time, or wherever it is if that is earlier still and nothing is forced.

@@ -34,6 +34,15 @@ class GetBrokerRuntime(Request[NoFields]):
     code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
+class ViewBrokerStats(Request[NoFields]):
+    """One figure over the last minute, hour and day, as `BrokerStats`. (Java: ViewBrokerStatsDataRequestHeader)"""
+
+    code: ClassVar[int] = RequestCode.VIEW_BROKER_STATS_DATA
+
+    stats_name: str
+    stats_key: str
+
+
 # Topics -------------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +159,89 @@ class InvokeGetConsumerStatus(Request[NoFields]):
     topic: str
     group: str
     client_addr: str | None = None
+
+
+class CloneGroupOffset(Request[NoFields]):
+    """Let one group go on where another is, in a topic or in all that the other consumed."""
+
+    code: ClassVar[int] = RequestCode.CLONE_GROUP_OFFSET
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class QueryConsumeTimeSpan(Request[NoFields]):
+    """When a topic's queues were filled, and how far behind a group is in time, as `ConsumeTimeSpans`."""
+
+    code: ClassVar[int] = RequestCode.QUERY_CONSUME_TIME_SPAN
+
+    topic: str
+    group: str
+
+
+class QueryCorrectionOffset(Request[NoFields]):
+    """How far the slowest groups of a topic are, as `CorrectionOffsets`. (Java: QueryCorrectionOffsetHeader)
+
+    `filter_groups` are left out, with commas; a queue in which `compare_group` is behind them says the largest number.
+    """
+
+    code: ClassVar[int] = RequestCode.QUERY_CORRECTION_OFFSET
+
+    topic: str
+    filter_groups: str | None = None
+    compare_group: str | None = None
+
+
+class GetBrokerConsumeStats(Request[NoFields]):
+    """How far every group of the broker is, as `BrokerConsumeStats`. (Java: GetConsumeStatsInBrokerHeader)
+
+    `is_order`: only in ordered topics.
+    """
+
+    code: ClassVar[int] = RequestCode.GET_BROKER_CONSUME_STATS
+
+    is_order: bool = False
+
+
+class GetAllProducers(Request[NoFields]):
+    """Who is on line in every producer group, as a `ProducerTable`. (Java: GetAllProducerInfoRequestHeader)"""
+
+    code: ClassVar[int] = RequestCode.GET_ALL_PRODUCER_INFO
+
+
+# The store ----------------------------------------------------------------------------------------------------------
+
+
+class QueryConsumeQueue(Request[NoFields]):
+    """Some entries of a queue, and what a group on line subscribes, as `QueueEntries`."""
+
+    code: ClassVar[int] = RequestCode.QUERY_CONSUME_QUEUE
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None
+
+
+class CleanExpiredConsumeQueue(Request[NoFields]):
+    """Let queues forget at once what is no longer in the log."""
+
+    code: ClassVar[int] = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+
+
+class CleanUnusedTopic(Request[NoFields]):
+    """Delete the queues of topics that are no longer there."""
+
+    code: ClassVar[int] = RequestCode.CLEAN_UNUSED_TOPIC
+
+
+class DeleteExpiredCommitLog(Request[NoFields]):
+    """Delete at once the files of the log that are old enough, at whatever hour."""
+
+    code: ClassVar[int] = RequestCode.DELETE_EXPIRED_COMMITLOG
 
 
 # Copies for a slave -------------------------------------------------------------------------------------------------

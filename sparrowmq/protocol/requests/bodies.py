@@ -235,6 +235,22 @@ class ProducerConnections(Body):
     connection_set: list[Connection] = []
 
 
+class ProducerEntry(Body):
+    """(Java: ProducerInfo)"""
+
+    client_id: str = ""
+    remote_ip: str = field(name="remoteIP", default="")
+    language: str = "JAVA"
+    version: int = 0
+    last_update_timestamp: int = 0
+
+
+class ProducerTable(Body):
+    """Who is on line, by producer group. (Java: ProducerTableInfo)"""
+
+    data: dict[str, list[ProducerEntry]] = {}
+
+
 class ProcessQueueState(Body):
     """A queue in the hands of a consumer. (Java: ProcessQueueInfo)"""
 
@@ -328,6 +344,39 @@ class ConsumeStats(Body):
     offset_table: dict[MessageQueue, QueueProgress] = {}
 
 
+class BrokerConsumeStats(Body):
+    """How far all groups of a broker are: for each group its topics, one after the other. (Java: ConsumeStatsList)"""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
+    broker_addr: str | None = None
+    total_diff: int = 0
+
+
+class QueueTimeSpan(Body):
+    """When the oldest, the newest and the last consumed message of a queue were stored; -1 if it is gone.
+
+    `delay_time`: for how many milliseconds the next one has waited.
+    """
+
+    message_queue: MessageQueue
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+
+
+class ConsumeTimeSpans(Body):
+    """(Java: QueryConsumeTimeSpanBody)"""
+
+    consume_time_span_set: list[QueueTimeSpan] = []
+
+
+class CorrectionOffsets(Body):
+    """By queue id. (Java: QueryCorrectionOffsetBody)"""
+
+    correction_offsets: dict[int, int] = {}
+
+
 class ConsumerOffsets(Body):
     """Queue id to next offset, by "topic@group": code 43 and consumerOffset.json."""
 
@@ -383,6 +432,47 @@ def _name(sent: str | int, names: tuple[str, ...]) -> str:
     if not 0 <= int(sent) < len(names):
         raise ValueError(f"{sent} stands for none of {', '.join(names)}")
     return names[int(sent)]
+
+
+# The store and its figures ------------------------------------------------------------------------------------------
+
+
+class StatsSpan(Body):
+    """How much happened in a span of time; `avgpt` for each time that something did. (Java: BrokerStatsItem)"""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStats(Body):
+    """(Java: BrokerStatsData)"""
+
+    stats_minute: StatsSpan = field(default_factory=StatsSpan)
+    stats_hour: StatsSpan = field(default_factory=StatsSpan)
+    stats_day: StatsSpan = field(default_factory=StatsSpan)
+
+
+class QueueEntry(Body):
+    """Where a message lies in the log, and the hash of its tag. (Java: ConsumeQueueData)"""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    extend_data_json: str | None = None  # the wire's word
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class QueueEntries(Body):
+    """Entries of a queue that holds [min_queue_index, max_queue_index). (Java: QueryConsumeQueueResponseBody)"""
+
+    subscription_data: Subscription | None = None
+    filter_data: str | None = None
+    queue_data: list[QueueEntry] | None = None
+    max_queue_index: int = 0
+    min_queue_index: int = 0
 
 
 # Access control -----------------------------------------------------------------------------------------------------

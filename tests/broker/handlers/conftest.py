@@ -16,10 +16,12 @@ from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access import AccessHandler
+from sparrowmq.broker.handlers.cleaning import CleaningHandler
 from sparrowmq.broker.handlers.clients import ClientHandler
 from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
+from sparrowmq.broker.handlers.progress import ProgressHandler
 from sparrowmq.broker.handlers.query import QueryHandler
 from sparrowmq.broker.handlers.relay import RelayHandler
 from sparrowmq.broker.handlers.retry import RetryHandler
@@ -29,6 +31,7 @@ from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.traffic import Traffic
 from sparrowmq.broker.writing import Writer
 from sparrowmq.changing import Changing
 from sparrowmq.clock import SystemClock
@@ -113,6 +116,7 @@ class Desk:
         self.consumption = Consumption(clock, self.figures)
         self.storage = storage(self.store, Turn(), self.figures)
         self.status = Status(self.settings, self.figures, clock)
+        self.traffic = Traffic(self.store, self.consumption, self.settings.cluster, clock, self.figures)
         self.announcements: list[int] = []
 
     async def announced(self) -> None:
@@ -124,10 +128,21 @@ class Desk:
             ClientHandler(self.clients, self.groups, self.topics, self.locks, self.announced, Filters(False)),
             OffsetHandler(self.store, self.topics, self.offsets, self.delayed, 1 << 40),
             TopicHandler(self.store, self.topics, self.offsets, self.announced),
-            GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.consumption),
-            QueryHandler(self.store),
+            GroupHandler(self.store, self.topics, self.groups, self.offsets, self.clients, self.clock),
+            ProgressHandler(
+                self.store,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.clients,
+                self.consumption,
+                self.clock,
+                "127.0.0.1:10911",
+            ),
+            QueryHandler(self.store, self.clients),
+            CleaningHandler(self.store, self.topics),
             RetryHandler(self.store, self.writer, self.topics, self.groups),
-            InspectHandler(Changing(self.settings), self.status),
+            InspectHandler(Changing(self.settings), self.status, self.traffic),
             RelayHandler(self.store, self.clients, self.settings.name),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),
         )

@@ -6,9 +6,9 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteSubscriptionGroup,
+    GetAllProducers,
     GetAllSubscriptionGroup,
     GetConsumerConnectionList,
-    GetConsumeStats,
     GetProducerConnectionList,
     QueryTopicConsumeByWho,
     ResetOffset,
@@ -17,12 +17,11 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import (
     ConsumerBeat,
     ConsumerConnections,
-    ConsumeStats,
     GroupConfig,
     GroupConfigTable,
     GroupList,
     ProducerConnections,
-    QueueProgress,
+    ProducerTable,
     ResetOffsets,
 )
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
@@ -108,6 +107,15 @@ async def test_producers_are_shown_likewise(client):
     assert [member.client_id for member in shown.connection_set] == ["one"]
 
 
+async def test_the_producers_of_all_groups_are_shown(desk, client):
+    await client.produce("one", "senders")
+    await desk.clock.advance(7)
+    entry = ProducerTable.decode((await client.call(GetAllProducers())).body).data["senders"][0]
+    (member,) = desk.clients.producers("senders")
+    assert (entry.client_id, entry.remote_ip) == ("one", f"/{member.peer.address}")
+    assert entry.last_update_timestamp == desk.clock.now_ms() - 7000
+
+
 async def test_groups_without_members_are_errors(client):
     error = await client.refusal(GetConsumerConnectionList("g"))
     assert (error.code, error.remark) == (
@@ -116,47 +124,6 @@ async def test_groups_without_members_are_errors(client):
     )
     error = await client.refusal(GetProducerConnectionList("p"))
     assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, "the producer group[p] not exist")
-
-
-async def test_progress_shows_the_lag_of_every_queue(desk, client):
-    desk.create("Orders", 2)
-    desk.send(b"x")
-    first_ms = desk.clock.now_ms()
-    await desk.clock.advance(1)
-    desk.send(b"y")
-    desk.offsets.commit("g", "Orders", 0, 1)
-    desk.offsets.commit("g", "Gone", 0, 1)
-    for request in (GetConsumeStats("g"), GetConsumeStats("g", "Orders")):
-        stats = ConsumeStats.decode((await client.call(request)).body)
-        assert stats.offset_table == {
-            queue(0): QueueProgress(2, 1, last_timestamp=first_ms),
-            queue(1): QueueProgress(0, 0),
-        }
-
-
-async def test_progress_shows_how_fast_a_group_goes_on(desk, client):
-    for topic in ("Orders", "Bills", "Other"):
-        desk.create(topic)
-    for topic in ("Orders", "Bills"):
-        desk.offsets.commit("g", topic, 0, 1)
-    for group, topic, count in (("g", "Orders", 60), ("g", "Bills", 30), ("other", "Orders", 9)):
-        desk.consumption.took(group, topic, count)
-    await desk.clock.advance(30)
-    paces = {
-        topic: ConsumeStats.decode((await client.call(GetConsumeStats("g", topic))).body).consume_tps
-        for topic in ("", "Orders", "Other")
-    }
-    assert paces == {"": 3, "Orders": 2, "Other": 0}
-
-
-async def test_topics_that_the_group_no_longer_subscribes_are_no_lag(desk, client):
-    desk.create("Orders")
-    desk.create("Payments", 1)
-    desk.offsets.commit("g", "Orders", 0, 1)
-    desk.offsets.commit("g", "Payments", 0, 1)
-    await client.beat("one", "Payments")
-    stats = ConsumeStats.decode((await client.call(GetConsumeStats("g"))).body)
-    assert list(stats.offset_table) == [queue(0, "Payments")]
 
 
 @pytest.fixture
@@ -222,7 +189,7 @@ async def test_a_reset_of_an_unknown_topic_says_so(client):
 async def test_each_member_is_told_of_a_reset_in_the_form_it_reads(desk, consuming):
     other = Asker(language="CPP")
     desk.clients.consume(other, "two", other.language, 409, ConsumerBeat("g"))
-    handler = GroupHandler(desk.store, desk.topics, desk.groups, desk.offsets, desk.clients, desk.consumption)
+    handler = GroupHandler(desk.store, desk.topics, desk.groups, desk.offsets, desk.clients, desk.clock)
     for language in ("JAVA", "CPP"):
         handler.reset(ResetOffset("Orders", "g", -1, True), b"", Asker(language=language))
     rows = b'[{"brokerName":"broker-a","offset":4,"queueId":0,"topic":"Orders"},'

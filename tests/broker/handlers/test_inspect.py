@@ -1,8 +1,8 @@
 import json
 
 from sparrowmq.config import parse_properties
-from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import KVTable
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime, ViewBrokerStats
+from sparrowmq.protocol.requests.bodies import BrokerStats, KVTable
 
 
 async def test_settings_are_told_as_a_properties_file(desk, client):
@@ -13,6 +13,7 @@ async def test_settings_are_told_as_a_properties_file(desk, client):
         "ASYNC_MASTER",
         "true",
     )
+    assert (told["filterServerNums"], told["traceOn"], told["useTLS"]) == ("0", "true", "false")
     assert json.loads(response.header.version) == {"counter": 0, "timestamp": desk.status.started_ms}
 
 
@@ -21,3 +22,15 @@ async def test_figures_are_texts_by_name(desk, client):
     body = (await client.call(GetBrokerRuntime())).body
     assert KVTable.decode(body).table["msgPutTotalTodayNow"] == "3"
     assert all(isinstance(value, str) for value in json.loads(body)["table"].values())
+
+
+async def test_what_came_into_a_topic_is_told_for_the_last_minute_hour_and_day(desk, client):
+    await desk.traffic.sample()
+    for number in range(30):
+        desk.send(b"%d" % number)
+    await desk.clock.advance(10)
+    await desk.traffic.sample()
+    stats = BrokerStats.decode((await client.call(ViewBrokerStats("TOPIC_PUT_NUMS", "Orders"))).body)
+    assert (stats.stats_minute.sum, stats.stats_minute.tps, stats.stats_day.sum) == (30, 3.0, 30)
+    error = await client.refusal(ViewBrokerStats("TOPIC_PUT_NUMS", "Bills"))
+    assert error.remark == "The stats <TOPIC_PUT_NUMS> <Bills> not exist"

@@ -2,6 +2,8 @@ import pytest
 
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
+from sparrowmq.protocol.requests.bodies import QueueEntries
 from sparrowmq.protocol.requests.headers import QueryMessage, ViewMessage
 
 FOREVER = (0, 1 << 62)
@@ -75,3 +77,30 @@ async def test_a_place_without_a_message_is_an_error(desk, client, offset):
         ResponseCode.SYSTEM_ERROR,
         f"can not find message by the offset, {offset}",
     )
+
+
+async def test_the_entries_of_a_queue_say_where_messages_lie(desk, client):
+    places = [desk.send(b"%d" % number, TAGS="Aa") for number in range(5)]
+    found = QueueEntries.decode((await client.call(QueryConsumeQueue("Orders", 0, 3, 10))).body)
+    assert found.queue_data is not None
+    assert [entry.physic_offset for entry in found.queue_data] == places[3:]
+    assert found.queue_data[0].tags_code == 2112
+    assert (found.min_queue_index, found.max_queue_index, found.subscription_data) == (0, 5, None)
+    found = QueueEntries.decode((await client.call(QueryConsumeQueue("Orders", 0, 0, 2))).body)
+    assert len(found.queue_data or []) == 2
+
+
+async def test_with_what_the_group_subscribes_if_it_is_on_line(desk, client):
+    desk.send(b"x")
+    away = QueueEntries.decode((await client.call(QueryConsumeQueue("Orders", 0, 0, 1, "g"))).body)
+    assert (away.subscription_data, away.filter_data) == (None, "g@Orders is not online!")
+    await client.beat("one", "Orders")
+    there = QueueEntries.decode((await client.call(QueryConsumeQueue("Orders", 0, 0, 1, "g"))).body)
+    assert there.subscription_data is not None and there.subscription_data.expression == "*"
+
+
+async def test_entries_that_are_not_there_are_errors(desk, client):
+    desk.send(b"x")
+    assert (await client.refusal(QueryConsumeQueue("Orders", 3, 0, 1))).remark == "3@Orders is not exist!"
+    error = await client.refusal(QueryConsumeQueue("Orders", 0, 1, 1))
+    assert error.remark == "Index 1 of 0@Orders is not exist!"
