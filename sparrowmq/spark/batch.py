@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.pace import paced
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import between
 from sparrowmq.spark.reader import read
@@ -35,4 +36,5 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options)
-        return read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        rows = read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        return paced(rows, self._options.rows_per_s)

@@ -46,6 +46,10 @@ _SPARKS_OWN: Final = frozenset(
     | {"comment", "collation", "location", "provider", "owner", "external", "is_managed_location"}
 )
 
+# What the sink promises, as users write it.
+AT_LEAST_ONCE: Final = "at_least_once"
+IDEMPOTENT: Final = "idempotent"
+
 
 def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases: tuple[str, ...] = ()) -> Any:
     """A field of the tables below. `...` as the default makes the option required."""
@@ -69,7 +73,7 @@ class RowOptions:
     kafka_compat: bool = option("kafkaCompat", flag, False)
     decompress: bool = option("decompress", flag, True)
     fail_on_data_loss: bool = option("failOnDataLoss", flag, True)
-    bad_records: str | None = option("badRecords", one_of("fail", "null"))
+    bad_records: str | None = option("badRecords", one_of("fail", "null", "dlq"))
 
     @property
     def fails_at_bad_records(self) -> bool:
@@ -102,6 +106,8 @@ class ClusterOptions:
     retries: int = option("fetchOffset.numRetries", whole(0), 10, ("retries",))
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole(0), 1000, ("retryIntervalMs",))
     outage_ms: int = option("outageTimeout", milliseconds, 15 * 60_000)
+    rows_per_s: int | None = option("rowsPerSecondPerTask", whole(1))
+    dlq_topic: str | None = option("dlqTopic", values.topic)
 
     def __post_init__(self) -> None:
         if (self.access_key is None) != (self.secret_key is None):
@@ -150,6 +156,8 @@ class SourceOptions(ClusterOptions, RowOptions):
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
+        if self.bad_records == "dlq" and not self.dlq_topic:
+            raise ConfigError("badRecords=dlq needs the option dlqTopic: where damaged messages go")
         chosen = [bool(self.topics), self.topic_pattern is not None, bool(self.queues)]
         if sum(chosen) != 1:
             raise ConfigError(
@@ -184,6 +192,8 @@ class StoredOptions(RowOptions):
     check_crc: bool = option("checkCrc", flag, False)
 
     def __post_init__(self) -> None:
+        if self.bad_records == "dlq":
+            raise ConfigError("badRecords=dlq needs a broker to send to; with files write badRecords=null")
         if bool(self.topics) == (self.topic_pattern is not None):
             raise ConfigError(
                 "say what to read with exactly one of the options topic and subscribePattern; "
@@ -196,15 +206,27 @@ class SinkOptions(ClusterOptions):
     """Where rows go, and how surely."""
 
     topic: str | None = option("topic", values.topic)
-    guarantee: str = option(
-        "deliveryGuarantee", only("at_least_once", "idempotent", "exactly_once"), "at_least_once"
-    )
+    guarantee: str = option("deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT), AT_LEAST_ONCE)
+    write_id: str | None = option("writeId", text)
+    progress_is_late: bool = option("asyncProgressTrackingEnabled", flag, False)  # Spark's own
     group: str = option("producerGroup", values.group, "spark-rocketmq-sink")
     batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
     batch_bytes: int = option("sendBatchBytes", whole(1, 4 << 20), 256 << 10)
     max_in_flight: int = option("maxInFlight", whole(1, 4096), 64)
     send_timeout_ms: int = option("sendTimeoutMs", whole(1), 10_000)
-    on_error: str = option("onError", only("fail", "dlq"), "fail")
+    on_error: str = option("onError", one_of("fail", "skip", "dlq"), "fail")
+
+    def __post_init__(self) -> None:
+        ClusterOptions.__post_init__(self)
+        if self.on_error == "dlq" and (not self.dlq_topic or self.dlq_topic == self.topic):
+            raise ConfigError(
+                "onError=dlq needs the option dlqTopic: where rejected rows go, not topic itself"
+            )
+        if self.guarantee != "at_least_once" and self.progress_is_late:
+            raise ConfigError(
+                f"deliveryGuarantee={self.guarantee} cannot be kept with asyncProgressTrackingEnabled=true, "
+                "which lets Spark repeat several batches as others; leave that out"
+            )
 
 
 Options = TypeVar("Options", SourceOptions, StoredOptions, SinkOptions)

@@ -13,10 +13,10 @@ from typing import Final
 import pyarrow as pa
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.bad_records import tell_damaged
+from sparrowmq.spark.bad_records import bury, tell_damaged
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.columns.slices import text
-from sparrowmq.spark.options import RowOptions
+from sparrowmq.spark.options import RowOptions, SourceOptions
 
 # Names of the old Java connector (rocketmq-spark) where it has them.
 COLUMNS: Final = {
@@ -115,6 +115,9 @@ class Rows:
         self._makers = [makers[name.lower()] for name in schema.names]
         self._shows_bodies = bool(_BODIES.intersection(map(str.lower, schema.names)))
         self._fails = options.fails_at_bad_records
+        self._burial: SourceOptions | None = None
+        if isinstance(options, SourceOptions) and options.bad_records == "dlq":
+            self._burial = options
 
     def parts(self, records: RecordColumns) -> Iterable[RecordColumns]:
         """The records in parts, of each of which a batch is not too large, however small its bodies are compressed."""
@@ -127,6 +130,7 @@ class Rows:
 
         Raises:
             BadRecord: a body is damaged, and the options want to know.
+            SendFailed, NoRoute, NetworkError: a damaged one could not be stored where the options want it.
         """
         made = [
             text(column) if field.type == pa.string() and column.type == pa.binary() else column
@@ -134,7 +138,9 @@ class Rows:
                 self._schema, (make(records, broker) for make in self._makers), strict=True
             )
         ]
-        if records.damaged:
+        if records.damaged and self._burial is not None and broker is not None:
+            wanted = bury(records, broker, wanted, self._burial)
+        elif records.damaged:
             tell_damaged(records, broker, wanted, fail=self._fails)
         rows = pa.RecordBatch.from_arrays(made, schema=self._schema)
         return rows if wanted is None else rows.filter(wanted)

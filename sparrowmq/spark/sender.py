@@ -1,4 +1,4 @@
-"""Sends many messages and returns when every one of them is stored: the at-least-once half of the sink.
+"""Sends many messages and returns when every one of them is stored: that none is lost.
 
 Messages for one queue are put together to batch messages (SEND_BATCH_MESSAGE): one request, one append, one sync for
 some hundred rows. Rows that must stay in order, because they name a queue or a sharding key, have one batch under way
@@ -7,14 +7,18 @@ and goes alone.
 
 A batch that failed is sent again, whole: so rows can be there twice, never not at all. Others that are under way are
 left alone: a busy answer concerns one batch, and of a connection that ended the answers that came before its end hold.
+
+What a broker will never take ends the task, or goes to `on_refused`: then the messages of a refused batch are sent one
+by one, as one of them may be the reason.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeGuard
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.link import Link, answer
@@ -22,6 +26,7 @@ from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.client.sending.packed import Packed, batch_properties
 from sparrowmq.client.sending.queue_choice import RoundRobin
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -65,8 +70,15 @@ class _Sent:
     opaque: int = 0
 
 
+Refused = Callable[[BatchPart, MessageQueue, RemoteError], None]
+
+
 class Sender:
-    """Sends for one task. `finish` must be called, or the last messages stay behind."""
+    """Sends for one task. `finish` must be called, or the last messages stay behind.
+
+    Attributes:
+        on_refused: gets each message that is illegal to its broker; it may put others.
+    """
 
     def __init__(self, network: BlockingNetwork, options: SinkOptions) -> None:
         self._network = network
@@ -77,13 +89,12 @@ class Sender:
         self._ordered: dict[MessageQueue, QueueBatch] = {}
         self._under_way: deque[_Sent] = deque()
         self.stored = 0  # messages that a broker confirmed
+        self.on_refused: Refused | None = None
 
     def put(self, topic: str, part: BatchPart) -> None:
         """A message to any queue of a topic. Raises: SendFailed, NoRoute."""
-        batch = self._loose.get(topic)
-        if batch is not None and not self._fits(batch, part):
+        while (batch := self._loose.get(topic)) is not None and not self._fits(batch, part):
             self._send(self._loose.pop(topic))
-            batch = None
         if batch is None:
             batch = self._loose[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
         batch.add(part)
@@ -106,13 +117,13 @@ class Sender:
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""
-        for batch in self._loose.values():
-            self._send(batch)
-        self._loose.clear()
-        for queue in list(self._ordered):
-            self._send_in_order(queue)
-        while self._under_way:
-            self._settle_first()
+        while self._loose or self._ordered or self._under_way:  # what is refused may make more
+            while self._loose:
+                self._send(self._loose.pop(next(iter(self._loose))))
+            for queue in list(self._ordered):
+                self._send_in_order(queue)
+            while self._under_way:
+                self._settle_first()
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages; for a new topic those of the template it is made from.
@@ -167,6 +178,9 @@ class Sender:
         sent, failures = self._under_way.popleft(), 0
         refusing: set[str] = set()
         while (error := self._outcome(sent)) is not None:
+            if self._is_illegal(error):
+                self._refuse(sent.batch, error)
+                return
             if may_go_elsewhere(error):
                 refusing.add(sent.batch.queue.broker_name)
                 sent = self._elsewhere(sent.batch, refusing, error)
@@ -185,6 +199,19 @@ class Sender:
             sent = self._start(sent.batch)
         self.stored += len(sent.batch.parts)
 
+    def _is_illegal(self, error: Exception) -> TypeGuard[RemoteError]:
+        """Whether the broker would refuse the same messages for ever, and somebody wants to have them."""
+        is_refusal = isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL
+        return is_refusal and self.on_refused is not None
+
+    def _refuse(self, batch: QueueBatch, error: RemoteError) -> None:
+        if len(batch.parts) > 1:
+            for part in batch.parts:
+                self._under_way.appendleft(self._start(QueueBatch(batch.queue, batch.is_loose, [part])))
+                self._settle_first()
+        elif self.on_refused is not None:
+            self.on_refused(batch.parts[0], batch.queue, error)
+
     def _elsewhere(self, batch: QueueBatch, refusing: set[str], error: Exception) -> _Sent:
         """The batch on its way to a broker that has not refused it yet. Raises: SendFailed, if there is none."""
         others = [queue for queue in self.queues(batch.queue.topic) if queue.broker_name not in refusing]
@@ -201,6 +228,8 @@ class Sender:
             answer(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
         except (NetworkError, RemoteError) as error:
             if may_go_right_again(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
+                return error
+            if self._is_illegal(error):
                 return error
             raise SendFailed(f"the broker refuses messages to {sent.batch.queue}: {error}") from error
         return None

@@ -30,6 +30,7 @@ from sparrowmq.spark.limits import (
 )
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.pace import paced
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.presence import Presence
 from sparrowmq.spark.ranges import (
@@ -114,7 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
-        return read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        rows = read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        return paced(rows, self._options.rows_per_s)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._publish(from_json(end))

@@ -9,12 +9,14 @@
     queueId, brokerName  int, string    both or neither: the queue, in order
     delayLevel   int                1 is the first of the broker's messageDelayLevel
     flag         int
+    uniqueKey    string             the message's unique id; made by the sink where it is null
     partition    int                Kafka's column: the queue by its place among all of the topic, from 0
     headers      array<struct<key:string,value:binary>>     Kafka's column, instead of properties
 
 Any other column of the source's table may be there and is not used, so that a topic can be copied; what RocketMQ itself
-wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them; when Spark
-repeats a task its rows are sent again: at least once.
+wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them. When Spark
+repeats a task its rows are sent again: at least once. With deliveryGuarantee=idempotent they have the same unique ids
+then (`identity.py`), so that readers can drop them (`repeats.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import logging
 import os
 import random
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -40,16 +43,19 @@ from pyspark.sql.datasource import (
 from sparrowmq.client.cluster.addresses import local_ip
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.sending.queue_choice import by_key
-from sparrowmq.errors import ConfigError, InvalidMessage
+from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.spark import schema as table
+from sparrowmq.spark.identity import RowIds, Writing, of_stream, of_write
 from sparrowmq.spark.logs import show
 from sparrowmq.spark.network import network_of
-from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.options import AT_LEAST_ONCE, SinkOptions
+from sparrowmq.spark.pace import paced
+from sparrowmq.spark.rejects import Rejects
 from sparrowmq.spark.sender import Sender
 
 log = logging.getLogger(__name__)
@@ -69,6 +75,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "flag": _NUMBER,
     "partition": _NUMBER,
     "headers": ("array<struct<key:string,value:binary>>",),
+    "uniqueKey": _TEXT,
 }
 _KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
 _BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
@@ -108,9 +115,11 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
 
 @dataclass(frozen=True)
 class Stored(WriterCommitMessage):
-    """What a task reports: how many messages brokers confirmed."""
+    """What a task reports: how many messages brokers confirmed, and how many rows were none (`rejects.py`)."""
 
     count: int
+    skipped: int = 0
+    dead: int = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -118,12 +127,15 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._write_id = options.write_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return send_all(iterator, network_of(self._options), self._options)
+        is_named = self._options.write_id is not None or self._options.guarantee == AT_LEAST_ONCE
+        writing = of_write(self._write_id, is_named=is_named)
+        return send_all(iterator, network_of(self._options), self._options, writing)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        log.info("stored %d messages", count_stored(messages))
+        tell("the write", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         show()
@@ -137,10 +149,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return send_all(iterator, network_of(self._options, waits=True), self._options)
+        return send_all(iterator, network_of(self._options, waits=True), self._options, of_stream())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        log.info("batch %d: stored %d messages", batchId, count_stored(messages))
+        tell(f"batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         show()
@@ -152,7 +164,28 @@ def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:
     return sum(message.count for message in messages if isinstance(message, Stored))
 
 
-def send_all(batches: Iterable[pa.RecordBatch], network: BlockingNetwork, options: SinkOptions) -> Stored:
+def tell(what: str, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Log what became of the rows: with a warning, if some were rejected."""
+    reports = [message for message in messages if isinstance(message, Stored)]
+    skipped, dead = sum(report.skipped for report in reports), sum(report.dead for report in reports)
+    show()
+    log.info("%s: stored %d messages", what, count_stored(reports))
+    if skipped or dead:
+        log.warning(
+            "%s: %d messages stored, %d rows skipped, %d in dlqTopic",
+            what,
+            count_stored(reports),
+            skipped,
+            dead,
+        )
+
+
+def send_all(
+    batches: Iterator[pa.RecordBatch],
+    network: BlockingNetwork,
+    options: SinkOptions,
+    writing: Writing,
+) -> Stored:
     """Send every row and return when all are stored.
 
     Raises:
@@ -161,14 +194,22 @@ def send_all(batches: Iterable[pa.RecordBatch], network: BlockingNetwork, option
     """
     try:
         sender = Sender(network, options)
-        ip = ip_address(local_ip(options.name_servers)).packed
-        messages = RowMessages(sender, UniqueIds(ip, os.getpid(), random.getrandbits(32)), options)
-        for batch in batches:
+        rejects = Rejects(sender, options, writing)
+        ids = unique_ids(options) if options.guarantee == AT_LEAST_ONCE else RowIds(writing)
+        messages = RowMessages(sender, ids, options, rejects)
+        for batch in paced(batches, options.rows_per_s):
             messages.send(batch)
         sender.finish()
-        return Stored(sender.stored)
+        rejects.tell()
+        return Stored(sender.stored - rejects.dead, rejects.skipped, rejects.dead)
     finally:
         network.release()
+
+
+def unique_ids(options: SinkOptions) -> UniqueIds:
+    """Ids as producers make them, others each time."""
+    ip = ip_address(local_ip(options.name_servers)).packed
+    return UniqueIds(ip, os.getpid(), random.getrandbits(32))
 
 
 class Row(NamedTuple):
@@ -186,41 +227,43 @@ class Row(NamedTuple):
     flag: int | None
     partition: int | None
     headers: list[dict[str, Any]] | None
+    unique_key: str | None
 
 
 class RowMessages:
     """Makes messages of rows and hands them to a sender."""
 
-    def __init__(self, sender: Sender, ids: UniqueIds, options: SinkOptions) -> None:
+    def __init__(
+        self, sender: Sender, ids: UniqueIds | RowIds, options: SinkOptions, rejects: Rejects
+    ) -> None:
         self._sender = sender
         self._ids = ids
+        self._rejects = rejects
         self._topic = options.topic
         self._count = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Raises: as `send_all`."""
         now_ms = time.time_ns() // 1_000_000
-        row, done = None, 0
-        try:
-            for row in map(Row._make, zip(*_lists(batch), strict=False)):
+        for number, row in enumerate(map(Row._make, zip(*_lists(batch), strict=False)), self._count):
+            key = self._ids.next(now_ms)  # of each row, so that what is rejected changes no id
+            try:
                 topic = self._topic or row.topic
                 if row.body is None or not topic:
                     raise InvalidMessage(
                         f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
                     )
                 body = row.body if isinstance(row.body, bytes) else row.body.encode()
-                part = BatchPart(body, _properties(row, self._ids.next(now_ms)), row.flag or 0)
+                part = BatchPart(body, _properties(row, row.unique_key or key), row.flag or 0)
                 if row.delay_level:
                     self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
                 elif queue := self._queue(topic, row):
                     self._sender.put_in_order(queue, part)
                 else:
                     self._sender.put(topic, part)
-                done += 1
-        except InvalidMessage as error:
-            keys = f", keys {row.keys!r}" if row and row.keys else ""
-            raise InvalidMessage(f"{error} (row {self._count + done} of its task{keys})") from error
-        self._count += done
+            except (InvalidMessage, InvalidName) as error:
+                self._rejects.row(number, row.keys, row.body, key, error)
+        self._count += batch.num_rows
 
     def _queue(self, topic: str, row: Row) -> MessageQueue | None:
         """The queue that a row must go to."""

@@ -144,11 +144,24 @@ def test_files_are_meant_where_there_is_a_path_and_no_name_server():
     assert parse(StoredOptions, {"path": "file:/store", "subscribe": "a"}).path == "/store"
 
 
-@pytest.mark.parametrize("value", ["idempotent", "exactly_once"])
-def test_stronger_guarantees_are_refused_until_they_are_kept(value):
-    with pytest.raises(ConfigError, match="not supported yet; leave it at at_least_once"):
-        parse(SinkOptions, BASE | {"deliveryGuarantee": value})
-    assert parse(SinkOptions, BASE | {"deliveryGuarantee": "AT_LEAST_ONCE"}).guarantee == "at_least_once"
+@pytest.mark.parametrize("value", ["idempotent"])
+def test_stronger_guarantees_need_batches_that_are_repeated_as_they_were(value):
+    given = BASE | {"deliveryGuarantee": value.upper()}
+    assert parse(SinkOptions, given).guarantee == value
+    with pytest.raises(ConfigError, match=f"{value} cannot be kept with asyncProgressTrackingEnabled=true"):
+        parse(SinkOptions, given | {"asyncProgressTrackingEnabled": "true"})
+    assert parse(SinkOptions, BASE | {"asyncProgressTrackingEnabled": "true"}).guarantee == "at_least_once"
+
+
+def test_dead_letters_need_a_topic_of_their_own():
+    for given in ({}, {"dlqTopic": "T"}):
+        with pytest.raises(ConfigError, match="onError=dlq needs the option dlqTopic"):
+            parse(SinkOptions, {"nameServer": "a:1", "topic": "T", "onError": "dlq"} | given)
+    with pytest.raises(ConfigError, match="badRecords=dlq needs the option dlqTopic"):
+        source(badRecords="dlq")
+    with pytest.raises(ConfigError, match="badRecords=dlq needs a broker"):
+        parse(StoredOptions, {"path": "/store", "topic": "T", "badRecords": "dlq"})
+    assert not source(badRecords="dlq", dlqTopic="D").fails_at_bad_records
 
 
 def test_every_option_of_both_tables_has_names_of_its_own():

@@ -232,3 +232,39 @@ def test_what_one_broker_does_not_take_another_may(peer, sender):
     sending.put_in_order(MessageQueue("T", BROKER, 1), part(3))
     with pytest.raises(SendFailed, match=r"refuses messages to T@broker-a\[1\]"):
         sending.finish()
+
+
+def test_an_illegal_message_is_found_and_given_back_and_the_others_are_stored(peer, sender):
+    peer.answers[SEND_BATCH].append(Refuse(13))
+    peer.later[SEND, 4] = Refuse(13)
+    sending, refused = sender(sendBatchRows="10"), []
+    sending.on_refused = lambda part, queue, error: refused.append(
+        (bytes(part.body), queue.topic, error.code)
+    )
+    for number in range(20):
+        sending.put("T", part(number))
+    sending.finish()
+    assert refused == [(b"3", "T", 13)]
+    assert everything(peer) == [number for number in range(20) if number != 3]
+    assert sending.stored == 19
+
+
+def test_who_is_given_an_illegal_message_may_send_another(peer, sender):
+    peer.store("D", 0, [])
+    peer.answers[SEND].append(Refuse(13))
+    sending = sender(maxInFlight="1", sendBatchRows="1")
+    sending.on_refused = lambda part, queue, error: sending.put("D", part)
+    for number in range(3):
+        sending.put("T", part(number))
+    sending.finish()
+    assert (everything(peer), everything(peer, "D")) == ([1, 2], [0])
+    assert sending.stored == 3
+
+
+def test_without_anybody_to_give_it_to_an_illegal_message_ends_the_task(peer, sender):
+    peer.answers[SEND_BATCH].append(Refuse(13))
+    sending = sender()
+    for number in range(3):
+        sending.put("T", part(number))
+    with pytest.raises(SendFailed, match="the broker refuses messages to T"):
+        sending.finish()

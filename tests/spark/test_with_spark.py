@@ -22,6 +22,7 @@ from sparrowmq.spark.limits import HAS_LIMITS
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import bounds_of
+from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.sender import Sender
 from sparrowmq.testing.background import BackgroundCluster
@@ -262,6 +263,46 @@ def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
     if not HAS_LIMITS:
         return
     assert sum(source["latestOffset"]["topics"][topic.name]["broker-0"].values()) == 200
+
+
+def test_an_idempotent_batch_that_is_repeated_has_the_same_ids(topic, spark, namesrv, tmp_path):
+    topic.send(0, 200)
+    copy = Topic(spark, namesrv)
+    given = copy.options | {"deliveryGuarantee": "idempotent"}
+    for expected in (200, 400):
+        writing = topic.stream().select("body").writeStream.format("rocketmq").options(**given)
+        query = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(DEADLINE_S * 2)
+        copy.wait_for(expected)
+        # The driver dies after the rows were stored and before it says so: Spark does the batch again.
+        for log in tmp_path.glob("commits/*0*"):
+            log.unlink()
+    assert numbers(without_repeats(copy.read())) == list(range(200))
+    assert copy.read().select("msgId", "body").distinct().count() == 200
+
+
+def test_a_write_within_a_batch_is_idempotent_by_its_name(topic, spark, namesrv, tmp_path):
+    topic.send(0, 20)
+    copy = Topic(spark, namesrv)
+    given = copy.options | {"deliveryGuarantee": "idempotent"}
+
+    def write(rows: DataFrame, _batch: int) -> None:
+        for name in ("twice", "twice", "once"):
+            write = rows.select("body").write.format("rocketmq").options(**given, writeId=name)
+            write.mode("append").save()
+
+    query = topic.stream().writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    assert query.trigger(availableNow=True).start().awaitTermination(DEADLINE_S * 2)
+    copy.wait_for(60)
+    assert numbers(without_repeats(copy.read())) == sorted([*range(20), *range(20)])
+
+    def nameless(rows: DataFrame, _batch: int) -> None:
+        rows.select("body").write.format("rocketmq").options(**given).mode("append").save()
+
+    topic.send(20, 1)
+    query = topic.stream().writeStream.foreachBatch(nameless).option("checkpointLocation", str(tmp_path))
+    with pytest.raises(PySparkException, match="a write in foreachBatch needs a name"):
+        query.trigger(availableNow=True).start().awaitTermination(DEADLINE_S * 2)
 
 
 def test_a_topic_is_a_table_in_sql(topic, spark):

@@ -10,11 +10,13 @@ from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import decode
+from sparrowmq.spark.identity import Writing
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.writer import COLUMNS as COLUMNS_OF_SINK
-from sparrowmq.spark.writer import BatchWriter, Stored, StreamWriter, check, count_stored, send_all
+from sparrowmq.spark.writer import BatchWriter, Stored, StreamWriter, check, count_stored, send_all, tell
 from tests.spark.peer import BROKER
 
+WRITING = Writing("query-1", batch=5, partition=2)
 MAP = pa.map_(pa.string(), pa.string())
 
 
@@ -25,7 +27,7 @@ def send(peer, connect):
 
     def send(columns, **given):
         batch = pa.RecordBatch.from_pydict(columns)
-        report = send_all([batch], connect(), peer.sink(**({"topic": "T"} | given)))
+        report = send_all(iter([batch]), connect(), peer.sink(**({"topic": "T"} | given)), WRITING)
         assert report == Stored(batch.num_rows)
         return stored(peer)
 
@@ -78,7 +80,7 @@ def test_rows_go_to_their_own_topic_unless_the_option_names_one(send, peer, conn
     peer.store("U", 0, [])
     rows = {"body": [b"1", b"2"], "topic": ["T", "U"]}
     assert len(send(rows)) == 2
-    send_all([pa.RecordBatch.from_pydict(rows)], connect(), peer.sink())
+    send_all(iter([pa.RecordBatch.from_pydict(rows)]), connect(), peer.sink(), WRITING)
     assert [row["body"] for row in stored(peer, "U")] == [b"2"]
 
 
@@ -178,13 +180,13 @@ def test_of_a_row_that_is_refused_the_place_is_told(peer, connect):
     good = pa.RecordBatch.from_pydict({"body": [b"1"] * 5, "tags": ["a"] * 5, "keys": ["k"] * 5})
     bad = pa.RecordBatch.from_pydict({"body": [b"1"] * 2, "tags": ["a", "a\x01b"], "keys": ["k", "order-7"]})
     with pytest.raises(InvalidMessage, match=r"\(row 6 of its task, keys 'order-7'\)"):
-        send_all([good, bad], connect(), peer.sink(topic="T"))
+        send_all(iter([good, bad]), connect(), peer.sink(topic="T"), WRITING)
 
 
 def test_a_row_without_a_topic_is_refused(peer, connect):
     batch = pa.RecordBatch.from_pydict({"body": [b"1"], "topic": pa.array([None], pa.string())})
     with pytest.raises(InvalidMessage, match="a row has no topic"):
-        send_all([batch], connect(), peer.sink())
+        send_all(iter([batch]), connect(), peer.sink(), WRITING)
 
 
 def complaint(columns, peer, **given):
@@ -222,3 +224,63 @@ def test_writers_report_what_was_stored_whatever_is_missing(peer, connect, kind,
     writer.commit([report, report], *batch_id)
     writer.abort([report, None], *batch_id)
     assert count_stored([report, None, report]) == 4
+
+
+def rows_of(*bodies, **columns):
+    return pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())} | columns)
+
+
+def test_idempotent_rows_have_the_same_ids_when_a_task_is_repeated(peer, connect):
+    peer.store("T", 0, [])
+    options = peer.sink(topic="T", deliveryGuarantee="idempotent")
+    for writing in (WRITING, WRITING, Writing("query-1", batch=6, partition=2)):
+        send_all(iter([rows_of(b"1"), rows_of(b"2")]), connect(), options, writing)
+    ids = {(row["body"], row["properties"]["UNIQ_KEY"]) for row in stored(peer)}
+    assert len(stored(peer)) == 6
+    assert len(ids) == 4
+    assert {len(key) for _, key in ids} == {32}
+
+
+def test_a_row_may_bring_its_unique_id(send):
+    rows = send({"body": [b"1", b"2"], "uniqueKey": ["mine", None]})
+    assert rows[0]["properties"]["UNIQ_KEY"] == "mine"
+    assert len(rows[1]["properties"]["UNIQ_KEY"]) == 32
+
+
+def test_rejected_rows_are_skipped_or_kept_with_reason_and_place(peer, connect, caplog):
+    peer.store("T", 0, [])
+    peer.store("D", 0, [])
+    batch = rows_of(b"1", b"2", None, b"4", tags=["a", "b\x01", "c", "d"])
+    report = send_all(iter([batch]), connect(), peer.sink(topic="T", onError="skip"), WRITING)
+    assert report == Stored(2, skipped=2)
+    assert "row 1 of partition 2 of batch 5 of query-1" in caplog.text
+    options = peer.sink(topic="T", onError="dlq", dlqTopic="D", deliveryGuarantee="idempotent")
+    for _ in range(2):
+        report = send_all(iter([batch]), connect(), options, WRITING)
+        assert report == Stored(2, dead=2)
+    assert [row["body"] for row in stored(peer)] == [b"1", b"1", b"1", b"4", b"4", b"4"]
+    dead = stored(peer, "D")
+    assert [row["body"] for row in dead] == [b"2", b"2", b"null", b"null"]
+    assert dead[0]["properties"] == dead[1]["properties"]
+    assert dead[0]["properties"]["REJECT_PLACE"] == "row 1 of partition 2 of batch 5 of query-1"
+    assert "0x01" in dead[0]["properties"]["REJECT_REASON"]
+    assert "a row has no body" in dead[2]["properties"]["REJECT_REASON"]
+
+
+def test_what_is_rejected_changes_no_id(peer, connect):
+    peer.store("T", 0, [])
+    options = peer.sink(topic="T", onError="skip", deliveryGuarantee="idempotent")
+    for second in (b"2", None):
+        send_all(iter([rows_of(b"1", second, b"3")]), connect(), options, WRITING)
+    assert len({row["properties"]["UNIQ_KEY"] for row in stored(peer)}) == 3
+
+
+def test_a_rate_holds_for_the_task(peer, connect):
+    peer.store("T", 0, [])
+    options = peer.sink(topic="T", rowsPerSecondPerTask="1000000")
+    assert send_all(iter([rows_of(*[b"1"] * 100)]), connect(), options, WRITING) == Stored(100)
+
+
+def test_what_was_rejected_is_told_when_all_is_done(caplog):
+    tell("batch 7", [Stored(5, skipped=1, dead=2), None, Stored(1)])
+    assert "batch 7: 6 messages stored, 1 rows skipped, 2 in dlqTopic" in caplog.text

@@ -1,0 +1,102 @@
+"""Who writes a row: the query or write, its batch, the task's partition, and the row's place in it.
+
+Spark repeats tasks, and after a crash whole batches; whatever it repeats has the same query, batch, partitions and
+order of rows, as long as the query itself is deterministic. So ids made of these are the same, too, and whoever reads
+can drop what came twice.
+
+The id has the form of Java's (`protocol/messages/message_id.py`), so that every tool takes it:
+
+    | hash 4 | row, high 2 | hash 4 | 0, where others have the time, 4 | row, low 2 |       32 hex digits
+
+The 64 bits of hash tell tasks apart: among a million tasks the odds that any two agree are 1 in 37 million.
+`mqadmin queryMsgByUniqueKey` looks for it from the beginning of the month on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from pyspark import TaskContext
+
+from sparrowmq.errors import ConfigError
+
+# Local properties that Spark's MicroBatchExecution and StreamExecution set, 4.1 to 4.3.
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+_RUN: Final = "spark.jobGroup.id"
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What a task writes.
+
+    Attributes:
+        writer: a streaming query, the same after each restart from its checkpoint; or one write of a table.
+        run: of the query, another one after each restart.
+    """
+
+    writer: str
+    batch: int = 0
+    partition: int = 0
+    run: str = ""
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of batch {self.batch} of {self.writer}"
+
+
+def of_stream() -> Writing:
+    """What the task of a stream writes that runs here."""
+    task = _task()
+    return Writing(task.query or "", task.batch, task.partition, task.run)
+
+
+def of_write(write_id: str, *, is_named: bool) -> Writing:
+    """What the task of a batch write, or of one in `foreachBatch`, writes that runs here.
+
+    Args:
+        is_named: whether the user named the write.
+    Raises:
+        ConfigError: it is one of a stream's batches, so that it is repeated under another random name.
+    """
+    task = _task()
+    if task.query and not is_named:
+        raise ConfigError(
+            "a write in foreachBatch needs a name to be known again when the batch is repeated: "
+            'write .option("writeId", "..."), another one for each write of the function'
+        )
+    writer = f"{task.query}/{write_id}" if task.query else write_id
+    return Writing(writer, task.batch, task.partition, task.run)
+
+
+class RowIds:
+    """Unique ids of one task's rows, in their order; the same when the task is repeated."""
+
+    def __init__(self, writing: Writing) -> None:
+        said = f"{writing.writer}\0{writing.batch}\0{writing.partition}"
+        digits = blake2b(said.encode(), digest_size=8).hexdigest().upper()
+        self._first, self._second = digits[:8], f"{digits[8:]}00000000"
+        self._row = 0
+
+    def next(self, _now_ms: int) -> str:
+        """The id of the next row."""
+        row = self._row
+        self._row = row + 1
+        return f"{self._first}{row >> 16:04X}{self._second}{row & 0xFFFF:04X}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    query: str | None
+    batch: int
+    partition: int
+    run: str
+
+
+def _task() -> _Task:
+    context = TaskContext.get()
+    if context is None:
+        return _Task(None, 0, 0, "")
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    return _Task(query, int(batch or 0), context.partitionId(), context.getLocalProperty(_RUN) or "")
