@@ -20,6 +20,7 @@ from sparrowmq.config import (
 )
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
+from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.remoting.tls_settings import ServerTlsSettings
 
@@ -204,7 +205,8 @@ def test_every_setting_has_a_sentence_about_it():
 def test_no_setting_is_honoured_in_name_only(settings):
     """A key that nothing reads belongs among those that are accepted without effect, with the reason."""
     own = Path(inspect.getfile(settings))
-    files = [*own.parent.rglob("*.py"), *Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")]
+    of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")
+    files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings))]
     read = {
         name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")
     }

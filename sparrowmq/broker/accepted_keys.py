@@ -40,9 +40,8 @@ _BY_REASON = {
         timerPrecisionMs timerEnableCheckMetrics timerRollWindowSlot timerCongestNumEachSlot timerFlushIntervalMs
         timerGetMessageThreadNum timerPutMessageThreadNum timerStopEnqueue timerStopDequeue timerSkipUnknownError
         timerWarmEnable timerEnableDisruptor timerInterceptDelayLevel mappedFileSizeTimerLog""",
-    "the metrics endpoint is not supported yet": """
-        metricsExporterType metricsPromExporterPort metricsPromExporterHost metricsLabel metricsGrpcExporterTarget
-        metricsGrpcExporterHeader""",
+    "metrics are read from a port (metricsExporterType=PROM), and not pushed": """
+        metricsGrpcExporterTarget metricsGrpcExporterHeader""",
     "what name servers know is sent when it changed; else they are asked whether they still know it": """
         forceRegister compressedRegister enableSingleTopicRegister""",
     "name servers are given by namesrvAddr": "fetchNamesrvAddrByAddressServer rmqAddressServerDomain",

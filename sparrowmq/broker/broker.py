@@ -41,6 +41,7 @@ from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.send import SendHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.handlers.transactions import TransactionHandler
+from sparrowmq.broker.metrics.known import Known
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
@@ -59,6 +60,7 @@ from sparrowmq.broker.transactions import TransactionRules, Transactions
 from sparrowmq.broker.writing import Writer
 from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.metrics.settings import metrics_door
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher
@@ -106,6 +108,7 @@ class Broker:
             tls=self._tls,
         )
         self._slaves: Door | None = None
+        self._metrics: Door | None = None
         self._stack = AsyncExitStack()
 
     @property
@@ -117,6 +120,11 @@ class Broker:
     def ha_address(self) -> str:
         """What slaves are told; "" if they cannot come here."""
         return self.settings.ha_address(self._slaves.port) if self._slaves is not None else ""
+
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus comes; "" if it cannot."""
+        return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Broker:
         demand_role(self.settings)
@@ -142,6 +150,9 @@ class Broker:
         self._slaves = ha_door(self.settings, self._server.port)
         if self._slaves is not None:
             stack.callback(self._slaves.close)
+        self._metrics = metrics_door(self.settings, self.settings.bind_address, self.settings.insecure)
+        if self._metrics is not None:
+            stack.callback(self._metrics.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
         store = MessageStore.open(kept, clock=self._clock)
         stack.callback(store.close)
@@ -187,9 +198,11 @@ class Broker:
         offsets = Offsets(folder / "consumerOffset.json")
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
-        by_level = delay_levels(delays, clock)
         timer_max_s = settings.max_timer_s if settings.timers else None
-        at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
+        by_level, at_time = (
+            delay_levels(delays, clock),
+            timer_detour(clock, settings.max_timer_s, settings.timers),
+        )
         writer = Writer(store, settings.cluster, (at_time, by_level))
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
@@ -209,6 +222,7 @@ class Broker:
         )
         self._tell_changes(store, groups, sends, pulls)
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
+        known = Known(figures, status, topics, groups, clients, consumption, offsets, registration)
         return (
             storage(store, self._turn, figures),
             topics.file.part("topics", 1),
@@ -220,6 +234,7 @@ class Broker:
             locks.part(),
             status.part(),
             consumption.part(),
+            self._metrics_part(store, known),
             Part((sends, ReplyHandler(sends, clients, replies, clock))),
             Part((pulls,)),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
@@ -254,6 +269,14 @@ class Broker:
             RelayHandler(store, clients, settings.name),
         )
         return (traffic.part(), Part(handlers))
+
+    def _metrics_part(self, store: MessageStore, known: Known) -> Part:
+        if self._metrics is None:
+            return Part()
+        # What it is made with takes 5 MB, so only who wants metrics has it.
+        from sparrowmq.broker.metrics.port import MetricsPort
+
+        return MetricsPort(self._metrics, self.settings, store, known, self._clock).part()
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler

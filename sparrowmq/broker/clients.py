@@ -169,6 +169,10 @@ class Clients:
         """A consumer group with members; None when nobody is on line."""
         return self._consumers.get(group)
 
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """Every consumer group with members."""
+        return list(self._consumers.values())
+
     def members(self, group: str) -> list[Member]:
         """The connected members of a consumer group."""
         known = self._consumers.get(group)

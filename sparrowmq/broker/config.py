@@ -17,6 +17,7 @@ from sparrowmq.broker import accepted_keys
 from sparrowmq.config import setting
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, choice, duration, integer, size
+from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
@@ -72,7 +73,7 @@ _ONE_ADDRESS = Kind(_one_address, "host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(ServerTlsSettings):
+class BrokerSettings(ServerTlsSettings, MetricsSettings):
     """How to run a broker."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED

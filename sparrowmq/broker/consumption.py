@@ -38,7 +38,7 @@ class Consumption:
         self.found = figures.counter("pulls_found", "pulls that brought messages")
         self.missed = figures.counter("pulls_missed", "pulls that brought none")
         figures.family(
-            "group_pace", "messages that a group takes a second, by topic", ("group", "topic"), self._paces
+            "group_pace", "messages that a group takes a second, by topic", ("group", "topic"), self.paces
         )
         self._pairs: dict[tuple[str, str], Rate] = {}
 
@@ -66,6 +66,11 @@ class Consumption:
         rates = (self._pairs.get((group, topic)) for topic in topics)
         return sum((rate.per_second(now_s)[0] for rate in rates if rate is not None), 0.0)
 
+    def paces(self) -> Values:
+        """Messages a second that each pair of group and topic took, over the last minute."""
+        now_s = self._clock.monotonic()
+        return [(pair, rate.per_second(now_s)[0]) for pair, rate in self._pairs.items()]
+
     def counts(self) -> list[tuple[tuple[str, str], int]]:
         """How many messages each group took of each topic, since the pair was forgotten last."""
         return [(pair, rate.counter.value) for pair, rate in self._pairs.items()]
@@ -78,10 +83,6 @@ class Consumption:
                 rate.sample(now_s)
             else:
                 del self._pairs[pair]
-
-    def _paces(self) -> Values:
-        now_s = self._clock.monotonic()
-        return [(pair, rate.per_second(now_s)[0]) for pair, rate in self._pairs.items()]
 
     def _begin(self) -> Rate:
         rate = Rate(Counter(), (WINDOW_S,))

@@ -56,6 +56,14 @@ class Offsets:
         """The group's offsets of a topic, by queue id."""
         return self._table.get(group, {}).get(topic, {})
 
+    def all(self) -> list[tuple[str, str, QueueOffsets]]:
+        """Every group, with each topic that it has offsets of."""
+        return [
+            (group, topic, queues)
+            for group, topics in self._table.items()
+            for topic, queues in topics.items()
+        ]
+
     def topics_of(self, group: str) -> set[str]:
         """What the group has consumed."""
         return set(self._table.get(group, ()))

@@ -82,6 +82,11 @@ class Registration:
             for namesrv in settings.namesrv
         ]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether some name server knows the broker, or there is none to tell."""
+        return not self._links or any(link.is_up for link in self._links)
+
     async def run(self) -> None:
         """For ever; or until `leave`, or at once without name servers."""
         async with asyncio.TaskGroup() as tasks:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from sparrowmq.config import setting
 from sparrowmq.kinds import BOOLEAN, PATH, TEXT, integer
+from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.remoting.tls_settings import ServerTlsSettings
 
 _ONE_LOOP = "one event loop serves all connections; there is no pool of threads to size"
@@ -16,7 +17,7 @@ _SOCKETS = "sockets have the operating system's own sizes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings(ServerTlsSettings):
+class NamesrvSettings(ServerTlsSettings, MetricsSettings):
     """How to run a name server."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = {

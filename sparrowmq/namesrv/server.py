@@ -11,12 +11,14 @@ from sparrowmq import descriptors
 from sparrowmq.background import Background
 from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock
+from sparrowmq.metrics.settings import metrics_door
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.routes import Routes
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
@@ -47,6 +49,7 @@ class Namesrv:
         self._changing = Changing(settings, file)
         self._clock = clock
         self._server: Server | None = None
+        self._metrics: Door | None = None
         self._open = AsyncExitStack()
 
     @property
@@ -54,6 +57,11 @@ class Namesrv:
         """What clients and brokers are given."""
         assert self._server is not None, "not running"
         return f"{self._server.host}:{self._server.port}"
+
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus comes; "" if it cannot."""
+        return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -75,6 +83,7 @@ class Namesrv:
             await stack.enter_async_context(tasks)
             stack.push_async_callback(server.stop)
             await server.start()
+            self._open_metrics(stack, tasks)
             tasks.spawn(server.drop_silent_peers(), "silent peers")
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
@@ -87,6 +96,18 @@ class Namesrv:
     async def serve(self) -> None:
         """Never returns; a chore that fails cancels the caller, and leaving the context tells why."""
         await asyncio.get_running_loop().create_future()
+
+    def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
+        settings, server = self._settings, self._server
+        self._metrics = metrics_door(settings, settings.bind_address, settings.insecure)
+        if self._metrics is None or server is None:
+            return
+        stack.callback(self._metrics.close)
+        # What it is made with takes 5 MB, so only who wants metrics has it.
+        from sparrowmq.namesrv.metrics import MetricsPort
+
+        port = MetricsPort(self._metrics, settings, self.routes, lambda: len(server.sessions))
+        tasks.spawn(port.run(), "metrics")
 
     async def _expire(self) -> None:
         while True:

@@ -1,0 +1,1 @@
+"""How a broker is doing, for Prometheus."""

@@ -1,0 +1,28 @@
+"""The parts of a broker that its metrics tell of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.consumption import Consumption
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.status import Status
+from sparrowmq.broker.topics import Topics
+from sparrowmq.stats import Figures
+
+
+@dataclass(frozen=True)
+class Known:
+    """All of them."""
+
+    figures: Figures
+    status: Status
+    topics: Topics
+    groups: Groups
+    clients: Clients
+    consumption: Consumption
+    offsets: Offsets
+    registration: Registration

@@ -1,0 +1,90 @@
+"""How much each topic holds and how far each group is, looked up for one visit and then forgotten.
+
+    ends      topic                  -> the sum of its queues' ends: messages since it was made
+    progress  group, topic           -> the sum of what it committed, and what is left for it
+              the greatest lags only -> when the oldest message was stored that the group has not consumed
+
+A broker may have 200,000 queues, so whoever looks through them lets the loop serve others in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from heapq import nlargest
+from typing import Final, NamedTuple, TypeVar
+
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.store.message_store import MessageStore
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 2000
+
+
+class GroupProgress(NamedTuple):
+    """How far a group is in a topic.
+
+    Attributes:
+        committed: the sum of its offsets.
+        lag: messages that it has not consumed, of the queues that it has offsets of.
+    """
+
+    group: str
+    topic: str
+    committed: int
+    lag: int
+
+
+class Progress:
+    """What is in the store, and how far the groups are in it."""
+
+    def __init__(self, store: MessageStore, offsets: Offsets) -> None:
+        self._store = store
+        self._offsets = offsets
+
+    async def ends(self) -> dict[str, int]:
+        """Of each topic, the sum of its queues' ends."""
+        ends: dict[str, int] = defaultdict(int)
+        async for topic, _, queue in _unhurried(self._store.queues()):
+            ends[topic] += queue.max_offset
+        return ends
+
+    async def of_groups(self) -> list[GroupProgress]:
+        """Every group in every topic of which it has offsets."""
+        return [
+            self._of(group, topic, queues) async for group, topic, queues in _unhurried(self._offsets.all())
+        ]
+
+    async def waiting_since(
+        self, groups: Iterable[GroupProgress], most: int
+    ) -> list[tuple[GroupProgress, int]]:
+        """When the oldest message was stored, in ms, that each of the groups with the greatest lags has before it."""
+        behind = nlargest(most, (each for each in groups if each.lag), key=lambda each: each.lag)
+        found = [(each, self._oldest_ms(each)) async for each in _unhurried(behind, 50)]
+        return [(each, stored_ms) for each, stored_ms in found if stored_ms is not None]
+
+    def _of(self, group: str, topic: str, offsets: dict[int, int]) -> GroupProgress:
+        lag = 0
+        for queue_id, offset in offsets.items():
+            queue = self._store.queue(topic, queue_id)
+            if queue is not None:
+                lag += max(queue.max_offset - offset, 0)  # of an offset ahead of its queue nothing is left
+        return GroupProgress(group, topic, sum(offsets.values()), lag)
+
+    def _oldest_ms(self, each: GroupProgress) -> int | None:
+        times = []
+        for queue_id, offset in self._offsets.of_group(each.group, each.topic).items():
+            queue = self._store.queue(each.topic, queue_id)
+            if queue is not None and offset < queue.max_offset:
+                first = max(offset, queue.min_offset)
+                times.append(self._store.store_time(each.topic, queue_id, first))
+        return min((stored_ms for stored_ms in times if stored_ms is not None), default=None)
+
+
+async def _unhurried(items: Iterable[T], at_once: int = _AT_ONCE) -> AsyncIterator[T]:
+    for number, item in enumerate(list(items), 1):
+        yield item
+        if number % at_once == 0:
+            await asyncio.sleep(0)

@@ -1,0 +1,174 @@
+"""The port at which a server is asked how it is doing: GET of a few paths, each connection for one question.
+
+    GET /metrics    what Prometheus reads
+    GET /healthz    200 while the loop runs
+    GET /readyz     200 while it does what it is there for, 503 with the reason while it does not
+
+It is none of the web's servers: no TLS, no bodies, no names. h11 reads what comes, and gives up what is too long; who
+says nothing for ten seconds, and who is one too many, is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import h11
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.remoting.door import Door
+
+log = logging.getLogger(__name__)
+
+TEXT: Final = "text/plain; charset=utf-8"
+_LONGEST_HEAD: Final = 8 << 10
+_MOST_VISITS: Final = 32
+_SILENCE_S: Final = 10.0
+_BACKLOG: Final = 16
+
+
+class Answer(NamedTuple):
+    """What is said to a question."""
+
+    status: int
+    body: bytes
+    kind: str = TEXT
+
+
+Query = Mapping[str, str]
+Ask = Callable[[Query], Awaitable[Answer]]
+
+
+class Endpoint:
+    """Answers at one door.
+
+    Args:
+        door: bound.
+        pages: by path, beginning with "/".
+    """
+
+    def __init__(self, door: Door, pages: Mapping[str, Ask]) -> None:
+        self._door = door
+        self._pages = pages
+        self._visits: set[Visit] = set()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises: ConfigError, nobody can listen."""
+        await self._door.open(self._make, _BACKLOG)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._door.close()
+            for visit in list(self._visits):
+                visit.close()
+            await self._door.closed()
+
+    async def answer(self, target: str) -> Answer:
+        """What is said to `GET target`."""
+        parts = urlsplit(target)
+        page = self._pages.get(parts.path)
+        if page is None:
+            return Answer(404, f"there are {', '.join(self._pages)}\n".encode())
+        try:
+            return await page(dict(parse_qsl(parts.query)))
+        except (SparrowError, OSError) as error:
+            return Answer(503, f"{error}\n".encode())
+
+    def _make(self) -> Visit:
+        if len(self._visits) >= _MOST_VISITS:
+            next(iter(self._visits)).close()
+        visit = Visit(self.answer, self._visits.discard)
+        self._visits.add(visit)
+        return visit
+
+
+class Visit(asyncio.Protocol):
+    """One connection, for one question.
+
+    Args:
+        ended: is told when it is over.
+    """
+
+    def __init__(self, answer: Callable[[str], Awaitable[Answer]], ended: Callable[[Visit], object]) -> None:
+        self._answer = answer
+        self._ended = ended
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._limit = asyncio.get_running_loop().call_later(_SILENCE_S, self.close)
+
+    def data_received(self, chunk: bytes) -> None:
+        try:
+            self._http.receive_data(chunk)
+            self._go_on()
+        except h11.RemoteProtocolError as error:
+            self._say(Answer(error.error_status_hint, f"{error}\n".encode()))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the visitor go."""
+        if self._limit is not None:
+            self._limit.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        self._ended(self)
+
+    def _go_on(self) -> None:
+        if self._task is not None:
+            return
+        while (event := self._http.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Request):
+                self._begin(event)
+                return
+            if isinstance(event, h11.ConnectionClosed):
+                self.close()
+                return
+
+    def _begin(self, request: h11.Request) -> None:
+        if request.method != b"GET":
+            self._say(Answer(405, b"only GET is answered here\n"))
+            return
+        self._task = asyncio.ensure_future(self._reply(request.target.decode("latin-1")))
+        self._task.add_done_callback(self._replied)
+
+    async def _reply(self, target: str) -> None:
+        self._say(await self._answer(target))
+
+    def _replied(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a question was not answered", exc_info=task.exception())
+            self.close()
+
+    def _say(self, answer: Answer) -> None:
+        if self._transport is None:
+            return
+        head = h11.Response(
+            status_code=answer.status,
+            headers=[
+                ("content-type", answer.kind),
+                ("content-length", str(len(answer.body))),
+                ("connection", "close"),
+            ],
+        )
+        # A question that was none leaves h11 unable to answer: then the connection ends without one.
+        with suppress(h11.LocalProtocolError):
+            said = [
+                self._http.send(head),
+                self._http.send(h11.Data(answer.body)),
+                self._http.send(h11.EndOfMessage()),
+            ]
+            self._transport.write(b"".join(part for part in said if part))
+        self._transport.close()

@@ -1,0 +1,120 @@
+"""One visit's metrics, as Prometheus reads them: families of samples, made anew for each visit and then forgotten.
+
+    page = Page({"cluster": "c", "node_id": "broker-a"}, most=200)
+    page.gauge("rocketmq_topic_number", "topics", len(topics))
+    page.counters("rocketmq_messages_in_total", "messages stored", ("topic",), rows)
+
+Nothing is kept between visits, so labels that are gone are gone. A family with labels of its own has at most `most`
+series and one more, `(others)`: gauges show their greatest values, since those are looked for; counters the first by
+name, because a counter that comes and goes looks like a restart. How many are behind `(others)` is told in
+`sparrowmq_series_left_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest, nsmallest
+from typing import Final
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from sparrowmq.stats import Figures, Histogram
+
+OTHERS: Final = "(others)"
+Rows = Iterable[tuple[tuple[str, ...], float]]  # what each of the labels is, and the number
+
+
+class Page:
+    """What is told in one visit.
+
+    Args:
+        common: labels that every series has, beside its own.
+        most: series of a family that are told apart by labels of their own.
+    """
+
+    def __init__(self, common: Mapping[str, str], most: int) -> None:
+        self._names = tuple(common)
+        self._values = tuple(common.values())
+        self._most = most
+        self._families: list[Metric] = []
+        self._left_out: list[tuple[tuple[str, ...], float]] = []
+
+    def gauge(self, name: str, meaning: str, value: float) -> None:
+        """A number that rises and falls."""
+        self._add(GaugeMetricFamily(name, meaning, labels=self._names), [((), value)])
+
+    def counter(self, name: str, meaning: str, value: float) -> None:
+        """A number that only rises; its name ends in `_total`."""
+        self._add(CounterMetricFamily(name, meaning, labels=self._names), [((), value)])
+
+    def gauges(self, name: str, meaning: str, labels: Sequence[str], rows: Rows) -> None:
+        """Numbers told apart by labels, the greatest of them."""
+        told = self._cut(name, list(rows), greatest=True)
+        self._add(GaugeMetricFamily(name, meaning, labels=(*self._names, *labels)), told)
+
+    def counters(self, name: str, meaning: str, labels: Sequence[str], rows: Rows) -> None:
+        """The same of numbers that only rise."""
+        told = self._cut(name, list(rows), greatest=False)
+        self._add(CounterMetricFamily(name, meaning, labels=(*self._names, *labels)), told)
+
+    def histogram(self, name: str, meaning: str, seen: Histogram, bounds: Sequence[int], unit: float) -> None:
+        """How often values of each size were seen.
+
+        Args:
+            bounds: of the buckets, in the histogram's unit.
+            unit: what one of that is in the metric's own.
+        """
+        told = zip([f"{bound * unit:g}" for bound in bounds], seen.at_most(bounds), strict=True)
+        family = HistogramMetricFamily(name, meaning, labels=self._names)
+        family.add_metric(self._values, [*told, ("+Inf", seen.count)], seen.total * unit)
+        self._families.append(family)
+
+    def figures(self, figures: Figures) -> None:
+        """All of a server's figures, as `sparrowmq_...`."""
+        for figure in figures:
+            name = f"sparrowmq_{figure.name}"
+            rows = list(figure.read())
+            if figure.rate is not None:
+                self.counters(f"{name}_total", figure.meaning, figure.labels, rows)
+            else:
+                self.gauges(name, figure.meaning, figure.labels, rows)
+
+    def process(self) -> None:
+        """Memory, CPU, descriptors and the start of the process, under the names that all programs have."""
+        self._families += ProcessCollector(registry=None).collect()
+
+    def collect(self) -> list[Metric]:
+        """All families."""
+        return list(self._families)
+
+    def text(self) -> bytes:
+        """The page in Prometheus' text format 0.0.4."""
+        if self._left_out:
+            family = GaugeMetricFamily(
+                "sparrowmq_series_left_out",
+                "series that share the one of (others): metricsMaxSeries",
+                labels=(*self._names, "family"),
+            )
+            self._add(family, self._left_out)
+            self._left_out = []
+        return generate_latest(self)
+
+    def _cut(
+        self, name: str, rows: list[tuple[tuple[str, ...], float]], greatest: bool
+    ) -> list[tuple[tuple[str, ...], float]]:
+        if len(rows) <= self._most:
+            return rows
+        if greatest:
+            kept = nlargest(self._most, rows, key=lambda row: row[1])
+        else:
+            kept = nsmallest(self._most, rows)
+        rest = sum(value for _, value in rows) - sum(value for _, value in kept)
+        self._left_out.append(((name,), len(rows) - len(kept)))
+        return [*kept, ((OTHERS,) * len(rows[0][0]), rest)]
+
+    def _add(self, family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> None:
+        for labels, value in rows:
+            family.add_metric((*self._values, *labels), value)
+        self._families.append(family)

@@ -1,0 +1,56 @@
+"""How long the loop is held up: by what runs in it, and by the collector of garbage.
+
+    every second   a timer: how late it comes is how long a request would have waited
+    gc.callbacks   how long each collection takes, in which nothing else runs
+
+Both cost something only where somebody reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from time import perf_counter
+from typing import Final
+
+from sparrowmq.metrics.page import Page
+from sparrowmq.stats import Histogram
+
+_PERIOD_S: Final = 1.0
+# In microseconds: 0.1 ms to 10 s.
+_BOUNDS: Final = (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 10_000_000)
+
+
+class Pauses:
+    """Measures while `run` does."""
+
+    def __init__(self) -> None:
+        self._late = Histogram()
+        self._collections = Histogram()
+        self._collecting_since = 0.0
+
+    async def run(self) -> None:
+        """For ever."""
+        gc.callbacks.append(self._collecting)
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                due = loop.time() + _PERIOD_S
+                await asyncio.sleep(_PERIOD_S)
+                self._late.record(int((loop.time() - due) * 1e6))
+        finally:
+            gc.callbacks.remove(self._collecting)
+
+    def tell(self, page: Page) -> None:
+        """What was measured."""
+        late = "how late a timer came, looked at once a second"
+        page.histogram("sparrowmq_loop_lag_seconds", late, self._late, _BOUNDS, 1e-6)
+        page.histogram(
+            "sparrowmq_gc_pause_seconds", "what a garbage collection took", self._collections, _BOUNDS, 1e-6
+        )
+
+    def _collecting(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting_since = perf_counter()
+        else:
+            self._collections.record(int((perf_counter() - self._collecting_since) * 1e6))

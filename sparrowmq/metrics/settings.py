@@ -1,0 +1,96 @@
+"""What can be set about the metrics endpoint, by 5.x's keys.
+
+    metricsExporterType=PROM           /metrics, /healthz and /readyz on a port of their own; DISABLE is the default
+    metricsPromExporterPort=5557       which one; metricsPromExporterHost is the address, that of listenPort without it
+
+Whoever reaches it reads the names of all topics and groups, and there is no log-in: it listens where others reach it
+only with `insecure=true`, whether or not the broker has access control.
+Source: BrokerConfig and BrokerMetricsManager, Java 5.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from sparrowmq.config import Settings, setting
+from sparrowmq.errors import ConfigError
+from sparrowmq.kinds import TEXT, Kind, choice, integer
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listen_address import is_loopback
+
+PORT_KEY = "metricsPromExporterPort"
+
+
+class Exporter(Enum):
+    """How figures leave the server."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [tuple(pair.split(":", 1)) for pair in text.split(",") if pair]
+    return tuple((name, value) for name, value in pairs if _valid(name))
+
+
+def _valid(name: str) -> bool:
+    if not name.isidentifier():
+        raise ValueError(name)
+    return True
+
+
+def _shown(pairs: tuple[tuple[str, str], ...]) -> str:
+    return ",".join(f"{name}:{value}" for name, value in pairs)
+
+
+_LABELS = Kind(_pairs, "name:value, with , between", _shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSettings(Settings):
+    """Whether, where and how much."""
+
+    metrics: Exporter = setting(
+        "metricsExporterType",
+        Exporter.DISABLE,
+        choice(Exporter),
+        "PROM: whether Prometheus can read how it is doing (docs/metrics.md)",
+    )
+    metrics_port: int = setting(PORT_KEY, 5557, integer(0, 65535), "where it can; 0 takes a free port")
+    metrics_host: str | None = setting(
+        "metricsPromExporterHost",
+        None,
+        TEXT,
+        "the address to listen on for that; that of listenPort without it",
+    )
+    metrics_labels: tuple[tuple[str, str], ...] = setting(
+        "metricsLabel", (), _LABELS, "labels that every metric gets beside its own"
+    )
+    metrics_series: int = setting(
+        "metricsMaxSeries",
+        200,
+        integer(1, 1_000_000),
+        "so many topics, or pairs of group and topic, have series of their own; the others share one",
+    )
+
+
+def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Door | None:
+    """Where Prometheus comes, bound; None where it cannot.
+
+    Args:
+        host: where the server itself listens.
+    Raises:
+        ConfigError: the address cannot be had, or others would reach it.
+    """
+    if settings.metrics is Exporter.DISABLE:
+        return None
+    host = settings.metrics_host or host
+    if not is_loopback(host) and not insecure:
+        raise ConfigError(
+            f"metrics on {host} would tell everybody who reaches it the names of all topics and groups, and nobody has "
+            "to log in: set metricsPromExporterHost=127.0.0.1, or insecure=true where the network is trusted"
+        )
+    door = Door(host, settings.metrics_port, PORT_KEY)
+    door.bind()
+    return door

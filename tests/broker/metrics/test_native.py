@@ -1,0 +1,59 @@
+"""What Prometheus reads under 5.x's names."""
+
+from sparrowmq.client.client import connect
+from sparrowmq.testing import Cluster
+from tests.broker.metrics.visits import ON, samples
+
+
+async def test_messages_come_in_wait_and_go_out(tmp_path):
+    async with Cluster(tmp_path, **ON) as cluster, connect(cluster.namesrv) as mq:
+        address = cluster.brokers[0].metrics_address
+        await mq.admin.create_topic("t", queues=2)
+        for _ in range(20):
+            await mq.send("t", b"x")
+        taken = 0
+        async with mq.subscribe("t", group="g", start="earliest") as messages:
+            async for message in messages:
+                async with message.process():
+                    taken += 1
+                if taken == 5:
+                    break
+        found = await samples(address, "consumer_group", "topic")
+        assert found["rocketmq_messages_in_total"][("t",)] == 20
+        assert 5 <= found["rocketmq_messages_out_total"][("g", "t")] <= 20
+        assert found["rocketmq_consumer_lag_messages"][("g", "t")] == 15
+        assert found["rocketmq_consumer_lag_latency_milliseconds"][("g", "t")] < 600_000
+        assert found["sparrowmq_messages_received_total"] == {(): 20}
+        assert found["rocketmq_storage_size"][()] > 20 * 91
+
+
+async def test_clients_are_counted_by_language_and_group(tmp_path):
+    async with Cluster(tmp_path, **ON) as cluster, connect(cluster.namesrv) as mq:
+        await mq.send("t", b"x")
+        async with mq.subscribe("t", group="g"):
+            found = await samples(cluster.brokers[0].metrics_address, "consumer_group", "language")
+            while ("g", "PYTHON") not in found.get("rocketmq_consumer_connections", {}):
+                found = await samples(cluster.brokers[0].metrics_address, "consumer_group", "language")
+        assert found["rocketmq_producer_connections"] == {("PYTHON",): 1}
+        assert found["rocketmq_consumer_connections"] == {("g", "PYTHON"): 1}
+
+
+async def test_topics_groups_and_transactions_are_counted(tmp_path):
+    async with Cluster(tmp_path, permission=4, **ON) as cluster, connect(cluster.namesrv) as mq:
+        before = await samples(cluster.brokers[0].metrics_address)
+        await mq.admin.create_topic("one")
+        await mq.admin.create_topic("two")
+        found = await samples(cluster.brokers[0].metrics_address)
+        assert found["rocketmq_topic_number"][()] == before["rocketmq_topic_number"][()] + 2
+        assert found["rocketmq_broker_permission"] == {(): 4}
+        assert found["rocketmq_half_messages"] == found["rocketmq_commit_messages_total"] == {(): 0}
+
+
+async def test_a_thousand_topics_have_as_many_series_as_are_allowed(tmp_path):
+    async with Cluster(tmp_path, metrics_series=10, **ON) as cluster, connect(cluster.namesrv) as mq:
+        for number in range(25):
+            await mq.send(f"topic-{number}", b"x")
+        found = await samples(cluster.brokers[0].metrics_address, "topic", "family")
+        told = found["rocketmq_messages_in_total"]
+        assert len(told) == 11 and sum(told.values()) == 25
+        assert found["sparrowmq_series_left_out"][("rocketmq_messages_in_total",)] >= 15

@@ -1,0 +1,43 @@
+"""The broker's metrics port, from the outside."""
+
+import asyncio
+
+from sparrowmq.testing import Cluster, ManualClock
+from tests.broker.metrics.visits import ON, samples, visit
+
+
+async def test_a_broker_has_no_such_port_unless_asked_for(tmp_path):
+    async with Cluster(tmp_path) as cluster:
+        assert cluster.brokers[0].metrics_address == ""
+
+
+async def test_it_is_healthy_and_ready(tmp_path):
+    async with Cluster(tmp_path, **ON) as cluster:
+        for path in ("/healthz", "/readyz"):
+            assert await visit(cluster.brokers[0].metrics_address, path) == (200, "ok\n")
+
+
+async def test_without_a_name_server_it_is_healthy_and_not_ready(tmp_path):
+    clock = ManualClock()
+    cluster = Cluster(tmp_path, clock=clock, **ON, namesrv=("127.0.0.1:1",))
+    entering = asyncio.create_task(cluster.__aenter__())
+    while not entering.done():
+        await clock.advance(1)
+    address = cluster.brokers[0].metrics_address
+    assert (await visit(address, "/healthz"))[0] == 200
+    status, text = await visit(address, "/readyz")
+    assert status == 503 and "no name server knows this broker" in text
+    await cluster.__aexit__(None, None, None)
+
+
+async def test_ones_own_labels_are_on_every_metric(tmp_path):
+    async with Cluster(tmp_path, **ON, metrics_labels=(("zone", "a"),)) as cluster:
+        found = await samples(cluster.brokers[0].metrics_address, "zone", "node_id", "node_type")
+        assert found["rocketmq_topic_number"].keys() == {("a", "broker-0", "broker")}
+
+
+async def test_two_that_ask_at_once_are_both_answered(tmp_path):
+    async with Cluster(tmp_path, **ON) as cluster:
+        address = cluster.brokers[0].metrics_address
+        answers = await asyncio.gather(*(visit(address, "/metrics") for _ in range(8)))
+        assert {status for status, _ in answers} == {200}

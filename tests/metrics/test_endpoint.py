@@ -1,0 +1,128 @@
+"""The port that Prometheus asks: what it answers, and whom it does not wait for."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sparrowmq.errors import StoreError
+from sparrowmq.metrics import endpoint
+from sparrowmq.metrics.endpoint import Answer, Endpoint
+from sparrowmq.remoting.door import Door
+
+
+async def ok(query):
+    return Answer(200, f"ok {sorted(query.items())}".encode())
+
+
+async def broken(query):
+    raise StoreError("it is damaged")
+
+
+async def wrong(query):
+    raise ZeroDivisionError
+
+
+@asynccontextmanager
+async def answering(**pages):
+    door = Door("127.0.0.1", 0)
+    door.bind()
+    task = asyncio.create_task(Endpoint(door, {f"/{name}": page for name, page in pages.items()}).run())
+    try:
+        while not door.is_open:
+            await asyncio.sleep(0)
+        yield door.port
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def say(port: int, text: bytes) -> bytes:
+    """What comes until the other side closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(text)
+    try:
+        return await asyncio.wait_for(reader.read(), 10)
+    finally:
+        writer.close()
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def test_a_page_is_answered_with_its_query():
+    async with answering(metrics=ok) as port:
+        said = await say(port, get("/metrics?compat=exporter&b=%20"))
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert said.endswith(b"ok [('b', ' '), ('compat', 'exporter')]")
+
+
+async def test_a_question_may_come_byte_by_byte():
+    async with answering(metrics=ok) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for byte in get("/metrics"):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await asyncio.wait_for(reader.read(), 10)).endswith(b"ok []")
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        (get("/"), 404, b"there are /metrics"),
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 405, b"only GET"),
+        (b"\x00\x01 nonsense\r\n\r\n", 400, b""),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000, 431, b""),
+    ],
+)
+async def test_what_is_no_question_is_told_so(asked, status, words):
+    async with answering(metrics=ok) as port:
+        said = await say(port, asked)
+    assert said.startswith(b"HTTP/1.1 %d " % status) and words in said
+
+
+async def test_a_page_that_cannot_be_made_says_why():
+    async with answering(metrics=broken) as port:
+        assert b" 503 " in (said := await say(port, get("/metrics"))) and b"it is damaged" in said
+
+
+async def test_a_mistake_in_a_page_ends_the_visit_and_nothing_else(caplog):
+    async with answering(metrics=wrong, healthz=ok) as port:
+        assert await say(port, get("/metrics")) == b""
+        assert b" 200 " in await say(port, get("/healthz"))
+    assert "a question was not answered" in caplog.text
+
+
+async def test_who_says_nothing_is_let_go(monkeypatch):
+    monkeypatch.setattr(endpoint, "_SILENCE_S", 0.05)
+    async with answering(metrics=ok) as port:
+        assert await say(port, b"GET /metr") == b""
+
+
+async def test_one_visitor_too_many_takes_the_place_of_another(monkeypatch):
+    monkeypatch.setattr(endpoint, "_MOST_VISITS", 2)
+    async with answering(metrics=ok) as port:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        assert b" 200 " in await say(port, get("/metrics"))
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_leaving_ends_a_page_that_is_being_made():
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(query):
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    async with answering(metrics=slow) as port:
+        asking = asyncio.create_task(say(port, get("/metrics")))
+        await begun.wait()
+    await asyncio.wait_for(ended.wait(), 10)
+    assert await asking == b""
