@@ -110,6 +110,7 @@ async def test_sends_wait_for_a_master_that_is_away_and_keep_their_order(
     async with pair(tmp_path) as both, connect(both.namesrv) as mq:
         await both.start("master")
         await both.start("slave")
+        await mq.admin.create_topic("orders")  # so that name servers know it, whoever goes
         await mq.send("orders", b"0", fifo=key)
         await both.same()
         await both.stop("master")
