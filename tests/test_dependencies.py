@@ -58,19 +58,24 @@ def files_of(path):
 def used(*folders, named=False):
     """The distributions that the files of some folders import, or, with `named`, look for by name."""
     for file in [file for folder in folders for file in files_of(ROOT / folder)]:
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                modules = [node.module]
-            elif named and isinstance(node, ast.Constant) and isinstance(node.value, str):
-                modules = [node.value] if node.value.isidentifier() else []
-            else:
-                continue
-            for module in modules:
-                top = module.partition(".")[0]
-                if top not in OURS and top not in sys.stdlib_module_names and top != "__future__":
-                    yield distribution(top)
+        for module in modules_of(file, named):
+            top = module.partition(".")[0]
+            if top not in OURS and top not in sys.stdlib_module_names and top != "__future__":
+                yield distribution(top)
+
+
+@cache
+def modules_of(file, named):
+    """The modules that a file imports, or, with `named`, perhaps looks for."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append(node.module)
+        elif named and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found += [node.value] if node.value.isidentifier() else []
+    return found
 
 
 def declared(*extras):

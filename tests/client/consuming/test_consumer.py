@@ -254,13 +254,14 @@ async def test_it_starts_in_order_subscriptions_heartbeat_rebalance_offsets_pull
 
 
 @pytest.mark.covers("S-START-09")
-async def test_it_starts_without_brokers_and_recovers(tmp_path):
+async def test_it_starts_without_brokers_and_recovers(tmp_path, monkeypatch):
+    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_S", 0.5)
     ports = free_ports(2)
     got: list[bytes] = []
     async with connect(f"127.0.0.1:{ports[0]}") as mq:
         entering = asyncio.get_running_loop().time()
         async with mq.subscribe("t", lambda message: got.append(message.body), group="g", start="earliest"):
-            assert asyncio.get_running_loop().time() - entering < 6
+            assert asyncio.get_running_loop().time() - entering < 2
             async with cluster_on(tmp_path, *ports) as cluster, connect(cluster.namesrv) as sender:
                 await sender.send("t", b"x")
                 await until(lambda: got == [b"x"], limit_s=20)
