@@ -11,6 +11,7 @@ from sparrowmq.version import VERSION
 
 # Subcommand: where it is, and its line in the list. A list that imported them all would take a second.
 COMMANDS: Final = {
+    "dev": ("sparrowmq.cli.dev:dev", "run a name server and a broker for as long as you try things"),
     "namesrv": ("sparrowmq.cli.serve:namesrv", "run a name server"),
     "broker": ("sparrowmq.cli.serve:broker", "run a broker"),
     "topic": ("sparrowmq.cli.topic:topic", "create, change, delete and look at topics"),

@@ -27,7 +27,7 @@ from sparrowmq.cli.identity import identity, keeping
 from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.clock import SystemClock
 from sparrowmq.config import Settings
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def namesrv(**given: Any) -> None:
     given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
     settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
     log.info("%s", identity())
-    _run(
+    run(
         lambda: Namesrv(settings, SystemClock(), _file(given)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
     )
@@ -109,7 +109,7 @@ def broker(**given: Any) -> None:
     )
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
-    _run(
+    run(
         lambda: Broker(settings, SystemClock(), _file(given)),
         lambda server: (
             f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
@@ -132,7 +132,7 @@ def _settings(
     try:
         to = WatchedFileHandler(given["log_file"], encoding="utf-8") if given["log_file"] else None
     except OSError as error:
-        _fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
+        fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
     logging.basicConfig(
         level=logging.DEBUG if given["verbose"] else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -148,7 +148,7 @@ def _settings(
     try:
         settings = merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
     except ConfigError as error:
-        _fail(error)
+        fail(error)
     if given["show_all"] or given["show"]:
         properties = settings.as_properties()
         shown = sorted(properties) if given["show_all"] else [key for key in IMPORTANT if key in properties]
@@ -166,7 +166,7 @@ def _file(given: Mapping[str, Any]) -> Path | None:
 # Running ------------------------------------------------------------------------------------------------------------
 
 
-def _run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V], str]) -> NoReturn:
+def run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V], str]) -> NoReturn:
     """Serve until a signal, or until it fails."""
     os.umask(0o077)  # Messages are nobody else's to read.
     descriptors.raise_limit()
@@ -174,7 +174,7 @@ def _run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(build(), ready))
     except (SparrowError, OSError, ExceptionGroup) as error:
-        _fail(error)
+        fail(error)
     sys.exit(0)
 
 
@@ -214,7 +214,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _fail(error: BaseException) -> NoReturn:
+def fail(error: BaseException) -> NoReturn:
     """End with one sentence for an error that has been foreseen, with the trace for any other."""
     cause = error
     while isinstance(cause, BaseExceptionGroup):
@@ -222,4 +222,4 @@ def _fail(error: BaseException) -> NoReturn:
     if not isinstance(cause, SparrowError | OSError):
         raise error
     click.echo(f"{click.get_current_context().info_name}: {cause}", err=True)
-    sys.exit(2 if isinstance(cause, ConfigError) else 1)
+    sys.exit(2 if isinstance(cause, ConfigError | InvalidName) else 1)
