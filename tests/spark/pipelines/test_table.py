@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +15,13 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 pytest.importorskip("duckdb")
 
-from click.testing import CliRunner
+import duckdb
+import psutil
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.command import pipeline
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.pipelines.killing import kill_at_work
 from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
@@ -162,59 +160,50 @@ def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_the_command_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
-    topic.send_bodies([b'{"id":1}', b"no json"])
-    args = [
-        "table",
-        topic.name,
-        "-n",
-        topic.options["nameServer"],
-        "--to",
-        str(tmp_path / "t"),
-        "--mode",
-        "json",
-    ]
-    looked = CliRunner().invoke(pipeline, [*args, "--dry-run"])
-    assert "of 2 messages looked at, 1 would become errors; nothing was written" in looked.stdout
-    done = CliRunner().invoke(pipeline, [*args, "--once"])
-    report = json.loads(done.stdout)
-    assert (report["read"], report["written"], report["errors"]) == (2, 1, 1)
-    assert "batch 0: 1 rows, 1 errors" in done.stderr
-    refused = CliRunner().invoke(pipeline, [*args, "--once", "--format", "delta"])
-    assert refused.exit_code == 1
-    assert "was begun with format 'parquet', not 'delta'" in refused.output
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
-    count, kills = 100_000, 5
-    topic.send(0, count)
-    command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic.name]
-    command += [
-        "-n",
-        topic.options["nameServer"],
-        "--to",
-        str(tmp_path / "table"),
-        "--format",
-        kind,
-        "--once",
-    ]
-    command += ["-o", "maxOffsetsPerTrigger=10000"]
+    """Each driver finds more to read than it lives to write, so every kill hits one that is at work."""
+    kills, more, state = 7, 40_000, tmp_path / "table.state"
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic.name, "--once"]
+    command += ["-n", topic.options["nameServer"], "--to", str(tmp_path / "table"), "--format", kind]
+    command += ["-o", "maxOffsetsPerTrigger=5000"]
     chance = random.Random(kind)
-    for _kill in range(kills):
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as driver:
-            seen = len(list((tmp_path / "table.state").glob("checkpoint/offsets/[0-9]*")))
-            deadline = time.monotonic() + 200
-            while len(list((tmp_path / "table.state").glob("checkpoint/offsets/[0-9]*"))) <= seen:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            time.sleep(chance.uniform(0, 3))
-            os.killpg(driver.pid, signal.SIGKILL)
+    for kill in range(kills):
+        topic.send(kill * more, more)
+        kill_at_work(command, state, tmp_path / "log", chance.uniform(0, 2))
+    command[-1] = "maxOffsetsPerTrigger=100000"
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert json.loads(ended.stdout)["errors"] == 0
     rows = rows_of(kind, tmp_path / "table")
-    assert sorted(int(row["body"]) for row in rows) == list(range(count))
-    assert Path(tmp_path / "table.state").is_dir()
+    assert sorted(int(row["body"]) for row in rows) == list(range(kills * more))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_five_million_rows_go_through_in_memory_that_does_not_grow(spark, tmp_path):
+    rows, most = 5_000_000, 1.15
+    sizes: list[int] = []
+
+    def look(_line):
+        family = psutil.Process().children(
+            recursive=True
+        )  # Spark's, and its workers; the broker is this process
+        sizes.append(sum(each.memory_full_info().uss for each in family))
+
+    with BackgroundCluster(tmp_path / "broker", commit_log_file_bytes=256 << 20) as cluster:
+        topic = Topic(spark, cluster.namesrv)
+        for first in range(0, rows, rows // 10):
+            topic.send(first, rows // 10)
+        begin = time.monotonic()
+        report = table(
+            topic.name, tmp_path / "t", name_server=cluster.namesrv, once=True, spark=spark, say=look
+        )
+    assert (report.read, report.written, report.batches) == (rows, rows, 10)
+    print(
+        f"{rows / (time.monotonic() - begin):,.0f} rows/s; MiB after each batch: {[size >> 20 for size in sizes]}"
+    )
+    assert max(sizes[5:]) < most * max(sizes[1:5])
+    (found,) = duckdb.execute(f"select count(distinct body) from '{tmp_path}/t/*/*.parquet'").fetchall()
+    assert found == (rows,)

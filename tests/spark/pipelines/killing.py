@@ -1,0 +1,39 @@
+"""Kills drivers of pipelines while they are at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+START_LIMIT_S = 200  # of Spark, on a busy machine
+
+
+def kill_at_work(command: Sequence[str], state: Path, log: Path, after_s: float) -> None:
+    """Start a driver, and kill it some time after it has planned a batch, but before it is done.
+
+    Args:
+        state: of the pipeline; Spark's checkpoint is in it.
+        log: gets what the driver says.
+    """
+    seen = _planned(state)
+    with (
+        open(log, "w") as told,
+        subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True) as driver,
+    ):
+        deadline = time.monotonic() + START_LIMIT_S
+        while _planned(state) <= seen:
+            assert driver.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        time.sleep(after_s)
+        assert driver.poll() is None, log.read_text()
+        os.killpg(driver.pid, signal.SIGKILL)
+
+
+def _planned(state: Path) -> int:
+    """How many batches Spark has planned."""
+    return len(list(state.glob("checkpoint/offsets/[0-9]*")))
