@@ -2,15 +2,28 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.spark.command import pipeline
+from sparrowmq.spark.command import COMMANDS, pipeline
 
 
 def run(*args):
     return CliRunner().invoke(pipeline, ["table", "orders", *args], env={"NAMESRV_ADDR": ""})
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_pipeline_has_its_page_a_dry_run_and_options_that_say_what_they_are(command):
+    assert f"`{command.name}`" in PAGE
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    assert "dry_run" in {each.name for each in options}
+    assert [each.name for each in options if each.help is None and each.name not in ("format",)] == []
 
 
 def test_help_names_every_option():

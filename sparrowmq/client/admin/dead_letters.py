@@ -20,13 +20,13 @@ from sparrowmq.client.sending.packed import Packed
 from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoRoute
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import properties
-from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 
 _BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _TRIES: Final = 16
 # What said when it should come, and where it waited for that.
-_WAITED: Final = frozenset(
+WAITED: Final = frozenset(
     {
         Property.DELAY,
         Property.REAL_TOPIC,
@@ -64,18 +64,26 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
     topic = dead.topic
     if not topic.startswith(names.DLQ):
         raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
-    group = topic.removeprefix(names.DLQ)
-    stored, topic = message.stored, names.retry_topic(group)
-    kept = {name: value for name, value in stored.properties.items() if name not in _WAITED}
-    flags = stored.sys_flag & _BODY_FLAGS
-    # Its own limit, or a group without retries would have it among the dead letters at once.
-    again = Packed(
-        topic, stored.body, properties.render(kept), flags, stored.flag, max_reconsume_times=_TRIES
-    )
-    queue = MessageQueue(topic, dead.broker_name, 0)
+    again = packed_again(message.stored, topic.removeprefix(names.DLQ))
+    queue = MessageQueue(again.topic, dead.broker_name, 0)
     address = masters_in(await servers.route(dead.topic)).get(queue.broker_name)
     if address is None:
         raise BrokerUnreachable(queue.broker_name, "it has no master now")
     header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
     session = await servers.network.brokers.session(address)
     await session.call(header, again.body, timeout_s=servers.timeout_s, accept=LESS_SAFE)
+
+
+def packed_again(stored: StoredMessage, group: str) -> Packed:
+    """A dead letter of a group as it is sent to its retry topic: as if it had never failed."""
+    kept = {name: value for name, value in stored.properties.items() if name not in WAITED}
+    flags = stored.sys_flag & _BODY_FLAGS
+    # Its own limit, or a group without retries would have it among the dead letters at once.
+    return Packed(
+        names.retry_topic(group),
+        stored.body,
+        properties.render(kept),
+        flags,
+        stored.flag,
+        max_reconsume_times=_TRIES,
+    )

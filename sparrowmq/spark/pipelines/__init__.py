@@ -6,7 +6,37 @@
 Each is also a command: `sparrowmq pipeline table orders --to /lake/orders --format delta --once`.
 """
 
+from sparrowmq.spark.pipelines.archive import archive, archived
+from sparrowmq.spark.pipelines.audit import Findings, audit
+from sparrowmq.spark.pipelines.backfill import backfill
+from sparrowmq.spark.pipelines.compact import compact
+from sparrowmq.spark.pipelines.dead_letters import dlq_replay
+from sparrowmq.spark.pipelines.dedup import dedup
+from sparrowmq.spark.pipelines.lag import Lag, lag
+from sparrowmq.spark.pipelines.mirror import mirror
+from sparrowmq.spark.pipelines.publish import publish
 from sparrowmq.spark.pipelines.report import Report
+from sparrowmq.spark.pipelines.sql import Answer, sql
 from sparrowmq.spark.pipelines.table import preview, table
+from sparrowmq.spark.pipelines.traces import trace
 
-__all__ = ["Report", "preview", "table"]
+__all__ = [
+    "Answer",
+    "Findings",
+    "Lag",
+    "Report",
+    "archive",
+    "archived",
+    "audit",
+    "backfill",
+    "compact",
+    "dedup",
+    "dlq_replay",
+    "lag",
+    "mirror",
+    "preview",
+    "publish",
+    "sql",
+    "table",
+    "trace",
+]

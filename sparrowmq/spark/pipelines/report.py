@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,16 +22,21 @@ class Report:
     """What a pipeline did.
 
     Attributes:
-        read: messages. written, errors: rows of the table, and of the table of errors.
+        read: messages; None where nobody counts them. written, errors: rows of the table, and of the table of errors.
         offsets: where it is in each queue: topic, broker, queue id, next offset.
     """
 
-    read: int = 0
+    read: int | None = 0
     written: int = 0
     errors: int = 0
     batches: int = 0
     seconds: float = 0.0
     offsets: Mapping[str, Any] = field(default_factory=dict)
+
+    def add_read(self, rows: int) -> int:
+        """Count messages; returns how many there are by now."""
+        self.read = (self.read or 0) + rows
+        return self.read
 
     def line(self) -> str:
         """The report as one line of JSON."""
@@ -54,3 +60,8 @@ def watch(query: StreamingQuery, report: Report) -> None:
         if query.lastProgress is not None:
             end = query.lastProgress["sources"][0]["endOffset"]
             report.offsets = json.loads(end)["topics"] if end else {}
+
+
+def to_stderr(line: str) -> None:
+    """How pipelines tell their progress unless told otherwise."""
+    sys.stderr.write(f"{line}\n")

@@ -3,6 +3,7 @@
     raw      _mq, _day, keys, tags, properties, body: each message as it is
     json     _mq, _day, and a column for each field of the objects in the bodies; new fields become new columns
     schema   _mq, _day, and the columns that the user named, taken from the objects in the bodies
+    whole    _day, and the source's own columns: what an archive has
 
 `_mq` says where a row comes from; `_day`, of the store time in UTC, is what tables are partitioned by. A body that does
 not become a row becomes one of the table of errors: where it lies, why, and the bytes.
@@ -19,12 +20,13 @@ from pyspark.sql.types import DataType, StructType
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.schema import COLUMNS, INTERNAL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COORDINATES: Final = "_mq"
-MODES: Final = ("raw", "json", "schema")
+MODES: Final = ("raw", "json", "schema", "whole")
 
 _OWN: Final = (COORDINATES, DAY)
 _WHERE: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
@@ -51,6 +53,15 @@ class Raw:
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, None]:
         return messages.select(*_origin(), "keys", "tags", "properties", "body"), None
+
+
+class Whole:
+    """Each message with all that the source shows of it, in the source's own columns."""
+
+    columns: Final = tuple(name for name in COLUMNS if name not in INTERNAL)
+
+    def split(self, messages: DataFrame) -> tuple[DataFrame, None]:
+        return messages.select(*self.columns, f.to_date("storeTimestamp").alias(DAY)), None
 
 
 class Objects:

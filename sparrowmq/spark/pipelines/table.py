@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -28,18 +27,16 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.fields import fields_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
-from sparrowmq.spark.pipelines.report import Report, Say, watch
-from sparrowmq.spark.pipelines.shapes import MODES, Objects, Raw, Shape, declared_fields
+from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.own_session import own_session
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr, watch
+from sparrowmq.spark.pipelines.shapes import MODES, Objects, Raw, Shape, Whole, declared_fields
+from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.staging import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTINGS: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.caseSensitive": "true",
-}
 _ROWS_PER_BATCH: Final = "500000"
 _PREVIEW_ROWS: Final = 1000
 
@@ -54,9 +51,15 @@ class Settled:
     schema: str | None
     fields: dict[str, str] = field(default_factory=dict)
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
+    begin: dict[str, Any] | None = None  # where it begins in each queue; None if brokers were never asked
 
     def shape(self) -> Shape:
-        return Raw() if self.mode == "raw" else Objects(self.fields)
+        match self.mode:
+            case "raw":
+                return Raw()
+            case "whole":
+                return Whole()
+        return Objects(self.fields)
 
 
 def table(
@@ -88,14 +91,28 @@ def table(
         StreamingQueryException: the query failed; run it again to go on.
     """
     root = Path(os.path.abspath(to))
-    settled = _settle(root, Settled(topic, *_checked(format, mode, schema), _declared(mode, schema)))
-    writer, checkpoint = TableWriter(root, settled, say or _to_stderr), _state(root) / "checkpoint"
+    settled = settle(root, Settled(topic, *_checked(format, mode, schema), _declared(mode, schema)))
+    with locked(state_of(root)):
+        return _stream(root, settled, name_server, options, own_session(spark), say or to_stderr, once, every)
+
+
+def _stream(
+    root: Path,
+    settled: Settled,
+    name_server: str,
+    options: Mapping[str, str] | None,
+    spark: SparkSession,
+    say: Say,
+    once: bool,
+    every: str,
+) -> Report:
+    writer, checkpoint = TableWriter(root, settled, say), state_of(root) / "checkpoint"
     writer.check(checkpoint)
-    spark = _own_session(spark)
-    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": _ROWS_PER_BATCH}
-    messages = spark.readStream.format("rocketmq").options(
-        **given | _source(topic, name_server, settled, options)
-    )
+    given = {"maxOffsetsPerTrigger": _ROWS_PER_BATCH, "startingOffsets": "earliest"}
+    given |= _source(settled.topic, name_server, settled, options)
+    if not (checkpoint / "offsets" / "0").exists():
+        given = _begin(root, settled, given)
+    messages = spark.readStream.format("rocketmq").options(**given)
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     stream = messages.load().writeStream.foreachBatch(writer.write).trigger(**trigger)
     watch(stream.option("checkpointLocation", str(checkpoint)).start(), writer.report)
@@ -115,9 +132,9 @@ def preview(
 ) -> str:
     """What `table` would do, in words; nothing is written. Takes the arguments of `table`, and raises likewise."""
     settled = Settled(topic, *_checked(format, mode, schema), _declared(mode, schema))
-    begun = _begun(Path(os.path.abspath(to)), settled)
+    begun = begun_at(Path(os.path.abspath(to)), settled)
     settled = begun or settled
-    spark = _own_session(spark)
+    spark = own_session(spark)
     source = _source(topic, name_server, settled, options)
     messages = spark.read.format("rocketmq").options(**source).load().limit(_PREVIEW_ROWS).cache()
     settled.fields = _grown(settled, messages)
@@ -133,15 +150,21 @@ def preview(
 class TableWriter:
     """Takes batches from Spark, and gives them to the tables."""
 
-    def __init__(self, root: Path, settled: Settled, say: Say) -> None:
+    def __init__(self, root: Path, settled: Settled, say: Say, lane: str = "") -> None:
+        """`lane` tells apart writers that number their batches by themselves."""
         self._root = root
         self._settled = settled
-        self._state = _state(root)
+        self._state = state_of(root)
         self._say = say
         self.report = Report()
         errors = root.with_name(f"{root.name}.errors")
-        self._rows = open_lake(settled.format, Place(root, self._state, settled.writer))
-        self._errors = open_lake(settled.format, Place(errors, self._state / "errors", settled.writer))
+        self._writer, self._lane = settled.writer + lane, lane
+        self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
+        self._errors = open_lake(settled.format, Place(errors, self._state / "errors", self._writer, lane))
+
+    def has(self, batch: int) -> bool:
+        """Whether the table has a batch, or a later one."""
+        return batch <= self._rows.last_batch()
 
     def check(self, checkpoint: Path) -> None:
         """Refuse to go on without the checkpoint of what the table has. Raises: ConfigError."""
@@ -155,7 +178,7 @@ class TableWriter:
         """Add a batch to the tables, unless they have it."""
         begin, report = time.monotonic(), self.report
         before = report.written, report.errors
-        if self._settled.mode == "raw":
+        if isinstance(self._settled.shape(), Raw | Whole):
             self._write_raw(messages, batch)
         else:
             self._write_objects(messages.persist(), batch)
@@ -169,16 +192,16 @@ class TableWriter:
             count = Observation()
             rows, _ = self._settled.shape().split(messages.observe(count, f.count(f.lit(1)).alias("rows")))
             self.report.written += self._add(self._rows, rows, batch, "rows")
-            self.report.read += count.get["rows"]
+            self.report.add_read(count.get["rows"])
 
     def _write_objects(self, messages: DataFrame, batch: int) -> None:
         """Messages are looked at three times: for their fields, for rows and for errors."""
         try:
-            self.report.read += messages.count()
+            self.report.add_read(messages.count())
             fields = _grown(self._settled, messages)
             if fields != self._settled.fields:
                 self._settled.fields = fields
-                _keep(self._state, self._settled)
+                keep(self._state, self._settled)
             good, bad = self._settled.shape().split(messages)
             self.report.written += self._add(self._rows, good, batch, "rows")
             if bad is not None:
@@ -189,8 +212,8 @@ class TableWriter:
     def _add(self, lake: Lake, rows: DataFrame, batch: int, folder: str) -> int:
         if batch <= lake.last_batch():
             return 0
-        prefix = f"{self._settled.writer}-{batch:09}"
-        staged = stage(rows, self._state / "staged" / folder, prefix, keeps_day=lake.keeps_day)
+        prefix = f"{self._writer}-{batch:09}"
+        staged = stage(rows, self._state / f"staged{self._lane}" / folder, prefix, keeps_day=lake.keeps_day)
         if staged.files:
             lake.commit(batch, staged)
         return staged.rows
@@ -210,31 +233,46 @@ def _declared(mode: str, schema: str | None) -> dict[str, str]:
     return declared_fields(schema) if mode == "schema" and schema is not None else {}
 
 
-def _settle(root: Path, settled: Settled) -> Settled:
+def settle(root: Path, settled: Settled) -> Settled:
     """What was settled at the first start; this is the first start if nothing was. Raises: ConfigError."""
-    begun = _begun(root, settled)
+    begun = begun_at(root, settled)
     if begun is None:
-        _keep(_state(root), settled)
+        keep(state_of(root), settled)
         return settled
     return begun
 
 
-def _begun(root: Path, settled: Settled) -> Settled | None:
+def _begin(root: Path, settled: Settled, given: dict[str, str]) -> dict[str, str]:
+    """The options with the place where the table begins, which is kept: what lies before it may be added from logs."""
+    span = span_of(given)
+    settled.begin = told(span.start)
+    keep(state_of(root), settled)
+    places = span.of(given)
+    del places["endingOffsets"]
+    return places
+
+
+def begun_at(root: Path, settled: Settled) -> Settled | None:
     """What an earlier start settled. Raises: ConfigError, if that was something else."""
-    path = _state(root) / "table.json"
-    if not path.exists():
+    found = begun(root)
+    if found is None:
         return None
-    begun = Settled(**json.loads(path.read_text()))
     for name in ("topic", "format", "mode", "schema"):
-        was, now = getattr(begun, name), getattr(settled, name)
+        was, now = getattr(found, name), getattr(settled, name)
         if was != now:
             raise ConfigError(
                 f"the table at {root} was begun with {name} {was!r}, not {now!r}; name another folder"
             )
-    return begun
+    return found
 
 
-def _keep(state: Path, settled: Settled) -> None:
+def begun(root: Path) -> Settled | None:
+    """What the table at `root` is; None if there is none."""
+    path = state_of(root) / "table.json"
+    return Settled(**json.loads(path.read_text())) if path.exists() else None
+
+
+def keep(state: Path, settled: Settled) -> None:
     state.mkdir(parents=True, exist_ok=True)
     new = state / "table.json.tmp"
     new.write_text(json.dumps(asdict(settled), indent=2))
@@ -246,18 +284,6 @@ def _grown(settled: Settled, messages: DataFrame) -> dict[str, str]:
     return settled.fields if settled.mode != "json" else fields_of(messages) | settled.fields
 
 
-def _own_session(spark: SparkSession | None) -> SparkSession:
-    """A session whose settings are the pipeline's own."""
-    if spark is None:
-        from sparrowmq.spark.register import session
-
-        spark = session()
-    own = spark.newSession()
-    for name, value in _SETTINGS.items():
-        own.conf.set(name, value)
-    return own
-
-
 def _source(
     topic: str, name_server: str, settled: Settled, options: Mapping[str, str] | None
 ) -> dict[str, str]:
@@ -265,9 +291,5 @@ def _source(
     return {**(options or {}), "nameServer": name_server, "topic": topic, "columns": columns}
 
 
-def _state(root: Path) -> Path:
+def state_of(root: Path) -> Path:
     return root.with_name(f"{root.name}.state")
-
-
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")

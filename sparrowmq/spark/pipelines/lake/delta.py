@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import date
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -56,6 +57,26 @@ class Delta:
             commit_properties=CommitProperties(app_transactions=[Transaction(place.writer, batch)]),
         )
         self._table.update_incremental()
+
+    def files(self) -> int:
+        return len(self._table.file_uris()) if self._table else 0
+
+    def compact(self, before: date) -> None:
+        """Files that are not needed any more go a week later, for readers that began before."""
+        if self._table is not None:
+            self._table.optimize.compact(partition_filters=[(DAY, "<", before.isoformat())])
+            self._table.vacuum(dry_run=False)
+
+    def expire(self, before: date) -> int:
+        if self._table is None:
+            return 0
+        days = self._days()
+        self._table.delete(f"{DAY} < CAST('{before.isoformat()}' AS DATE)")
+        return len(days - self._days())
+
+    def _days(self) -> set[str]:
+        assert self._table is not None
+        return {str(each[DAY]) for each in self._table.partitions()}
 
 
 def _add(file: StagedFile, now_ms: int) -> AddAction:

@@ -6,6 +6,10 @@ which writer it is.
 
 from __future__ import annotations
 
+import time
+import uuid
+from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -13,6 +17,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.transforms import IdentityTransform
 
 from sparrowmq.spark.pipelines.lake.lake import Place, added
+from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.staged import DAY, take_over
 
 if TYPE_CHECKING:
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 _NAMESPACE: Final = "sparrowmq"
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
+_LAST: Final = "sparrowmq.last."  # and the writer: a property of the table, for when snapshots have gone
+_KEPT: Final = timedelta(days=7)
 
 
 class Iceberg:
@@ -47,10 +54,9 @@ class Iceberg:
     def last_batch(self) -> int:
         snapshots = self._table.snapshots() if self._table else []
         summaries = [snapshot.summary for snapshot in snapshots if snapshot.summary is not None]
-        return max(
-            (int(told[_BATCH] or -1) for told in summaries if told.get(_WRITER) == self._place.writer),
-            default=-1,
-        )
+        noted = self._table.properties.get(f"{_LAST}{self._place.writer}", "-1") if self._table else "-1"
+        told = (int(each[_BATCH] or -1) for each in summaries if each.get(_WRITER) == self._place.writer)
+        return max([int(noted), *told])
 
     def columns(self) -> list[str]:
         return [field.name for field in self._table.schema().fields] if self._table else []
@@ -67,6 +73,64 @@ class Iceberg:
             [f"file://{data / file.name}" for file in staged.files],
             snapshot_properties={_WRITER: place.writer, _BATCH: str(batch)},
         )
+
+    def files(self) -> int:
+        return len(list(self._table.scan().plan_files())) if self._table else 0
+
+    def compact(self, before: date) -> None:
+        """Snapshots that are a week old go, and with them the files that only they had."""
+        if (table := self._table) is None:
+            return
+        for day, files in self._by_day(before).items():
+            found = list(groups(files))
+            if not found:
+                continue
+            kept = set(files) - {file for group in found for file in group}
+            new = [
+                self._place.path / "data" / f"{DAY}={day}" / f"compacted-{uuid.uuid4().hex}.parquet"
+                for _ in found
+            ]
+            for group, file in zip(found, new, strict=True):
+                merge(group, file)
+            with table.transaction() as change:
+                change.delete(f"{DAY} = '{day}'")
+                change.add_files(
+                    [f"file://{file}" for file in [*new, *sorted(kept)]], check_duplicate_files=False
+                )
+        self._forget()
+
+    def expire(self, before: date) -> int:
+        days = len(self._by_day(before))
+        if days and self._table is not None:
+            self._table.delete(f"{DAY} < '{before}'")
+        return days
+
+    def _by_day(self, before: date) -> dict[str, list[Path]]:
+        found: dict[str, list[Path]] = {}
+        for task in self._table.scan().plan_files() if self._table else ():
+            path = Path(task.file.file_path.removeprefix("file://"))
+            day = path.parent.name.partition("=")[2]
+            if day < before.isoformat():
+                found.setdefault(day, []).append(path)
+        return {day: sorted(files) for day, files in found.items()}
+
+    def _forget(self) -> None:
+        """Drop old snapshots, but first note the last batch of each writer, which only they may tell."""
+        assert self._table is not None
+        summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
+        last = {told[_WRITER]: told[_BATCH] for told in summaries if told.get(_WRITER)}
+        with self._table.transaction() as change:
+            change.set_properties({f"{_LAST}{writer}": str(batch) for writer, batch in last.items()})
+        self._table.maintenance.expire_snapshots().older_than(datetime.now() - _KEPT).commit()
+        used = {
+            file["file_path"].removeprefix("file://")
+            for snapshot in self._table.snapshots()
+            for file in self._table.inspect.files(snapshot.snapshot_id).to_pylist()
+        }
+        young = time.time() - _KEPT.total_seconds()
+        for file in (self._place.path / "data").glob(f"{DAY}=*/*.parquet"):
+            if str(file) not in used and file.stat().st_mtime < young:
+                file.unlink()
 
     def _create(self, schema: pa.Schema) -> Table:
         table = self._catalog.create_table(self._name, schema, location=f"file://{self._place.path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -27,12 +28,13 @@ class Place:
 
     Attributes:
         path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
-        same over restarts.
+        same over restarts. lane: which, of several writers with batches of their own; a part of their names.
     """
 
     path: Path
     state: Path
     writer: str
+    lane: str = ""
 
 
 class Lake(Protocol):
@@ -52,6 +54,18 @@ class Lake(Protocol):
 
     def commit(self, batch: int, staged: Staged) -> None:
         """Take over the files of a batch, all at once; columns that are new are added."""
+        ...
+
+    def files(self) -> int:
+        """How many files with rows there are."""
+        ...
+
+    def compact(self, before: date) -> None:
+        """Put together the small files of days before one."""
+        ...
+
+    def expire(self, before: date) -> int:
+        """Take out the days before one; returns how many."""
         ...
 
 

@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import Place
+from sparrowmq.spark.pipelines.lake.merging import groups, merge
 from sparrowmq.spark.pipelines.lake.staged import DAY
 
 if TYPE_CHECKING:
@@ -32,8 +37,10 @@ class Folder:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._commits = place.state / "commits"
+        self._commits = place.state / f"commits{place.lane}"
+        self._merges = place.state / "merge.json"
         self._finish()
+        self._finish_merge()
 
     def last_batch(self) -> int:
         return max((int(path.stem) for path in self._commits.glob("*.json")), default=-1)
@@ -53,18 +60,48 @@ class Folder:
         for old in sorted(self._commits.glob("*.json"))[:-_KEPT_COMMITS]:
             old.unlink()
 
+    def files(self) -> int:
+        return len(list(self._place.path.glob(f"{DAY}=*/*.parquet")))
+
+    def compact(self, before: date) -> None:
+        """A reader at that very moment may miss the rows of some files, or see them twice."""
+        for folder in self._days(before):
+            for group in groups(sorted(folder.glob("*.parquet"))):
+                merged = self._place.state / "compacted" / f"compacted-{uuid.uuid4().hex}.parquet"
+                merge(group, merged)
+                moves = {str(merged): str(folder / merged.name)}
+                self._write(self._merges, {"moves": moves, "gone": [str(file) for file in group]})
+                self._finish_merge()
+
+    def expire(self, before: date) -> int:
+        days = self._days(before)
+        for folder in days:
+            shutil.rmtree(folder)
+        return len(days)
+
+    def _days(self, before: date) -> list[Path]:
+        folders = sorted(self._place.path.glob(f"{DAY}=*"))
+        return [folder for folder in folders if folder.name.partition("=")[2] < before.isoformat()]
+
+    def _finish_merge(self) -> None:
+        """Put the merged file in the place of what it was made of; a crash in between is finished by the next start."""
+        if not self._merges.exists():
+            return
+        begun = json.loads(self._merges.read_text())
+        _move(begun["moves"])
+        for file in begun["gone"]:
+            Path(file).unlink(missing_ok=True)
+        self._merges.unlink()
+
     def _finish(self) -> None:
         """Move what the last commit has not moved yet."""
         for commit in sorted(self._commits.glob("*.json"))[-1:]:
             moves = json.loads(commit.read_text())
-            for staged, target in moves.items():
-                if os.path.exists(staged):
-                    Path(target).parent.mkdir(parents=True, exist_ok=True)
-                    os.replace(staged, target)
+            _move(moves)
             if moves:
                 self._write(commit, {})
 
-    def _write(self, commit: Path, moves: dict[str, str]) -> None:
+    def _write(self, commit: Path, moves: Mapping[str, Any]) -> None:
         """All of it, or nothing, whenever the power goes."""
         new = commit.with_suffix(".tmp")
         with open(new, "w") as file:
@@ -72,3 +109,10 @@ class Folder:
             file.flush()
             os.fsync(file.fileno())
         new.rename(commit)
+
+
+def _move(moves: Mapping[str, str]) -> None:
+    for staged, target in moves.items():
+        if os.path.exists(staged):
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(staged, target)

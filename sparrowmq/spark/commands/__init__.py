@@ -1,0 +1,1 @@
+"""The commands of `sparrowmq pipeline`, one file for each kind of them."""

@@ -1,0 +1,76 @@
+"""What the commands of pipelines share: where the name servers are, options of the source, errors, the last line.
+
+stdout     results, and at the end one line of JSON: read, written, errors, seconds, offsets
+stderr     progress, and what is wrong, in one sentence
+exit       0 it is done; 1 it failed, or an audit found something; 2 the command line is wrong
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import click
+
+from sparrowmq.errors import SparrowError
+
+F = TypeVar("F", bound=Callable[..., object])
+
+HELP: Final = {"help_option_names": ["-h", "--help"]}
+SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
+
+
+def servers(*, required: bool = True) -> Callable[[F], F]:
+    """Gives a command the option `name_server`."""
+    return click.option(
+        "-n", "--namesrv", "name_server", metavar="ADDRESSES", envvar="NAMESRV_ADDR", required=required,
+        help=f"Name servers: {SERVERS}",
+    )  # fmt: skip
+
+
+def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`KEY=VALUE` of each. Raises: UsageError."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.UsageError(
+                f"{text!r} is no option of the source; write KEY=VALUE, as in -o tags=paid"
+            )
+        found[key] = value
+    return found
+
+
+of_source = click.option(
+    "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
+    help="An option of the source (docs/spark.md), as accessKey=...",
+)  # fmt: skip
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+once = click.option("--once", is_flag=True, help="End when all that is there now is done.")
+every = click.option("--every", default="10 seconds", show_default=True, help="How often to look for more.")
+
+
+def pipelines() -> Any:
+    """The functions. Spark is loaded by whoever needs it; exits where it is not installed."""
+    try:
+        from sparrowmq.spark import pipelines
+    except ImportError as error:
+        sys.exit(f"sparrowmq pipeline: {error.name} is missing; pip install 'sparrowmq[server,lake]'")
+    return pipelines
+
+
+def ends_well(command: F) -> Callable[..., None]:
+    """A command that prints what its function returns, and tells errors in a sentence."""
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> None:
+        try:
+            said = command(*args, **given)
+        except (SparrowError, OSError) as error:
+            sys.exit(f"sparrowmq pipeline: {error}")
+        if said is not None:
+            click.echo(said)
+
+    return run

@@ -1,0 +1,103 @@
+"""Topics and tables: `sparrowmq pipeline table`, `publish`, `backfill`, `compact` and `archive`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparrowmq.spark.commands import shared
+
+_PATH = click.Path(path_type=Path)
+_FORMAT = click.option(
+    "--format", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True
+)
+_BROKER = click.option("--broker", metavar="NAME", help="Whose store it is: no file says it.")
+
+
+@click.command()
+@click.argument("topic")
+@shared.servers()
+@click.option("--to", metavar="PATH", type=_PATH, required=True, help="The table's folder.")
+@_FORMAT
+@click.option(
+    "--mode", type=click.Choice(["raw", "json", "schema"]), default="raw", show_default=True,
+    help="Messages as they are; a column for each field of JSON bodies; or the columns of --schema.",
+)  # fmt: skip
+@click.option("--schema", metavar="DDL", help="For mode schema: `id bigint, name string`.")
+@shared.once
+@shared.every
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def table(dry_run: bool, once: bool, every: str, **given: Any) -> str:
+    """Keep TOPIC as a Parquet, Delta or Iceberg table.
+
+    Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. Started again
+    it goes on where it was; each message becomes one row, or one error, whatever failed in between.
+    """
+    pipelines = shared.pipelines()
+    if dry_run:
+        return str(pipelines.preview(**given))
+    return str(pipelines.table(**given, once=once, every=every).line())
+
+
+@click.command()
+@click.argument("table", type=_PATH)
+@click.argument("topic")
+@shared.servers()
+@click.option("--where", metavar="SQL", help="Only rows of which this is true: \"_day = '2026-01-31'\".")
+@click.option("--to-cluster", metavar="NAME", help="Where the topic is made, if there are several.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def publish(**given: Any) -> str:
+    """Send the rows of TABLE, which the pipeline `table` made, to TOPIC, with their ids and in their order.
+
+    What is there already is not sent again.
+    """
+    return str(shared.pipelines().publish(**given).line())
+
+
+@click.command()
+@click.argument("table", type=_PATH)
+@click.option("--store", metavar="PATH", type=_PATH, required=True, help="A store, or a copy of one.")
+@_BROKER
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def backfill(**given: Any) -> str:
+    """Add to TABLE, which the pipeline `table` has begun, what its topic had before, from the files of a stored log."""
+    return str(shared.pipelines().backfill(**given).line())
+
+
+@click.command()
+@click.argument("topic")
+@shared.servers(required=False)
+@click.option("--to", metavar="PATH", type=_PATH, required=True, help="The archive's folder.")
+@click.option("--store", metavar="PATH", type=_PATH, help="Take the full files of a stored log instead.")
+@_BROKER
+@_FORMAT
+@click.option(
+    "--once/--forever", default=True, show_default=True, help="End when all that is there is archived."
+)
+@click.option("--every", default="1 minute", show_default=True, help="How often to look for more.")
+@shared.of_source
+@shared.dry_run
+@shared.ends_well
+def archive(name_server: str | None, **given: Any) -> str:
+    """Add to an archive what it lacks of TOPIC; sparrowmq.spark.pipelines.archived reads it, and what came since."""
+    servers = None if given["store"] else name_server
+    return str(shared.pipelines().archive(name_server=servers, **given).line())
+
+
+@click.command()
+@click.argument("table", type=_PATH)
+@click.option("--keep-days", type=click.IntRange(1), help="Take out days that are older than so many.")
+@click.option("--all-days", is_flag=True, help="Today's files, too.")
+@shared.dry_run
+@shared.ends_well
+def compact(**given: Any) -> str:
+    """Put together the small files of TABLE, which the pipeline `table` made; `read` and `written` count files."""
+    return str(shared.pipelines().compact(**given).line())

@@ -1,0 +1,144 @@
+"""The pipeline `archive`: a topic's messages in Parquet files, and one reader over them and what came since.
+
+    /archive/orders/_day=2026-01-31/...      all that the source shows of each message
+    archived(spark, ...)                     rows of the archive, and behind the last of them those of the topic
+
+Retention may then remove them from the brokers. From brokers it goes on run by run; without a broker it takes the files
+of a stored log that are full.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.backfill import number_of
+from sparrowmq.spark.pipelines.lake.reading import read_table
+from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.own_session import own_session
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.span import span_of, told
+from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, preview, settle, state_of, table
+from sparrowmq.spark.stored.files import log_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MODE = "whole"
+
+
+def archive(
+    topic: str,
+    to: str | Path,
+    *,
+    name_server: str | None = None,
+    store: str | Path | None = None,
+    broker: str | None = None,
+    format: str = "parquet",
+    once: bool = True,
+    every: str = "1 minute",
+    options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = to_stderr,
+) -> Report:
+    """Add to an archive what it lacks of a topic.
+
+    Args:
+        name_server: of the cluster. store: a stored log instead, of the broker `broker`.
+        format: "parquet", "delta" or "iceberg".
+        once, every: as `table` has them; from a store it is always once.
+    Raises:
+        ConfigError: an argument is wrong.
+        StreamingQueryException: the query failed; run it again to go on.
+    """
+    if (name_server is None) == (store is None):
+        raise ConfigError("say where the messages are: name_server, or store; one of them")
+    if store is not None:
+        log = StoredLog(store, broker, options or {})
+        return log.archive(
+            Settled(topic, format, _MODE, None), to, None if dry_run else own_session(spark), say
+        )
+    assert name_server is not None
+    given: dict[str, Any] = {"name_server": name_server, "format": format, "mode": _MODE}
+    given |= {"options": options, "spark": spark}
+    if dry_run:
+        say(preview(topic, to, **given))
+        return Report()
+    return table(topic, to, **given, once=once, every=every, say=say)
+
+
+def archived(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    name_server: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """An archive and, with `name_server`, what its topic has behind it; each message once, in the source's columns.
+
+    Raises:
+        ConfigError: there is no archive.
+        RowsLost: when it is read: retention has removed what lies between; archive more often.
+    """
+    root = Path(os.path.abspath(path))
+    settled = begun(root)
+    if settled is None or settled.mode != _MODE:
+        raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")
+    old = read_table(spark, root).drop(DAY).select(*settled.shape().columns)
+    if name_server is None:
+        return old
+    given = {**(options or {}), "nameServer": name_server, "topic": settled.topic}
+    return old.unionByName(_since(spark, old, given, settled))
+
+
+def _since(spark: SparkSession, old: DataFrame, given: Mapping[str, str], settled: Settled) -> DataFrame:
+    """What the topic has behind the last row of each queue."""
+    ends = old.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
+    reached = {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends}
+    span = span_of(given)
+    start = {queue: reached.get(queue, offset) for queue, offset in span.start.items()}
+    source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
+    return source.option("startingOffsets", json.dumps(told(start))).load()
+
+
+@dataclass(frozen=True)
+class StoredLog:
+    """A stored log of a broker, and how it is read. Raises: ConfigError, nobody says whose it is."""
+
+    store: str | Path
+    broker: str | None
+    options: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.broker is None:
+            raise ConfigError("whose store is it? Name the broker: files do not say it, and readers need it")
+
+    def archive(self, settled: Settled, to: str | Path, spark: SparkSession | None, say: Say) -> Report:
+        """Add the files that are full and not there yet; without a session only say how many are full."""
+        root, full = Path(os.path.abspath(to)), log_files(str(self.store))[:-1]
+        if spark is None:
+            say(f"archives messages of {settled.topic} from {len(full)} full log files")
+            return Report()
+        settled = settle(root, settled)
+        if settled.begin is not None:
+            raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
+        with locked(state_of(root)):
+            writer, begin = TableWriter(root, settled, say, f"-{self.broker}"), time.monotonic()
+            for file in full:
+                if not writer.has(number_of(file)):
+                    given = {**self.options, "topic": settled.topic, "brokerName": self.broker}
+                    rows = spark.read.format("rocketmq").options(**given, path=file.path).load()
+                    writer.write(rows, number_of(file))
+        writer.report.seconds = time.monotonic() - begin
+        return writer.report

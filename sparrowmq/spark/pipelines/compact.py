@@ -1,0 +1,68 @@
+"""The pipeline `compact`: the small files of a table put together, and days that are too old taken out.
+
+Each batch leaves some files a day, and readers open every one. Days that are over are put together; the rows stay
+as they are, and `table` goes on behind its last batch as ever. No Spark is started.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.table import begun, state_of
+
+
+def today() -> date:
+    """In UTC, as tables have days."""
+    return datetime.now(UTC).date()
+
+
+def compact(
+    table: str | Path,
+    *,
+    keep_days: int | None = None,
+    all_days: bool = False,
+    dry_run: bool = False,
+    say: Say = to_stderr,
+    day: Callable[[], date] = today,
+) -> Report:
+    """Put together the small files of a table and of its table of errors; `read` and `written` count files.
+
+    Args:
+        keep_days: take out days that are older than so many.
+        all_days: also today, to which files are still added.
+    Raises:
+        ConfigError: there is no table, or it is being written.
+    """
+    if keep_days is not None and keep_days < 1:
+        raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
+    root = Path(os.path.abspath(table))
+    settled = begun(root)
+    if settled is None:
+        raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
+    before = day() + timedelta(days=1) if all_days else day()
+    oldest = None if keep_days is None else day() - timedelta(days=keep_days)
+    report, begin, state = Report(), time.monotonic(), state_of(root)
+    with locked(state):
+        for path, own_state in ((root, state), (root.with_name(f"{root.name}.errors"), state / "errors")):
+            if not path.exists():
+                continue
+            lake = open_lake(settled.format, Place(path, own_state, settled.writer))
+            if dry_run:
+                say(f"{path}: {lake.files():,} files")
+                continue
+            if oldest is not None:
+                say(f"{path}: {lake.expire(oldest):,} days before {oldest} are taken out")
+            report.add_read(lake.files())
+            lake.compact(before)
+            report.written += lake.files()
+            say(f"{path}: {lake.files():,} files")
+    report.seconds = time.monotonic() - begin
+    return report

@@ -1,0 +1,78 @@
+"""The pipeline `dedup`: a topic without its repeats, as another topic.
+
+What repeats is said by a key: the producer's id (`msgId`), or any SQL expression, as `properties['order']`. The first
+message of a key passes, in the order of `mirror` and copied as there; later ones of the same key do not, for as long as
+its window says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.option_values import milliseconds
+from sparrowmq.spark.pipelines.flow import COLUMNS_READ, Flow, look, routed
+from sparrowmq.spark.pipelines.own_session import own_session
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.seen import Repeats
+from sparrowmq.spark.pipelines.state import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DAY_MS: Final = 24 * 3_600_000
+
+
+def dedup(
+    topic: str,
+    to_topic: str,
+    *,
+    name_server: str,
+    state: str | Path,
+    by: str = "msgId",
+    window: str = "7d",
+    to: str | None = None,
+    to_cluster: str | None = None,
+    once: bool = False,
+    every: str = "1 second",
+    options: Mapping[str, str] | None = None,
+    to_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = to_stderr,
+) -> Report:
+    """Copy what a topic has, and gets, to another, but for repeats; `read` less `written` were dropped.
+
+    Args:
+        by: an SQL expression over the source's columns: what repeats have the same. Null is no repeat of null.
+        window: how long a key is remembered: `90s`, `12h`, `7d`.
+        state: a folder; it belongs to this pipeline.
+        to: name servers of another cluster.
+        The rest is as `mirror` has it.
+    Raises:
+        ConfigError: an argument is wrong, or the state is that of another pipeline.
+        StreamingQueryException: the query failed; run it again to go on.
+    """
+    route = routed(topic, name_server, to or name_server, to_topic, options, to_options)
+    kept = State(
+        state,
+        {"topic": topic, "from": name_server, "to": to or name_server, "to_topic": to_topic, "by": by},
+    )
+    repeats = Repeats(kept.part("seen"), by, _window_ms(window) / 1000)
+    if dry_run:
+        return look(route, say)
+    session = own_session(spark)
+    source = session.read.format("rocketmq").options(**route.given)
+    repeats.check(source.option("columns", ",".join(COLUMNS_READ)).load())
+    route.make(to_cluster, say)
+    return Flow(route, kept, say, repeats=repeats, chained=True).run(session, once=once, every=every)
+
+
+def _window_ms(window: str) -> int:
+    try:
+        days = window.strip().removesuffix("d")
+        return int(days) * _DAY_MS if days != window.strip() else milliseconds(window)
+    except ValueError:
+        raise ConfigError(f"window={window!r} is no time; write 90s, 12h or 7d") from None

@@ -1,0 +1,47 @@
+"""The session of a pipeline, what its results depend on is set there and not in the user's; and what Spark refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pyspark.logger import PySparkLogger
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.caseSensitive": "true",
+}
+
+
+def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS) -> SparkSession:
+    """A session beside `spark`, or beside one that is made if there is none."""
+    if spark is None:
+        from sparrowmq.spark.register import session
+
+        spark = session()
+    own = spark.newSession()
+    for name, value in settings.items():
+        own.conf.set(name, value)
+    return own
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Spark logs what it raises, with its Java stack; whoever knows what to make of an error wants none of that."""
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
+    was, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = was
+
+
+def reason(error: PySparkException) -> str:
+    """What Spark says, in its first line; the others show its plan."""
+    return str(error).strip().splitlines()[0]

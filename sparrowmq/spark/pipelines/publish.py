@@ -1,0 +1,94 @@
+"""The pipeline `publish`: a table back to a topic.
+
+    /lake/orders  ->  orders-again, each message once, in the order and with the ids that it had
+
+Of a table of mode raw a message is as it was. Of the modes json and schema its body is an object of the row's columns:
+what lay deeper is text there, and what was null is absent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from pyspark.sql import functions as f
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines import topics
+from sparrowmq.spark.pipelines.copied_rows import Copying, copy_rows
+from sparrowmq.spark.pipelines.copying import paired
+from sparrowmq.spark.pipelines.lake.reading import read_table
+from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.pipelines.own_session import own_session
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.shapes import COORDINATES
+from sparrowmq.spark.pipelines.state import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def publish(
+    table: str | Path,
+    topic: str,
+    *,
+    name_server: str,
+    where: str | None = None,
+    to_cluster: str | None = None,
+    options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    spark: SparkSession | None = None,
+    say: Say = to_stderr,
+) -> Report:
+    """Send the rows of a table that the pipeline `table` made to a topic; what is there already is not sent again.
+
+    Args:
+        where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
+        options: of the sink.
+    Raises:
+        ConfigError: it is no such table.
+        PythonException: a task failed for good; run it again to go on.
+    """
+    begin, sink = time.monotonic(), topics.sink(options, name_server)
+    rows = read_table(own_session(spark), Path(table))
+    if COORDINATES not in rows.columns:
+        raise ConfigError(
+            f"{table} does not say where its rows come from; the pipeline `table` makes such tables"
+        )
+    rows = messages_of(rows if where is None else rows.where(where))
+    if dry_run:
+        count = rows.count()
+        say(f"sends {count:,} messages to {topic}")
+        return Report(read=count)
+    queues = [
+        MessageQueue(*row) for row in rows.select("topic", "brokerName", "queueId").distinct().collect()
+    ]
+    # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
+    name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
+    state = State(Path(f"{table}.state") / name, {"topic": topic, "to": name_server})
+    for made in topics.make(
+        sink, {topic: max((queue.queue_id for queue in queues), default=0) + 1}, to_cluster
+    ):
+        say(f"made topic {made}")
+    state.keep(paired(queues, topics.writable(sink, [topic]), state.targets))
+    copied = copy_rows(rows, Copying(sink, state.label, state.targets, chained=True))
+    say(f"{copied.sent:,} sent, {copied.there:,} there already")
+    read = copied.sent + copied.there
+    return Report(read=read, written=copied.sent, batches=1, seconds=time.monotonic() - begin)
+
+
+def messages_of(rows: DataFrame) -> DataFrame:
+    """Rows as messages, with the columns that a copy needs."""
+    place = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
+    born = f.col(f"{COORDINATES}.bornTimestamp").alias("bornTimestamp")
+    none = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
+    if {"properties", "body"} <= set(rows.columns):
+        return rows.select(*place, born, *none, "properties", "body")
+    own = [f.col(f"`{name}`") for name in rows.columns if name not in (COORDINATES, DAY)]
+    properties = f.create_map(f.lit("UNIQ_KEY"), f.col(f"{COORDINATES}.msgId")).alias("properties")
+    body = f.to_json(f.struct(*own)).cast("binary").alias("body")
+    return rows.select(*place, born, *none, properties, body)

@@ -1,0 +1,93 @@
+"""The sides of an audit: where messages, or what is said of them, can lie.
+
+    topic:orders         a topic, as it is now
+    store:/var/lib/mq    its stored log; the topic is that of the other side
+    table:/lake/orders   what the pipeline `table` made, in any of its formats
+    parquet:, csv:, json:/path       any other files: a ledger
+
+Each becomes rows of a key, and of a place where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.reading import read_table
+from sparrowmq.spark.pipelines.own_session import unlogged
+from sparrowmq.spark.pipelines.span import span_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEY: Final = "key"
+PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
+KINDS: Final = ("topic", "store", "table", "parquet", "csv", "json")
+
+_ROWS_OF_TOPICS: Final = (*PLACE, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side, as `kind:where` names it."""
+
+    kind: str
+    where: str
+
+    @classmethod
+    def parse(cls, text: str) -> Side:
+        """Raises: ConfigError."""
+        kind, colon, where = text.partition(":")
+        if not colon or kind not in KINDS or not where:
+            raise ConfigError(f"{text!r} is no side; write {', '.join(f'{kind}:...' for kind in KINDS)}")
+        return cls(kind, where)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.where}"
+
+    @property
+    def has_places(self) -> bool:
+        return self.kind in ("topic", "store", "table")
+
+    def rows(self, spark: SparkSession, by: str, topic: str | None, given: Mapping[str, str]) -> DataFrame:
+        """Its rows: `key`, and the columns of PLACE if it has places.
+
+        Args:
+            by: an SQL expression over its columns. topic: for a store. given: options of the source.
+        Raises:
+            ConfigError: it cannot be read, or has no such columns.
+        """
+        read = self._read(spark, topic, given)
+        try:
+            key = f.expr(by).cast("string").alias(KEY)
+            with unlogged():
+                return read.select(key, *PLACE) if self.has_places else read.select(key)
+        except AnalysisException as error:
+            raise ConfigError(f"{self} has no {by!r}: its columns are {', '.join(read.columns)}") from error
+
+    def _read(self, spark: SparkSession, topic: str | None, given: Mapping[str, str]) -> DataFrame:
+        source = spark.read.format("rocketmq")
+        columns = {"columns": ",".join(_ROWS_OF_TOPICS)}
+        match self.kind:
+            case "topic":
+                if "nameServer" not in given:
+                    raise ConfigError(f"{self} needs name servers: name_server, or -n")
+                of_topic = {**given, "topic": self.where}
+                return source.options(**span_of(of_topic).of(of_topic) | columns).load()
+            case "store":
+                if topic is None:
+                    raise ConfigError(f"of {self} which topic? Give `topic`, or one on the other side")
+                kept = {name: value for name, value in given.items() if name != "nameServer"}
+                return source.options(**kept, **columns, topic=topic, path=self.where).load()
+            case "table":
+                rows = read_table(spark, Path(self.where))
+                return rows.select(*rows.columns, "_mq.*") if "_mq" in rows.columns else rows
+            case "csv":
+                return spark.read.option("header", "true").csv(self.where)
+        return spark.read.format(self.kind).load(self.where)

@@ -1,0 +1,128 @@
+"""The pipeline `sql`: a question to topics, in SQL, as of one moment.
+
+    select tags, count(*) from orders where storeTimestamp >= '2026-01-31' group by tags
+
+Each table that a query names and Spark does not know is a topic: it becomes a view of what the topic holds at the
+moment of the question, or held at an earlier one. The view is of fixed offsets, so a query that names a topic twice
+sees the same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import StoredOptions, parse
+from sparrowmq.spark.pipelines.own_session import SETTINGS, own_session, reason, unlogged
+from sparrowmq.spark.pipelines.report import Report
+from sparrowmq.spark.pipelines.span import since_until, span_of, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_SETTINGS: Final = {
+    "spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"],
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+
+
+@dataclass
+class Answer:
+    """What a query brings. Spark reads when `rows` are asked for.
+
+    Attributes:
+        views: what was read as what, in words, by topic.
+    """
+
+    rows: DataFrame
+    report: Report
+    views: Mapping[str, str]
+
+    def each(self) -> Iterator[Row]:
+        """The rows one after the other; the report counts them."""
+        begin = time.monotonic()
+        for row in self.rows.toLocalIterator():
+            self.report.written += 1
+            yield row
+        self.report.seconds += time.monotonic() - begin
+
+    def save(self, to: str | Path) -> None:
+        """Write the rows as Parquet files into a folder that is not there yet."""
+        begin, count = time.monotonic(), Observation()
+        rows = self.rows.observe(count, f.count(f.lit(1)).alias("rows"))
+        rows.write.mode("error").parquet(str(to))
+        self.report.written = count.get["rows"]
+        self.report.seconds += time.monotonic() - begin
+
+
+def sql(
+    query: str,
+    *,
+    name_server: str | None = None,
+    store: str | Path | None = None,
+    since: str | None = None,
+    at: str | None = None,
+    options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+) -> Answer:
+    """Ask topics of a cluster, or of a stored log.
+
+    Args:
+        name_server: of the cluster. store: a folder with a log instead; no broker is needed then.
+        since, at: only messages stored at or after the one, and before the other: milliseconds, or ISO 8601.
+        options: of the source, for all topics.
+    Raises:
+        ConfigError: the query cannot be understood, or names a topic that does not exist.
+    """
+    if (name_server is None) == (store is None):
+        raise ConfigError("say where the topics are: name_server, or store; one of them")
+    given = {"bodyType": "string", **(options or {})}
+    given |= {"nameServer": name_server} if name_server else {"path": str(store)}
+    places = since_until(since, at)
+    given |= (
+        places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
+    )
+    session = own_session(spark, _SETTINGS)
+    report, views = Report(read=None if store else 0), dict[str, str]()
+    while True:
+        try:
+            with unlogged():
+                return Answer(session.sql(query), report, views)
+        except AnalysisException as error:
+            name = _missing(error)
+            if name is None or name in views:
+                raise ConfigError(f"the query cannot be asked: {reason(error)}") from None
+        views[name] = _show(session, name, given, report)
+
+
+def _missing(error: AnalysisException) -> str | None:
+    """The name of the table that Spark does not know, if that is what is wrong."""
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return None
+    name = (error.getMessageParameters() or {}).get("relationName", "")
+    return name.strip("`") if "`.`" not in name and name else None
+
+
+def _show(session: SparkSession, topic: str, given: Mapping[str, str], report: Report) -> str:
+    """Make a topic known to the session; in words, what of it. Raises: ConfigError, NoRoute, BadStore."""
+    of_topic = {**given, "topic": topic}
+    if "path" in given:
+        options = parse(StoredOptions, of_topic)
+        described = f"messages of {topic} in {options.path}"
+    else:
+        span = span_of(of_topic)
+        of_topic = {"pushdown": "true"} | span.of(of_topic)
+        report.add_read(span.rows)
+        report.offsets = {**report.offsets, **told(span.end)}
+        described = f"{span.rows:,} messages of {topic}, in {len(span.end)} queues"
+    rows = session.read.format("rocketmq").options(**of_topic).load()
+    rows.createOrReplaceTempView(f"`{topic}`")
+    return described

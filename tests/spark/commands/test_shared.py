@@ -1,0 +1,41 @@
+"""sparrowmq.spark.commands.shared: what commands of pipelines have in common."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.commands import shared
+
+
+@click.command()
+@shared.servers()
+@shared.of_source
+@shared.ends_well
+def said(name_server, options):
+    if options.get("fail"):
+        raise ConfigError("it is wrong")
+    return f"{name_server} {options}"
+
+
+def run(*args):
+    return CliRunner().invoke(said, args, env={"NAMESRV_ADDR": "near:1"})
+
+
+def test_name_servers_come_from_the_environment_too():
+    assert run().stdout == "near:1 {}\n"
+    assert run("-n", "far:1", "-o", "a=b=c").stdout == "far:1 {'a': 'b=c'}\n"
+
+
+@pytest.mark.parametrize("text", ["a", "=b"])
+def test_an_option_without_a_key_and_a_value_is_refused(text):
+    found = run("-o", text)
+    assert found.exit_code == 2
+    assert "write KEY=VALUE" in found.output
+
+
+def test_an_error_is_a_sentence(capsys):
+    found = run("-o", "fail=yes")
+    assert (found.exit_code, found.output) == (1, "sparrowmq pipeline: it is wrong\n")

@@ -1,0 +1,32 @@
+"""sparrowmq.spark.pipelines.lake.merging: small files become larger ones."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparrowmq.spark.pipelines.lake import merging
+from sparrowmq.spark.pipelines.lake.merging import groups, merge
+
+
+def test_rows_of_all_files_are_there_in_order_and_absent_columns_are_null(tmp_path):
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "1")
+    pq.write_table(pa.table({"a": [3], "b": ["x"]}), tmp_path / "2")
+    merge([tmp_path / "1", tmp_path / "2"], tmp_path / "new" / "3")
+    assert pq.read_table(tmp_path / "new" / "3").to_pylist() == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": None},
+        {"a": 3, "b": "x"},
+    ]
+
+
+def test_only_small_files_are_put_together_and_not_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "SMALL_BYTES", 10)
+    monkeypatch.setattr(merging, "LARGE_BYTES", 16)
+    files = []
+    for name, size in (("a", 8), ("b", 8), ("c", 50), ("d", 4), ("e", 9), ("f", 9)):
+        (tmp_path / name).write_bytes(bytes(size))
+        files.append(tmp_path / name)
+    assert [[file.name for file in group] for group in groups(files)] == [["a", "b"], ["d", "e"]]

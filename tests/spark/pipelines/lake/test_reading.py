@@ -1,0 +1,36 @@
+"""sparrowmq.spark.pipelines.lake.reading: Spark reads tables of each format without a jar."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.reading import read_table
+from sparrowmq.spark.pipelines.staging import stage
+from tests.spark.pipelines.lake.tables import KINDS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind):
+    lake = open_lake(kind, Place(tmp_path / "t", tmp_path / "t.state", "writer"))
+    for batch, columns in enumerate(("id", "id, nullif('x', '') as more")):
+        rows = spark.sql(
+            f"select {columns}, date'2026-01-31' as _day from range({batch * 10}, {batch * 10 + 5})"
+        )
+        lake.commit(batch, stage(rows, tmp_path / "staged", f"w-{batch:09}", keeps_day=lake.keeps_day))
+    found = read_table(spark, tmp_path / "t")
+    assert set(found.columns) == {"id", "more", "_day"}
+    assert sorted((row.id, row.more) for row in found.collect()) == [
+        *((number, None) for number in range(5)),
+        *((number, "x") for number in range(10, 15)),
+    ]
+
+
+def test_a_folder_without_a_table_is_told(spark, tmp_path):
+    with pytest.raises(ConfigError, match="has no rows; name the folder of a table"):
+        read_table(spark, tmp_path / "nothing")

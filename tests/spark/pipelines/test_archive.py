@@ -1,0 +1,68 @@
+"""sparrowmq.spark.pipelines.archive: what a topic had, in files, from brokers and from stored logs."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines import archive, archived, table
+from sparrowmq.testing.background import BackgroundCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def namesrv(folder):
+    """Of a broker with log files so small that a test fills some."""
+    with BackgroundCluster(folder, commit_log_file_bytes=256 << 10) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture
+def where(topic):
+    return {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
+
+
+def numbers(rows):
+    return sorted(int(row.body) for row in rows.select("body").collect())
+
+
+def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic, where, tmp_path):
+    topic.send(0, 100, TAGS="paid")
+    assert archive(topic.name, tmp_path / "a", **where).written == 100
+    topic.send(100, 50)
+    assert numbers(archived(topic.spark, tmp_path / "a")) == list(range(100))
+    both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
+    assert numbers(both) == list(range(150))
+    assert both.columns == topic.read().columns
+    assert archive(topic.name, tmp_path / "a", **where).written == 50
+    assert numbers(both) == list(range(150))
+    assert [tuple(row) for row in both.orderBy("queueId", "queueOffset").collect()] == [
+        tuple(row) for row in topic.read().orderBy("queueId", "queueOffset").collect()
+    ]
+
+
+def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_behind_them(
+    topic, where, folder, tmp_path
+):
+    topic.send(0, 1500)
+    given = {"spark": topic.spark, "say": lambda _: None, "store": folder / "broker-0", "broker": "broker-0"}
+    first = archive(topic.name, tmp_path / "a", **given)
+    assert 0 < first.written < 1500
+    assert archive(topic.name, tmp_path / "a", **given).written == 0
+    both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
+    assert numbers(both) == list(range(1500))
+
+
+def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
+    topic.send(0, 10)
+    table(topic.name, tmp_path / "t", once=True, **where)
+    with pytest.raises(ConfigError, match="is no archive"):
+        archived(topic.spark, tmp_path / "t")
+    with pytest.raises(ConfigError, match="whose store is it"):
+        archive(topic.name, tmp_path / "a", store=folder / "broker-0", spark=topic.spark)
+    with pytest.raises(ConfigError, match="one of them"):
+        archive(topic.name, tmp_path / "a")

@@ -1,0 +1,105 @@
+"""sparrowmq.spark.pipelines.compact: fewer files, the same rows; old days go."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("duckdb")
+
+from click.testing import CliRunner
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.command import pipeline
+from sparrowmq.spark.pipelines import compact
+from sparrowmq.spark.pipelines.lake.lake import open_lake
+from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.table import Settled, keep, state_of
+from tests.spark.pipelines.lake.tables import DAY, KINDS, WRITER, Table
+
+
+@pytest.fixture(params=KINDS)
+def table(request, tmp_path):
+    """A table of three batches, of two files each."""
+    made = Table(tmp_path, request.param)
+    keep(state_of(made.place.path), Settled("t", request.param, "raw", None, writer=WRITER))
+    for batch in range(3):
+        made.open().commit(batch, made.staged(batch, 2 * batch, 2 * batch + 1, files=2))
+    return made
+
+
+def tend(table, **given):
+    return compact(table.place.path, say=lambda _: None, **given)
+
+
+def test_the_rows_are_the_same_in_fewer_files_and_the_table_goes_on(table):
+    report = tend(table, day=lambda: date.fromisoformat("2026-02-01"))
+    assert (report.read, report.written) == (6, 1)
+    assert table.numbers() == list(range(6))
+    assert table.open().last_batch() == 2
+    table.add(3, 6, more="x")
+    assert table.numbers() == list(range(7))
+    assert tend(table, day=lambda: date.fromisoformat("2026-02-01")).written == 1
+    assert [row["more"] for row in table.rows()] == [None] * 6 + ["x"]
+    assert table.open().last_batch() == 3
+
+
+def test_a_day_that_is_not_over_is_left_alone_unless_told(table):
+    assert tend(table, day=lambda: date.fromisoformat(DAY)).written == 6
+    assert tend(table, day=lambda: date.fromisoformat(DAY), all_days=True).written == 1
+
+
+def test_days_that_are_too_old_go(table):
+    assert tend(table, keep_days=30, day=lambda: date.fromisoformat("2026-03-02")).written == 1
+    assert table.numbers() == list(range(6))
+    tend(table, keep_days=30, day=lambda: date.fromisoformat("2026-03-03"))
+    assert table.numbers() == []
+    assert table.open().last_batch() == 2
+
+
+def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_known(tmp_path, monkeypatch):
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg._KEPT", timedelta(0))
+    table = Table(tmp_path, "iceberg")
+    keep(state_of(table.place.path), Settled("t", "iceberg", "raw", None, writer=WRITER))
+    for batch in range(3):
+        table.add(batch, batch)
+    tend(table, day=lambda: date.fromisoformat("2026-02-01"))
+    assert len(list(table.place.path.rglob("*.parquet"))) == 1
+    assert table.numbers() == [0, 1, 2]
+    assert table.open().last_batch() == 2
+
+
+def test_a_merge_that_was_cut_off_is_finished_by_the_next_start(tmp_path, monkeypatch):
+    table = Table(tmp_path, "parquet")
+    for batch in range(2):
+        table.add(batch, batch)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.parquet.Folder._finish_merge", lambda self: None)
+    lake = open_lake("parquet", table.place)
+    lake.compact(date.fromisoformat("2026-02-01"))
+    monkeypatch.undo()
+    assert table.open().files() == 1
+    assert table.numbers() == [0, 1]
+
+
+def test_what_is_no_table_or_is_written_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is no table"):
+        compact(tmp_path / "none")
+    keep(state_of(tmp_path / "t"), Settled("t", "parquet", "raw", None))
+    with locked(state_of(tmp_path / "t")), pytest.raises(ConfigError, match="another run is at work"):
+        compact(tmp_path / "t")
+    with pytest.raises(ConfigError, match="give 1 or more"):
+        compact(tmp_path / "t", keep_days=0)
+
+
+def test_the_command_counts_files(tmp_path):
+    table = Table(tmp_path, "parquet")
+    keep(state_of(table.place.path), Settled("t", "parquet", "raw", None, writer=WRITER))
+    for batch in range(2):
+        table.add(batch, batch)
+    args = ["compact", str(table.place.path), "--all-days"]
+    assert ": 2 files" in CliRunner().invoke(pipeline, [*args, "--dry-run"]).stderr
+    report = json.loads(CliRunner().invoke(pipeline, args).stdout)
+    assert (report["read"], report["written"]) == (2, 1)

@@ -1,0 +1,109 @@
+"""sparrowmq.spark.pipelines.mirror: topics of one cluster, kept in another."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines import mirror
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.pipelines.killing import kill_at_work
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+SAME = ("queueId", "msgId", "bornTimestamp", "tags", "keys", "body", "flag")
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory):
+    """The name server of another cluster."""
+    with BackgroundCluster(tmp_path_factory.mktemp("far")) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture
+def copy(topic, far, tmp_path):
+    def copy(state="state", **given):
+        where = {"name_server": topic.options["nameServer"], "to": far, "spark": topic.spark}
+        return mirror(topic.name, state=tmp_path / state, once=True, say=lambda _: None, **(where | given))
+
+    return copy
+
+
+def rows_of(topic, **options):
+    """In the order of each queue."""
+    rows = topic.read(**options).collect()
+    return sorted(rows, key=lambda row: (row.queueId, row.queueOffset))
+
+
+def forget_last_commit(state):
+    """As if the driver had died when it had copied a batch, and before Spark knew."""
+    commits = state / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, far, tmp_path):
+    topic.send(0, 300, TAGS="paid", KEYS="a b", region="eu")
+    first = copy(options={"maxOffsetsPerTrigger": "100"})
+    assert (first.read, first.written, first.errors) == (300, 300, 0)
+    forget_last_commit(tmp_path / "state")
+    topic.send(300, 20)
+    again = copy()
+    assert again.written == 20
+    originals, copies = rows_of(topic), rows_of(topic, nameServer=far)
+    assert [[row[name] for name in SAME] for row in copies] == [
+        [row[name] for name in SAME] for row in originals
+    ]
+    assert sum(row.properties.get("region") == "eu" for row in copies) == 300
+
+
+def test_a_mirror_in_the_other_direction_copies_nothing_back(topic, copy, far, tmp_path):
+    topic.send(0, 10)
+    copy()
+    back = mirror(
+        topic.name,
+        name_server=far,
+        to=topic.options["nameServer"],
+        state=tmp_path / "back",
+        once=True,
+        spark=topic.spark,
+        say=lambda _: None,
+    )
+    assert (back.read, back.written) == (10, 0)
+    assert len(rows_of(topic)) == 10
+
+
+def test_another_mirror_does_not_take_its_state(topic, copy, tmp_path):
+    topic.send(0, 1)
+    with pytest.raises(ConfigError, match="copied into themselves"):
+        copy(to=topic.options["nameServer"])
+    copy()
+    with pytest.raises(ConfigError, match="was begun with to_topic"):
+        copy(to_topic="another")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_kills_of_the_driver_lose_double_and_reorder_nothing(topic, far, tmp_path):
+    kills, more = 5, 20_000
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "mirror", topic.name, "--once", "--to", far]
+    command += ["-n", topic.options["nameServer"], "--state", str(tmp_path / "state")]
+    command += ["-o", "maxOffsetsPerTrigger=4000"]
+    chance = random.Random(10)
+    for kill in range(kills):
+        topic.send(kill * more, more)
+        kill_at_work(command, tmp_path / "state", tmp_path / "log", chance.uniform(0, 1.5))
+    command[-1] = "maxOffsetsPerTrigger=100000"
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    originals, copies = rows_of(topic), rows_of(topic, nameServer=far)
+    assert len(originals) == kills * more
+    assert [row.msgId for row in copies] == [row.msgId for row in originals]

@@ -1,0 +1,27 @@
+"""sparrowmq.spark.pipelines.own_session: settings that stay a pipeline's own, and errors in a line."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import AnalysisException
+
+from sparrowmq.spark.pipelines.own_session import own_session, reason, unlogged
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def test_the_settings_of_a_pipeline_are_not_those_of_its_user(spark):
+    spark.conf.set("spark.sql.caseSensitive", "false")
+    assert own_session(spark).conf.get("spark.sql.caseSensitive") == "true"
+    assert spark.conf.get("spark.sql.caseSensitive") == "false"
+
+
+def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):
+    with unlogged(), pytest.raises(AnalysisException) as caught:
+        spark.sql("select nothing")
+    assert "nothing" in reason(caught.value)
+    assert "\n" not in reason(caught.value)
+    assert "UNRESOLVED" not in capfd.readouterr().err

@@ -1,0 +1,66 @@
+"""sparrowmq.spark.pipelines.publish: a table back to a topic."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines import publish, table
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def where(topic):
+    return {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
+
+
+def rows_of(source, **options):
+    return sorted(source.read(**options).collect(), key=lambda row: (row.queueId, row.queueOffset))
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "iceberg"))]
+)
+def test_a_topic_made_of_a_table_is_the_topic_that_the_table_was_made_of(topic, where, tmp_path, kind):
+    topic.send(0, 120, TAGS="paid", KEYS="a b", region="eu")
+    table(topic.name, tmp_path / "t", format=kind, once=True, **where)
+    again = f"{topic.name}-again"
+    assert publish(tmp_path / "t", again, **where).written == 120
+    same = ("queueId", "msgId", "bornTimestamp", "tags", "keys", "body")
+    originals, copies = rows_of(topic), rows_of(topic, topic=again)
+    assert [[row[name] for name in same] for row in copies] == [
+        [row[name] for name in same] for row in originals
+    ]
+    topic.send(120, 30)
+    table(topic.name, tmp_path / "t", format=kind, once=True, **where)
+    more = publish(tmp_path / "t", again, **where)
+    assert (more.read, more.written) == (150, 30)
+
+
+def test_rows_of_json_tables_become_objects_again(topic, where, tmp_path):
+    topic.send_bodies([b'{"id":1,"name":"a"}', b'{"id":2}'])
+    table(topic.name, tmp_path / "t", mode="json", once=True, **where)
+    publish(tmp_path / "t", f"{topic.name}-again", **where)
+    found = [json.loads(row.body) for row in topic.read(topic=f"{topic.name}-again").collect()]
+    assert sorted(found, key=lambda each: each["id"]) == [{"id": 1, "name": "a"}, {"id": 2}]
+
+
+def test_each_condition_sends_its_own_rows(topic, where, tmp_path):
+    topic.send_bodies([b'{"id":1}', b'{"id":2}'])
+    table(topic.name, tmp_path / "t", mode="json", once=True, **where)
+    again = f"{topic.name}-again"
+    assert publish(tmp_path / "t", again, where="id = 2", **where).written == 1
+    assert publish(tmp_path / "t", again, where="id = 1", **where).written == 1
+    assert len(rows_of(topic, topic=again)) == 2
+
+
+def test_only_tables_that_say_where_rows_come_from_are_sent(topic, where, tmp_path):
+    topic.spark.range(3).write.parquet(str(tmp_path / "other"))
+    with pytest.raises(ConfigError, match="does not say where its rows come from"):
+        publish(tmp_path / "other", "t", **where)

@@ -1,0 +1,37 @@
+"""sparrowmq.spark.pipelines.sides: where the sides of an audit lie."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines import audit
+from sparrowmq.spark.pipelines.sides import Side
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def test_a_side_is_a_kind_and_a_place():
+    assert Side.parse("csv:a:b") == Side("csv", "a:b")
+    assert str(Side.parse("topic:orders")) == "topic:orders"
+    assert [Side.parse(f"{kind}:x").has_places for kind in ("topic", "store", "table", "json")] == [
+        *(True, True, True),
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "given", "complaint"),
+    [
+        ("orders", {}, "'orders' is no side; write topic:..."),
+        ("csv:LEDGER", {"by": "nothing"}, "its columns are id"),
+        ("store:/tmp", {}, "of store:/tmp which topic"),
+        ("table:/nowhere", {}, "has no rows"),
+    ],
+)
+def test_what_cannot_be_read_is_told(spark, tmp_path, left, given, complaint):
+    (tmp_path / "ledger").write_text("id\n1\n")
+    with pytest.raises(ConfigError, match=complaint):
+        audit(left.replace("LEDGER", str(tmp_path / "ledger")), spark=spark, **given)

@@ -1,0 +1,70 @@
+"""sparrowmq.spark.pipelines.sql: questions to topics."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+from sparrowmq.errors import ConfigError, NoRoute
+from sparrowmq.spark.pipelines import sql
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def ask(topic):
+    def ask(query, **given):
+        where = {} if "store" in given else {"name_server": topic.options["nameServer"]}
+        return sql(query.format(topic=f"`{topic.name}`"), spark=topic.spark, **where, **given)
+
+    return ask
+
+
+def test_the_tables_of_a_query_are_topics(topic, ask):
+    topic.send_bodies([b'{"city":"Ulm","n":%d}' % number for number in range(9)])
+    answer = ask("select sum(get_json_object(body, '$.n')) as n, count(*) as all from {topic}")
+    assert [tuple(row) for row in answer.each()] == [(36.0, 9)]
+    report = answer.report
+    assert (report.read, report.written, report.errors) == (9, 1, 0)
+    assert sum(report.offsets[topic.name]["broker-0"].values()) == 9
+
+
+def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_query(topic, ask):
+    topic.send(0, 50)
+    answer = ask("select a.body from {topic} a join {topic} b on a.msgId = b.msgId")
+    topic.send(50, 50)
+    assert sorted(int(row.body) for row in answer.each()) == list(range(50))
+
+
+def test_messages_are_asked_as_of_a_time(topic, ask):
+    topic.send(0, 10)
+    (last,) = ask("select max(unix_millis(storeTimestamp)) t from {topic}").rows.first()
+    while (now_ms := time.time_ns() // 1_000_000) <= last:
+        pass
+    topic.send(10, 5)
+    assert ask("select count(*) n from {topic}", at=str(now_ms)).rows.first().n == 10
+    assert ask("select count(*) n from {topic}", since=str(now_ms)).rows.first().n == 5
+
+
+def test_a_stored_log_is_asked_without_a_broker(topic, ask, folder):
+    topic.send(0, 30)
+    answer = ask("select count(distinct body) n from {topic}", store=folder / "broker-0")
+    assert [row.n for row in answer.each()] == [30]
+    assert json.loads(answer.report.line())["read"] is None
+
+
+def test_what_cannot_be_asked_is_told(topic, ask):
+    topic.send(0, 1)
+    with pytest.raises(NoRoute, match="no-such-topic"):
+        ask("select * from `no-such-topic`")
+    with pytest.raises(ConfigError, match="bodi"):
+        ask("select bodi from {topic}")
+    with pytest.raises(ConfigError, match="the query cannot be asked"):
+        ask("selekt")
+    with pytest.raises(ConfigError, match="one of them"):
+        sql("select 1")

@@ -1,0 +1,26 @@
+"""sparrowmq.spark.pipelines.state: what a pipeline keeps between its runs."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.state import State
+
+PAIRS = {MessageQueue("a", "x", 0): MessageQueue("b", "y", 1)}
+
+
+def test_what_was_settled_is_there_again_and_nothing_is_written_before(tmp_path):
+    state = State(tmp_path / "s", {"topic": "a"})
+    assert not (tmp_path / "s").exists()
+    state.keep(PAIRS)
+    again = State(tmp_path / "s", {"topic": "a"})
+    assert (again.label, again.targets) == (state.label, PAIRS)
+    assert State(tmp_path / "other", {"topic": "a"}).label != state.label
+
+
+def test_the_folder_of_another_pipeline_is_refused(tmp_path):
+    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+    with pytest.raises(ConfigError, match="begun with topic 'a', not 'b'; name another folder"):
+        State(tmp_path, {"topic": "b"})
