@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from sparrowmq import config
+from sparrowmq import config, logs
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.config import (
     Settings,
@@ -206,7 +206,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     """A key that nothing reads belongs among those that are accepted without effect, with the reason."""
     own = Path(inspect.getfile(settings))
     of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")
-    files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings))]
+    files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings)), Path(logs.__file__)]
     read = {
         name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")
     }

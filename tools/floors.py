@@ -31,6 +31,7 @@ FLOORS: Final = (
         "changing",
         "kinds",
         "stats",
+        "logs",
         "compiled",
         "memory",
         "descriptors",

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from sparrowmq import descriptors
+from sparrowmq import descriptors, logs
 from sparrowmq.background import Background
 from sparrowmq.broker.access import AccessControl, topics_of
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
@@ -281,6 +281,7 @@ class Broker:
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler
     ) -> None:
+        self._changing.tell(logs.use)
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         self._changing.tell(lambda now: pulls.use(pull_rules(now)))

@@ -17,6 +17,7 @@ from sparrowmq.broker import accepted_keys
 from sparrowmq.config import setting
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, choice, duration, integer, size
+from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
@@ -73,7 +74,7 @@ _ONE_ADDRESS = Kind(_one_address, "host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(ServerTlsSettings, MetricsSettings):
+class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """How to run a broker."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED

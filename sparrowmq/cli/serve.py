@@ -16,22 +16,22 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
-from sparrowmq import config, descriptors, memory
+from sparrowmq import config, descriptors, logs, memory
 from sparrowmq.cli.identity import identity, keeping
 from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.clock import SystemClock
-from sparrowmq.config import Settings
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
+from sparrowmq.kinds import size
+from sparrowmq.logs import LogSettings
 
 log = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=LogSettings)
 V = TypeVar("V", bound="Server")
 
 # What `-m` prints.
@@ -55,6 +55,27 @@ class Server(Protocol):
 
 # The commands -------------------------------------------------------------------------------------------------------
 
+LOG_SIZE: Final = size(1 << 10, 1 << 40)
+LOG_OPTIONS: Final = [
+    click.option(
+        "--log-file", metavar="FILE", help="Log there and not to stderr; who rotates it just moves it away."
+    ),
+    click.option("--log-size", metavar="SIZE", help="Begin another file at this size, as in 100m."),
+    click.option(
+        "--log-keep",
+        type=click.IntRange(1),
+        default=5,
+        show_default=True,
+        help="So many files before it stay.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice([form.value for form in logs.Form]),
+        default="text",
+        show_default=True,
+        help="json: each line an object.",
+    ),
+]
 _OPTIONS: Final = [
     FILE_OPTION,
     click.option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: host:port;host:port."),
@@ -64,10 +85,8 @@ _OPTIONS: Final = [
     click.option(
         "-m", "--print-important", "show", is_flag=True, help="Print the important settings and stop."
     ),
-    click.option(
-        "--log-file", metavar="FILE", help="Log there and not to stderr; who rotates it just moves it away."
-    ),
-    click.option("-v", "--verbose", is_flag=True, help="Log more."),
+    *LOG_OPTIONS,
+    click.option("-v", "--verbose", is_flag=True, help="Log more: logLevel=DEBUG."),
 ]
 
 
@@ -129,15 +148,7 @@ def _settings(
         prefix: of environment variables that are named like keys.
         variables: other environment variables, each with its key; Java lets a file overrule them.
     """
-    try:
-        to = WatchedFileHandler(given["log_file"], encoding="utf-8") if given["log_file"] else None
-    except OSError as error:
-        fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
-    logging.basicConfig(
-        level=logging.DEBUG if given["verbose"] else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=[to] if to is not None else None,
-    )
+    _begin_log(given)
     weak = [
         (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
     ]
@@ -145,6 +156,8 @@ def _settings(
     typed = {"insecure": "true"} if given["insecure"] else {}
     if given["namesrv"] is not None:
         typed["namesrvAddr"] = given["namesrv"]
+    if given["verbose"]:
+        typed["logLevel"] = "DEBUG"
     try:
         settings = merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
     except ConfigError as error:
@@ -155,7 +168,19 @@ def _settings(
         for key in shown:
             click.echo(f"{key}={properties[key]}")
         sys.exit(0)
+    logs.use(settings)
     return settings
+
+
+def _begin_log(given: Mapping[str, Any]) -> None:
+    """Say what is to be said where the command line wants it."""
+    try:
+        size_bytes = LOG_SIZE.parse(given["log_size"]) if given["log_size"] else None
+        logs.begin(given["log_file"], logs.Form(given["log_format"]), size_bytes, given["log_keep"])
+    except ValueError:
+        fail(ConfigError(f"--log-size {given['log_size']}: must be {LOG_SIZE.allowed}"))
+    except OSError as error:
+        fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
 
 
 def _file(given: Mapping[str, Any]) -> Path | None:

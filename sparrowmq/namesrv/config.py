@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from sparrowmq.config import setting
 from sparrowmq.kinds import BOOLEAN, PATH, TEXT, integer
+from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.remoting.tls_settings import ServerTlsSettings
 
@@ -17,7 +18,7 @@ _SOCKETS = "sockets have the operating system's own sizes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamesrvSettings(ServerTlsSettings, MetricsSettings):
+class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
     """How to run a name server."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = {

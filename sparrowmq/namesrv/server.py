@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from sparrowmq import descriptors
+from sparrowmq import descriptors, logs
 from sparrowmq.background import Background
 from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock
@@ -47,6 +47,7 @@ class Namesrv:
         self.routes = Routes()
         self._settings = settings
         self._changing = Changing(settings, file)
+        self._changing.tell(logs.use)
         self._clock = clock
         self._server: Server | None = None
         self._metrics: Door | None = None

@@ -9,7 +9,7 @@ import pytest
 from tests.interop.apache import free_ports
 from tests.interop.wire import Wire
 
-CLUSTER, BROKER_CONFIG, CREATE_TOPIC = 106, 26, 17
+CLUSTER, BROKER_CONFIG, CREATE_TOPIC, UPDATE_CONFIG = 106, 26, 17, 25
 
 TOPIC = {
     "topic": "Orders",
@@ -175,3 +175,25 @@ def test_the_store_and_the_log_lie_where_they_are_put(start, tmp_path):
 def test_a_log_that_cannot_be_written_is_told(start, tmp_path):
     status, said = start("namesrv", "--log-file", str(tmp_path / "none" / "log")).end()
     assert status == 2 and "cannot be written (No such file or directory)" in said
+
+
+def test_how_much_is_said_changes_while_it_runs(start, namesrv, broker_args, tmp_path, until):
+    file = tmp_path / "log" / "broker.json"
+    file.parent.mkdir()
+    form = ["--log-file", str(file), "--log-format", "json", "--log-size", "1m", "--log-keep", "2"]
+    broker = start(*broker_args, *form, "-n", namesrv.address).ready()
+    with Wire(broker.port) as wire:
+        assert wire.ask(UPDATE_CONFIG, body=b"logLevel=ERROR").code == 0
+        until(lambda: "logLevel is changed to ERROR" in file.read_text())
+        assert wire.ask(UPDATE_CONFIG, body=b"brokerPermission=4").code == 0
+        assert wire.ask(UPDATE_CONFIG, body=b"logLevel=LOUD").code != 0
+    assert broker.stop()[0] == 0
+    lines = list(map(json.loads, file.read_text().splitlines()))
+    assert lines[-1]["message"].startswith("logLevel is changed to ERROR")
+    assert {line["level"] for line in lines} <= {"INFO", "WARNING"}
+
+
+@pytest.mark.parametrize("wrong", ["much", "-1", "0", "1"])
+def test_a_wrong_size_of_the_log_is_told(start, broker_args, wrong):
+    status, said = start(*broker_args, "--log-file", "log", f"--log-size={wrong}").end()
+    assert status == 2 and f"--log-size {wrong}: must be a number of bytes" in said

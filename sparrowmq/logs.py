@@ -1,0 +1,101 @@
+"""Where a server's log goes, in which form, and how much is said.
+
+    stderr                      unless a file is named
+    FILE                        looked at anew for each line: whoever rotates it just moves it away
+    FILE, at most so large      FILE.1 is the one before, ... FILE.5 the oldest that is kept
+    text                        2026-11-21 10:41:18,003 INFO sparrowmq.broker.registration: ...
+    json                        {"time": "2026-11-21T10:41:18.003Z", "level": "INFO", "logger": ..., "message": ...}
+
+`logLevel` is a setting of the servers, and changes while they run; it is about our own lines, not those of libraries.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from logging.handlers import RotatingFileHandler, WatchedFileHandler
+from typing import Final
+
+from sparrowmq.config import Settings, setting
+from sparrowmq.kinds import choice
+
+OURS: Final = "sparrowmq"
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class Level(Enum):
+    """How important a line is at least."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
+class Form(Enum):
+    """How a line looks."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings(Settings):
+    """How much is said."""
+
+    log_level: Level = setting(
+        "logLevel", Level.INFO, choice(Level), "how important a line of the log is at least", live=True
+    )
+
+
+def use(settings: LogSettings) -> None:
+    """Say as much as the settings want, from now on."""
+    logging.getLogger(OURS).setLevel(settings.log_level.value)
+
+
+def begin(file: str | None, form: Form, size_bytes: int | None, keep: int) -> None:
+    """Let the log of this process go where `handler` writes. Raises: OSError, the file cannot be written."""
+    logging.basicConfig(level=logging.INFO, handlers=[handler(file, form, size_bytes, keep)])
+
+
+def handler(file: str | None, form: Form, size_bytes: int | None, keep: int) -> logging.Handler:
+    """What writes a log.
+
+    Args:
+        file: None for stderr.
+        size_bytes: how large the file may become before another one is begun; None for no limit.
+        keep: how many of those before are kept.
+    Raises:
+        OSError: the file cannot be written.
+    """
+    made = _plain(file, size_bytes, keep)
+    made.setFormatter(JsonLines() if form is Form.JSON else logging.Formatter(_TEXT))
+    return made
+
+
+class JsonLines(logging.Formatter):
+    """Each line an object: `time` (UTC), `level`, `logger`, `message`, and `error` with the trace if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
+    if file is None:
+        return logging.StreamHandler()
+    if size_bytes is None:
+        return WatchedFileHandler(file, encoding="utf-8")
+    return RotatingFileHandler(file, maxBytes=size_bytes, backupCount=keep, encoding="utf-8")

@@ -1,0 +1,72 @@
+"""Where a server's log goes, how it looks, and how much is said."""
+
+import json
+import logging
+
+import pytest
+
+from sparrowmq import logs
+from sparrowmq.logs import Form, JsonLines, Level, LogSettings
+
+
+@pytest.fixture
+def log():
+    """`log(FILE, FORM, SIZE, KEEP)`: a logger that writes there; as it was, afterwards."""
+    logger, ours = logging.getLogger("sparrowmq.x"), logging.getLogger("sparrowmq")
+    before, made = ours.level, []
+
+    def begin(*how):
+        made.append(logs.handler(*how))
+        logger.addHandler(made[-1])
+        logs.use(LogSettings())
+        return logger
+
+    yield begin
+    for handler in made:
+        logger.removeHandler(handler)
+        handler.close()
+    ours.setLevel(before)
+
+
+def test_lines_of_json_have_what_machines_look_for(log, tmp_path):
+    said = log(str(tmp_path / "log"), Form.JSON, None, 5)
+    said.warning("slow: %s", "ü\n2")
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        said.exception("it failed")
+    first, second = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    assert (first["level"], first["logger"], first["message"]) == ("WARNING", "sparrowmq.x", "slow: ü\n2")
+    assert first["time"].endswith("Z") and "error" not in first
+    assert second["error"].startswith("Traceback") and "ZeroDivisionError" in second["error"]
+
+
+def test_a_moment_is_told_in_utc_with_milliseconds():
+    record = logging.LogRecord("x", logging.INFO, "", 0, "m", None, None)
+    record.created = 1_700_000_000.25
+    assert json.loads(JsonLines().format(record))["time"] == "2023-11-14T22:13:20.250Z"
+
+
+def test_a_file_of_that_size_is_followed_by_another_and_the_oldest_go(log, tmp_path):
+    said = log(str(tmp_path / "log"), Form.TEXT, 2000, 2)
+    for number in range(200):
+        said.info("line %d of many", number)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.1", "log.2"]
+    assert all(path.stat().st_size <= 2000 for path in tmp_path.iterdir())
+    assert "line 199 of many" in (tmp_path / "log").read_text()
+
+
+def test_a_file_that_was_moved_away_is_begun_anew(log, tmp_path):
+    said = log(str(tmp_path / "log"), Form.TEXT, None, 5)
+    said.info("before")
+    (tmp_path / "log").rename(tmp_path / "old")
+    said.info("after")
+    assert "before" in (tmp_path / "old").read_text() and "after" in (tmp_path / "log").read_text()
+
+
+def test_so_much_is_said_as_the_setting_wants_from_now_on(log, tmp_path):
+    said = log(str(tmp_path / "log"), Form.TEXT, None, 5)
+    for level in (Level.WARNING, Level.DEBUG):
+        logs.use(LogSettings(log_level=level))
+        said.info("at %s", level.value)
+    assert "at WARNING" not in (tmp_path / "log").read_text() and "at DEBUG" in (tmp_path / "log").read_text()
