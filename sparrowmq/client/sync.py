@@ -375,6 +375,7 @@ class SyncAdmin(Context[Admin]):
     change_group = blocking(Admin.change_group)
     delete_group = blocking(Admin.delete_group)
     members = blocking(Admin.members)
+    examine = blocking(Admin.examine)
     lag = blocking(Admin.lag)
     reset = blocking(Admin.reset)
     dead_letters = blocking(Admin.dead_letters)

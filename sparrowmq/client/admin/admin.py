@@ -16,14 +16,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import dead_letters, finding, groups, topics
+from sparrowmq.client.admin import dead_letters, doctor, finding, groups, topics
+from sparrowmq.client.admin.doctor import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.topics import Topic, TopicPerm
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.clock import Clock
+from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.trace import Trace
@@ -68,6 +69,7 @@ class Admin:
             )
         if timeout_s <= 0:
             raise ConfigError(f"timeout_s={timeout_s:g} leaves no time to answer; give more than 0 seconds")
+        self._clock = clock or SystemClock()
         self._servers = Servers(network, timeout_s)
         self._full = network.full_name
 
@@ -91,6 +93,11 @@ class Admin:
     async def clusters(self) -> list[str]:
         """The names of all clusters."""
         return sorted({each.cluster for each in await self._servers.brokers()})
+
+    async def examine(self, topic: str | None = None, group: str | None = None) -> list[Finding]:
+        """What is wrong with the cluster, and with a topic and a group where they are named: `sparrowmq doctor`."""
+        named = self._full(group) if group is not None else None
+        return await doctor.examine(self._servers, topic, named, self._clock.now_ms)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 

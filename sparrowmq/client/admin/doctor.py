@@ -1,0 +1,329 @@
+"""What is wrong with a cluster, as far as its servers can be asked: findings, each with the check and what mends it.
+
+    each name server    answers; knows the same brokers as the others
+    each broker         can be reached where clients are told; its disk, permission and clock
+    a topic             has a route, at every name server; can be written and read
+    a group             its members want the same; somebody is on line where messages wait; what is dead
+
+A search engine finds these by other words: "No route info of this topic", "connect to <172.17.0.1:10911> failed",
+"CODE: 14 DESC: service not available now. It may be caused by one of the following reasons: the broker's disk is full",
+"the consumer's subscription not latest", "subscription not exist". So each says the words of Java's clients, too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sparrowmq.client.admin import groups
+from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.errors import NetworkError, NoGroup, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.names import dlq_topic
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import ClusterTable, KVTable, TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
+
+DISK_WARNING: Final = 0.75
+DISK_FULL: Final = 0.90
+CLOCK_LIMIT_S: Final = 5
+_READ_AND_WRITE: Final = 6
+_UNITS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+# Where Docker and its kind put containers, which no other machine reaches.
+_OF_CONTAINERS: Final = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "10.88.0.0/16", "10.42.0.0/15")))
+
+
+class Verdict(Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: what was found.
+        check: how.
+        mend: what to do; "" where nothing is to be done.
+    """
+
+    verdict: Verdict
+    what: str
+    check: str
+    mend: str = ""
+
+
+async def examine(
+    servers: Servers, topic: str | None, group: str | None, now_ms: Callable[[], int]
+) -> list[Finding]:
+    """All findings: of the cluster, and of a topic and a group where they are named."""
+    found, answers = await _name_servers(servers)
+    if not answers:
+        return found
+    places = await servers.brokers()
+    if not places:
+        found.append(
+            Finding(
+                Verdict.WRONG,
+                f"no broker is registered at {servers.namesrv}",
+                "asked the name servers for all brokers (106)",
+                f"start one with `mqbroker -n {servers.namesrv}`; if one runs, its log says why it is not registered",
+            )
+        )
+    for place in places:
+        found += await _broker(servers, place, now_ms)
+    if topic is not None:
+        found += await _topic(servers, topic, list(answers))
+    if group is not None:
+        found += await _group(servers, group)
+    return found
+
+
+# Name servers -------------------------------------------------------------------------------------------------------
+
+
+async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, frozenset[str]]]:
+    """What there is to say, and the brokers that each of those knows that answer."""
+    found, known = [], {}
+    for address in servers.network.name_servers.addresses:
+        check = f"asked {address} for all brokers (106)"
+        try:
+            answer = await servers.ask(address, GetBrokerCluster())
+        except SparrowError as error:
+            mend = f"start it there with `mqnamesrv`, or correct the address: NAMESRV_ADDR or -n ({error})"
+            found.append(Finding(Verdict.WRONG, f"name server {address} does not answer", check, mend))
+        else:
+            table = ClusterTable.decode(answer.body).broker_addr_table
+            known[address] = frozenset(
+                f"{each.broker_name} {number} {told}"
+                for each in table.values()
+                for number, told in each.broker_addrs.items()
+            )
+            found.append(Finding(Verdict.OK, f"name server {address} knows {len(table)} brokers", check))
+    if len(set(known.values())) > 1:
+        every = frozenset.union(*known.values())
+        lacks = [
+            f"{address} lacks {', '.join(sorted(every - has))}"
+            for address, has in known.items()
+            if every - has
+        ]
+        found.append(
+            Finding(
+                Verdict.WRONG,
+                f"the name servers know different brokers: {'; '.join(lacks)}",
+                "compared what each of them said",
+                "give every broker all name servers: namesrvAddr=host:port;host:port",
+            )
+        )
+    return found, known
+
+
+# Brokers ------------------------------------------------------------------------------------------------------------
+
+
+async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int]) -> list[Finding]:
+    found = []
+    if place.master is None:
+        mend = "its slaves can be read; start its master, or make a slave the master (docs/replication.md)"
+        check = "asked the name servers for all brokers (106)"
+        found.append(Finding(Verdict.WRONG, f"broker {place.name} has no master", check, mend))
+    for number, address in sorted(place.addresses.items()):
+        who = f"broker {place.name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
+        check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
+        try:
+            status = KVTable.decode((await servers.ask(address, GetBrokerRuntime())).body).table
+        except NetworkError as error:
+            found.append(
+                Finding(Verdict.WRONG, f"{who} cannot be reached", check, f"{_way_to(address)} ({error})")
+            )
+        except SparrowError as error:
+            mend = "give an account that may, by --access-key and --secret-key"
+            found.append(Finding(Verdict.WARNING, f"{who} does not say how it is: {error}", check, mend))
+        else:
+            found.append(Finding(Verdict.OK, f"{who} answers", check))
+            found += _disk(who, status) + _clock(who, status, now_ms())
+            found += await _permission(servers, who, address)
+    return found
+
+
+def _way_to(address: str) -> str:
+    """What may keep clients from an address; Java's say "connect to <address> failed"."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return (
+            f"see that {host} can be resolved and reached from here, or set brokerIP1 to an address that can"
+        )
+    if ip.is_loopback:
+        return "a broker that tells 127.0.0.1 can be used on its own machine only: set its brokerIP1"
+    if any(ip in network for network in _OF_CONTAINERS if ip.version == network.version):
+        return (
+            f"{host} looks like the address inside a container or virtual machine, which only that machine reaches: "
+            "set brokerIP1 to the address of the host, and publish the port under the same number"
+        )
+    return "see that it runs and that no firewall keeps listenPort from you; set brokerIP1 if the address is wrong"
+
+
+def _disk(who: str, status: dict[str, str]) -> list[Finding]:
+    used, check = float(status.get("commitLogDiskRatio", 0)), "commitLogDiskRatio of its brokerStatus"
+    mend = "free some space there, or lower fileReservedTime; writes go on by themselves"
+    if used >= DISK_FULL:
+        what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
+        return [Finding(Verdict.WRONG, what, check, mend)]
+    if used >= DISK_WARNING:
+        what = f"{who} has {used:.0%} of its disk used; from {DISK_FULL:.0%} on it takes no message"
+        return [Finding(Verdict.WARNING, what, check, mend)]
+    return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]
+
+
+def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
+    """Whether its clock says what ours does: by when it started, and how long it runs, to a second."""
+    parts = re.findall(r"(\d+) (days|hours|minutes|seconds)", status.get("runtime", ""))
+    if not parts or "bootTimestamp" not in status:
+        return []
+    runs_s = sum(int(number) * _UNITS[unit] for number, unit in parts)
+    off_s = int(status["bootTimestamp"]) / 1000 + runs_s - now_ms / 1000
+    check = "bootTimestamp and runtime of its brokerStatus, against the clock here"
+    if abs(off_s) <= CLOCK_LIMIT_S:
+        return [Finding(Verdict.OK, f"{who} has the same time as this machine", check)]
+    what = f"the clock of {who} is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}"
+    mend = "set both clocks by NTP: delays, retention and searches by time go by them"
+    return [Finding(Verdict.WARNING, what, check, mend)]
+
+
+async def _permission(servers: Servers, who: str, address: str) -> list[Finding]:
+    check = "brokerPermission of its settings (26)"
+    try:
+        answer = await servers.ask(address, GetBrokerConfig())
+    except SparrowError:
+        return []  # Not everybody may see them.
+    told = re.search(rb"^brokerPermission=(\d+)", answer.body, re.MULTILINE)
+    if told is None or int(told[1]) == _READ_AND_WRITE:
+        return []
+    may = {4: "it takes no messages", 2: "it gives no messages"}.get(
+        int(told[1]), "it neither takes nor gives any"
+    )
+    mend = "mqadmin updateBrokerConfig -b ADDRESS -k brokerPermission -v 6, once it shall"
+    return [Finding(Verdict.WARNING, f"{who} is set so that {may}", check, mend)]
+
+
+# A topic ------------------------------------------------------------------------------------------------------------
+
+
+async def _topic(servers: Servers, topic: str, name_servers: list[str]) -> list[Finding]:
+    full, found = servers.network.full_name(topic), []
+    lacks, route = [], None
+    for address in name_servers:
+        try:
+            answer = await servers.ask(address, GetRoute(topic=full, accept_standard_json_only=True))
+        except SparrowError as error:
+            if getattr(error, "code", None) != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            lacks.append(address)
+        else:
+            route = TopicRoute.decode(answer.body)
+    check = f"asked each name server for the route of {topic} (105)"
+    if route is None:
+        mend = (
+            f"create it with `sparrowmq topic create {topic}`. The first message creates it only where brokers have "
+            "autoCreateTopicEnable=true, and where all of them can be reached"
+        )
+        return [
+            Finding(Verdict.WRONG, f"no broker has topic {topic} (No route info of this topic)", check, mend)
+        ]
+    if lacks:
+        mend = "give every broker all name servers: namesrvAddr=host:port;host:port"
+        found.append(Finding(Verdict.WRONG, f"{topic} is unknown at {', '.join(lacks)}", check, mend))
+    for queues in route.queue_datas:
+        what = f"{topic} has {queues.write_queue_nums} queues to write and {queues.read_queue_nums} to read"
+        what += f" at {queues.broker_name}"
+        if (
+            queues.perm & _READ_AND_WRITE == _READ_AND_WRITE
+            and queues.write_queue_nums == queues.read_queue_nums
+        ):
+            found.append(Finding(Verdict.OK, what, check))
+        else:
+            mend = f"if that is not meant: `sparrowmq topic change {topic}`, with as many of both and perm rw"
+            found.append(Finding(Verdict.WARNING, f"{what}, perm {queues.perm}", check, mend))
+    return found
+
+
+# A group ------------------------------------------------------------------------------------------------------------
+
+
+async def _group(servers: Servers, group: str) -> list[Finding]:
+    try:
+        members = await groups.members(servers, group)
+        lag = await groups.lag(servers, group, None)
+    except NoGroup:
+        check = "asked every broker for its groups (201)"
+        mend = "its first consumer makes it, or `sparrowmq group create`; see that its name is spelled so everywhere"
+        return [Finding(Verdict.WRONG, f"no broker knows consumer group {group}", check, mend)]
+    except NetworkError as error:
+        check = "asked every broker for its members and offsets"
+        what = f"nothing can be said of group {group}: {error}"
+        return [Finding(Verdict.WARNING, what, check, "first mend what keeps you from the broker")]
+    found = [*_subscriptions(group, members), *_waiting(group, members, lag)]
+    return found + await _dead(servers, group)
+
+
+def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
+    """Java's brokers say "the consumer's subscription not latest" where members want different things."""
+    check = "asked each member what it subscribes (307)"
+    wanted: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for member in members:
+        if member.running is not None:
+            topics = {each.topic: each.expression for each in member.running.subscription_set}
+            wanted.setdefault(tuple(sorted(topics.items())), []).append(member.client_id)
+    if len(wanted) > 1:
+        says = [f"{', '.join(who)}: {dict(topics)}" for topics, who in wanted.items()]
+        what = f"the members of {group} want different things (the consumer's subscription not latest)"
+        return [
+            Finding(
+                Verdict.WRONG,
+                f"{what}: {'; '.join(says)}",
+                check,
+                "all members of a group subscribe the same topics with the same filters; give the others a group "
+                "of their own",
+            )
+        ]
+    return (
+        [Finding(Verdict.OK, f"the {len(members)} members of {group} want the same", check)]
+        if members
+        else []
+    )
+
+
+def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> list[Finding]:
+    check = "compared its offsets with the ends of the queues"
+    if lag.lag and not members:
+        mend = "start its consumers, with this group and these name servers"
+        what = f"nobody of {group} is on line, and {lag.lag} messages wait (CODE 206, CONSUMER_NOT_ONLINE)"
+        return [Finding(Verdict.WRONG, what, check, mend)]
+    if lag.lag and not lag.per_second:
+        mend = "look at the log of its consumers: a handler that hangs, or a queue that another client holds"
+        what = f"{lag.lag} messages wait for {group}, and it took none within the last minute"
+        return [Finding(Verdict.WARNING, what, check, mend)]
+    return [Finding(Verdict.OK, f"{lag.lag} messages wait for {group}", check)]
+
+
+async def _dead(servers: Servers, group: str) -> list[Finding]:
+    topic = dlq_topic(group)
+    check = f"looked for its dead letters in {topic}"
+    try:
+        await servers.route(topic)
+    except SparrowError:
+        return []  # It has none.
+    mend = f"look at them with Admin.dead_letters({group!r}), and send them again with Admin.resend"
+    return [
+        Finding(Verdict.WARNING, f"{group} has dead letters: messages that failed every try", check, mend)
+    ]
