@@ -34,6 +34,11 @@ def mqbroker() -> None:
     _run("mqbroker", "sparrowmq.cli.serve", "broker")
 
 
+def mqadmin() -> None:
+    """The script `mqadmin`, which needs nothing of the extra but for an account (yaml)."""
+    import_module("sparrowmq.cli.mqadmin.main").main()
+
+
 def _run(script: str, module: str, command: str) -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:

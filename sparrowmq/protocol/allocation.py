@@ -27,7 +27,7 @@ def averagely(queues: Collection[MessageQueue], members: Collection[str], me: st
     ordered, place = _arrange(queues, members, me)
     if place is None:
         return []
-    return _portion(ordered, len(set(members)), place)
+    return portion_of(ordered, len(set(members)), place)
 
 
 def by_circle(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
@@ -148,7 +148,8 @@ def _arrange(
     return sorted(queues), ordered.index(me) if me in ordered else None
 
 
-def _portion(queues: list[MessageQueue], member_count: int, place: int) -> list[MessageQueue]:
+def portion_of(queues: list[MessageQueue], member_count: int, place: int) -> list[MessageQueue]:
+    """The neighbouring queues of the member at a place; the first members get one more if they do not come out even."""
     size, over = divmod(len(queues), member_count)
     start = place * size + min(place, over)
     return queues[start : start + size + (place < over)]

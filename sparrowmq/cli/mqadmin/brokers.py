@@ -1,0 +1,232 @@
+"""Brokers: settings, figures, producers, entries of queues, cleaning.
+
+Source: the classes of org.apache.rocketmq.tools.command.broker, .producer and .queue, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import Failure, null_failure
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.protocol.requests import settings_text
+from sparrowmq.protocol.requests.admin_headers import (
+    CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
+    DeleteExpiredCommitLog,
+    GetAllProducers,
+    GetBrokerConfig,
+    GetBrokerConsumeStats,
+    GetBrokerRuntime,
+    QueryConsumeQueue,
+    UpdateBrokerConfig,
+)
+from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, KVTable, ProducerTable, QueueEntries
+from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.protocol.wire.header import Request
+
+_PROGRESS: Final = "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
+_RULE: Final = "=" * 38
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+async def get_broker_config(call: Call) -> None:
+    """The settings of a broker, or of all of a cluster."""
+    if call.has("b"):
+        await _show_config(call, f"============{call.text('b')}============", call.text("b"))
+    elif call.has("c"):
+        for master, slaves in await brokers_of.masters_with_slaves(call, call.text("c")):
+            await _show_config(call, f"============Master: {master}============", master)
+            for slave in slaves:
+                head = f"============My Master: {master}=====Slave: {slave}============"
+                await _show_config(call, head, slave)
+
+
+async def _show_config(call: Call, head: str, address: str) -> None:
+    call.line(head)
+    for key, value in java.table(await settings_of(call, address)):
+        call.line("%-50s=  %s", key, value)
+    call.line()
+
+
+async def settings_of(call: Call, address: str) -> dict[str, str]:
+    """A broker's settings. Raises: Failure."""
+    return dict(settings_text.parse((await call.ask(address, GetBrokerConfig())).body))
+
+
+async def update_broker_config(call: Call) -> None:
+    """Change a setting of a broker, or of all masters of a cluster."""
+    body = settings_text.render({call.text("k"): call.text("v")})
+    if call.has("b"):
+        await call.ask(call.text("b"), UpdateBrokerConfig(), body)
+        call.line("update broker config success, %s", call.text("b"))
+    elif call.has("c"):
+        for address in await brokers_of.masters(call, call.text("c")):
+            try:
+                await call.ask(address, UpdateBrokerConfig(), body)
+                call.line("update broker config success, %s", address)
+            except Failure as failure:
+                call.complain(failure)
+    else:
+        call.show_usage()
+
+
+# Figures ------------------------------------------------------------------------------------------------------------
+
+
+async def broker_status(call: Call) -> None:
+    """The figures of a broker, or of all brokers of a cluster."""
+    if call.has("b"):
+        await _show_status(call, call.text("b"), "%s%-32s: %s", "")
+    elif call.has("c"):
+        for address in await brokers_of.all_addresses(call, call.text("c")):
+            try:
+                await _show_status(call, address, "%-24s %-32s: %s", address)
+            except Failure as failure:
+                call.complain(failure)
+
+
+async def _show_status(call: Call, address: str, form: str, head: str) -> None:
+    for name, value in sorted(
+        KVTable.decode((await call.ask(address, GetBrokerRuntime())).body).table.items()
+    ):
+        call.line(form, head, name, value)
+
+
+async def broker_consume_stats(call: Call) -> None:
+    """How far each group of a broker is in each queue."""
+    least = call.number("l")
+    call.number("t")
+    request = GetBrokerConsumeStats(is_order=call.is_true("o"))
+    stats = BrokerConsumeStats.decode((await call.ask(call.text("b"), request, patience=10)).body)
+    call.line(
+        _PROGRESS,
+        *(
+            "#Topic",
+            "#Group",
+            "#Broker Name",
+            "#QID",
+            "#Broker Offset",
+            "#Consumer Offset",
+            "#Diff",
+            "#LastTime",
+        ),
+    )
+    rows = [
+        (group, queue, row)
+        for groups in stats.consume_stats_list
+        for group, topics in java.table(groups)
+        for each in topics
+        for queue, row in sorted(each.offset_table.items())
+    ]
+    for group, queue, row in rows:
+        behind = row.broker_offset - row.consumer_offset
+        if behind >= least and row.last_timestamp > 0:
+            call.line(
+                _PROGRESS,
+                *(java.front(queue.topic, 64), group, java.front(queue.broker_name, 32), queue.queue_id),
+                *(row.broker_offset, row.consumer_offset, behind, java.when(row.last_timestamp)),
+            )
+    call.line("\nDiff Total: %d", stats.total_diff)
+
+
+async def producer(call: Call) -> None:
+    """Who is on line in the producer groups of a broker."""
+    table = ProducerTable.decode((await call.ask(call.text("b"), GetAllProducers())).body).data
+    for group, members in java.table(table):
+        if not members:
+            call.line("producer group (%s) instances are empty", group)
+        for each in members:
+            call.line(
+                "producer group (%s) instance : clientId=%s,remoteIP=%s, language=%s, version=%d, "
+                "lastUpdateTimestamp=%d",
+                *(
+                    group,
+                    each.client_id,
+                    each.remote_ip,
+                    each.language,
+                    each.version,
+                    each.last_update_timestamp,
+                ),
+            )
+
+
+async def query_cq(call: Call) -> None:
+    """Entries of a queue: where its messages lie, and the hashes of their tags."""
+    topic, index = call.text("t"), call.number("i")
+    address = call.text("b")
+    if not address:
+        master = (await call.route(topic)).broker_datas[0].broker_addrs.get(MASTER)
+        if master is None:
+            raise null_failure(f"no master has topic {topic}")
+        address = master
+    request = QueryConsumeQueue(topic, call.number("q"), index, call.number("c", 10), call.text("g") or None)
+    found = QueueEntries.decode((await call.ask(address, request)).body)
+    if found.subscription_data is not None:
+        call.line("Subscription data: \n%s", java.pretty(_subscription(found.subscription_data)))
+        call.line(_RULE)
+    if found.filter_data is not None:
+        call.line("Filter data: \n%s", found.filter_data)
+        call.line(_RULE)
+    call.line("Queue data: \nmax: %d, min: %d", found.max_queue_index, found.min_queue_index)
+    call.line(_RULE)
+    for number, each in enumerate(found.queue_data or [], index):
+        call.line("idx: %d", number)
+        call.line(
+            "ConsumeQueueData{physicOffset=%d, physicSize=%d, tagsCode=%d, extendDataJson='%s', bitMap='%s', "
+            "eval=%s, msg='%s'}",
+            *(each.physic_offset, each.physic_size, each.tags_code, java.truth(each.extend_data_json)),
+            *(java.truth(each.bit_map), java.truth(each.eval), java.truth(each.msg)),
+        )
+        call.line(_RULE)
+
+
+def _subscription(subscription: Subscription) -> dict[str, Any]:
+    """As Java shows it: its members by name, the sets in the order of a HashSet."""
+    told: dict[str, Any] = msgspec.to_builtins(subscription)
+    told["tagsSet"] = java.names(subscription.tags)
+    told["codeSet"] = java.hashed(sorted(subscription.codes), lambda code: code & 0xFFFFFFFF)
+    return dict(sorted(told.items()))
+
+
+# Cleaning -----------------------------------------------------------------------------------------------------------
+
+
+async def clean_expired_cq(call: Call) -> None:
+    """Let queues forget at once what is gone."""
+    await _clean(call, CleanExpiredConsumeQueue())
+
+
+async def clean_unused_topic(call: Call) -> None:
+    """Delete the queues of topics that are not there."""
+    await _clean(call, CleanUnusedTopic())
+
+
+async def delete_expired_commit_log(call: Call) -> None:
+    """Delete the files that are old enough at once."""
+    await _clean(call, DeleteExpiredCommitLog())
+
+
+async def _clean(call: Call, request: Request[Any]) -> None:
+    """At a broker, at a cluster's, or at all."""
+    if call.has("b"):
+        addresses = [call.text("b")]
+    else:
+        table = await call.cluster()
+        chosen = [call.text("c")] if call.text("c") else java.names(table.cluster_addr_table)
+        addresses = [
+            address
+            for cluster in chosen
+            for name in java.names(table.cluster_addr_table.get(cluster, ()))
+            for address in table.broker_addr_table[name].broker_addrs.values()
+        ]
+    for address in addresses:
+        await call.ask(address, request)
+    call.failed = not addresses
+    call.write("success" if addresses else "false")

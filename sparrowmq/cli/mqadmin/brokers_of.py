@@ -1,0 +1,76 @@
+"""Which brokers a command goes to. Source: CommandUtil, DefaultMQAdminExtImpl and BrokerData, Java 4.9.8."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from sparrowmq.cli.mqadmin import java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import Failure
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
+
+NO_CLUSTER: Final = "Make sure the specified clusterName exists or the name server connected to is correct."
+
+
+def one_of(addresses: Mapping[int, str]) -> str | None:
+    """The master; without one any slave."""
+    if MASTER in addresses:
+        return addresses[MASTER]
+    return random.choice(list(addresses.values())) if addresses else None
+
+
+def asked(route: TopicRoute) -> Iterator[tuple[BrokerRoute, str]]:
+    """The brokers of a route, each with the address that is asked there."""
+    for broker in route.broker_datas:
+        address = one_of(broker.broker_addrs)
+        if address is not None:
+            yield broker, address
+
+
+async def masters(call: Call, cluster: str) -> list[str]:
+    """The addresses of a cluster's masters. If there is no such cluster, Java's tools say so and go on with none."""
+    rows = await _brokers(call, cluster)
+    return java.names({row.broker_addrs[MASTER] for row in rows if MASTER in row.broker_addrs})
+
+
+async def all_addresses(call: Call, cluster: str) -> list[str]:
+    """The addresses of a cluster's masters and slaves; likewise."""
+    rows = await _brokers(call, cluster)
+    return java.names({address for row in rows for address in row.broker_addrs.values()})
+
+
+async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[str]]]:
+    """Each master of a cluster with its slaves; likewise."""
+    found = {
+        row.broker_addrs[MASTER]: [row.broker_addrs[key] for key in sorted(row.broker_addrs) if key != MASTER]
+        for row in await _brokers(call, cluster)
+        if MASTER in row.broker_addrs
+    }
+    return java.table(found)
+
+
+async def name_at(call: Call, address: str) -> str:
+    """The name of the broker at an address. Raises: Failure."""
+    for name, row in java.table((await call.cluster()).broker_addr_table):
+        if address in row.broker_addrs.values():
+            return name
+    raise Failure("java.lang.Exception", NO_CLUSTER)
+
+
+def cluster_of(table: ClusterTable, broker: str) -> str | None:
+    """The cluster that has a broker."""
+    clusters = java.table(table.cluster_addr_table)
+    return next((name for name, brokers in clusters if broker in brokers), None)
+
+
+async def _brokers(call: Call, cluster: str) -> list[BrokerRoute]:
+    table = await call.cluster()
+    brokers = table.cluster_addr_table.get(cluster)
+    if brokers is None:
+        call.failed = True  # Unlike Java, for which this is a success.
+        call.write(f"[error] {NO_CLUSTER}")
+        return []
+    return [table.broker_addr_table[name] for name in java.names(brokers) if name in table.broker_addr_table]

@@ -1,0 +1,201 @@
+"""What Java's tool prints and Python would not: the order of hash tables, its JSON, times and descriptions.
+
+The order of a HashMap is no promise, but it is what scripts have seen for years; it follows from the keys alone, so it
+is the same here. Source: java.util.HashMap of Java 17, fastjson 1.2 (PrettyFormat), and the `toString` of the classes
+named below, 4.9.8.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+
+T = TypeVar("T")
+
+_MASK: Final = 0xFFFFFFFF
+_LEAST_BUCKETS: Final = 16
+# MQVersion: V3_9_1_SNAPSHOT is number 194, V5_9_9 number 611.
+_FIRST_REGULAR: Final = 194
+_REGULAR_OFFSET: Final = 588
+_HIGHER_VERSION: Final = 612
+
+
+# Hash tables --------------------------------------------------------------------------------------------------------
+
+
+def hash_of(text: str) -> int:
+    """String.hashCode, as an unsigned number."""
+    code = 0
+    for unit in memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H"):
+        code = (31 * code + unit) & _MASK
+    return code
+
+
+def hash_of_queue(queue: MessageQueue) -> int:
+    """MessageQueue.hashCode."""
+    code = 31 + hash_of(queue.broker_name)
+    code = 31 * code + queue.queue_id
+    return (31 * code + hash_of(queue.topic)) & _MASK
+
+
+def hashed(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
+    """Items in the order in which a HashMap or HashSet that grew with them shows them."""
+    found = list(items)
+    buckets = _LEAST_BUCKETS
+    while len(found) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(item: T) -> int:
+        code = code_of(item)
+        return (code ^ code >> 16) & (buckets - 1)
+
+    return sorted(found, key=bucket)
+
+
+def names(items: Iterable[str]) -> list[str]:
+    """Texts as a HashSet shows them."""
+    return hashed(items, hash_of)
+
+
+def queues(items: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """Queues as a HashMap shows them."""
+    return hashed(items, hash_of_queue)
+
+
+def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
+    """A table as a HashMap shows it."""
+    return [(key, items[key]) for key in names(items)]
+
+
+# JSON ---------------------------------------------------------------------------------------------------------------
+
+
+def pretty(value: Any, depth: int = 0) -> str:
+    """JSON as fastjson writes it for people: tabs, and the closing brace of a map on a line of its own.
+
+    Keys of a dict that are whole numbers stand there bare.
+    """
+    inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+    if isinstance(value, dict):
+        if not value:
+            return "{}"
+        pairs = [
+            f"{key if isinstance(key, int) else json.dumps(key, ensure_ascii=False)}:{pretty(each, depth + 1)}"
+            for key, each in value.items()
+        ]
+        bare = isinstance(next(iter(value)), int)
+        return "{" + ("" if bare else inner) + ("," if bare else "," + inner).join(pairs) + outer + "}"
+    if isinstance(value, list):
+        if not any(isinstance(each, dict | list) for each in value):
+            return "[" + ",".join(pretty(each) for each in value) + "]"
+        return "[" + inner + ("," + inner).join(pretty(each, depth + 1) for each in value) + outer + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+# Texts --------------------------------------------------------------------------------------------------------------
+
+
+def front(text: str, most: int) -> str:
+    """UtilAll.frontStringAtLeast."""
+    return text[:most]
+
+
+def when(timestamp_ms: int) -> str:
+    """yyyy-MM-dd HH:mm:ss, local."""
+    return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y-%m-%d %H:%M:%S}"
+
+
+def when_exactly(timestamp_ms: int) -> str:
+    """UtilAll.timeMillisToHumanString2."""
+    return f"{when(timestamp_ms)},{timestamp_ms % 1000:03d}"
+
+
+def when_compactly(timestamp_ms: int) -> str:
+    """UtilAll.timeMillisToHumanString."""
+    return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y%m%d%H%M%S}{timestamp_ms % 1000:03d}"
+
+
+def moment(text: str) -> int:
+    """A time as tools are given it, in milliseconds: a number, or yyyy-MM-dd#HH:mm:ss:SSS. Raises: ValueError."""
+    try:
+        return int(text)
+    except ValueError:
+        day, _, millis = text.rpartition(":")
+        return round(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + int(millis)
+
+
+def truth(value: object) -> str:
+    """A value as Java prints it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_true(text: str) -> bool:
+    """Boolean.parseBoolean."""
+    return text.strip().lower() == "true"
+
+
+def fields(name: str, values: Mapping[str, object]) -> str:
+    """A description such as `TopicConfig [topicName=T, perm=RW-]`."""
+    return f"{name} [{', '.join(f'{key}={truth(value)}' for key, value in values.items())}]"
+
+
+def perm_text(perm: int) -> str:
+    """PermName.perm2String."""
+    return ("R" if perm & 4 else "-") + ("W" if perm & 2 else "-") + ("X" if perm & 1 else "-")
+
+
+def topic_text(topic: TopicConfig) -> str:
+    """TopicConfig.toString."""
+    return fields(
+        "TopicConfig",
+        {
+            "topicName": topic.topic_name,
+            "readQueueNums": topic.read_queue_nums,
+            "writeQueueNums": topic.write_queue_nums,
+            "perm": perm_text(topic.perm),
+            "topicFilterType": topic.topic_filter_type,
+            "topicSysFlag": topic.topic_sys_flag,
+            "order": topic.order,
+        },
+    )
+
+
+def group_table(group: GroupConfig) -> dict[str, object]:
+    """A group's settings in the order in which Java declares them."""
+    return {
+        "groupName": group.group_name,
+        "consumeEnable": group.consume_enable,
+        "consumeFromMinEnable": group.consume_from_min_enable,
+        "consumeBroadcastEnable": group.consume_broadcast_enable,
+        "retryQueueNums": group.retry_queue_nums,
+        "retryMaxTimes": group.retry_max_times,
+        "brokerId": group.broker_id,
+        "whichBrokerWhenConsumeSlowly": group.which_broker_when_consume_slowly,
+        "notifyConsumerIdsChangedEnable": group.notify_consumer_ids_changed_enable,
+    }
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """MessageQueue.toString."""
+    return fields(
+        "MessageQueue",
+        {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id},
+    )
+
+
+def version_name(number: int) -> str:
+    """MQVersion.getVersionDesc: from V3_9_1 on two numbers a release, the first one for its snapshot."""
+    if number >= _HIGHER_VERSION:
+        return "HIGHER_VERSION"
+    if number < _FIRST_REGULAR:
+        return "V3_0_0_SNAPSHOT" if number == 0 else f"V3({number})"
+    release, is_final = divmod(number + _REGULAR_OFFSET, 2)
+    digits = "_".join(str(release))
+    return f"V{digits}" if is_final else f"V{digits}_SNAPSHOT"

@@ -1,0 +1,154 @@
+"""The command `mqadmin`: Apache's admin tool, for our brokers and Apache's.
+
+    mqadmin clusterList -n 127.0.0.1:9876
+
+Options, tables, streams and words are those of Java's tool 4.9.8. So are the exit codes with --java-exit-codes (or
+SPARROWMQ_JAVA_EXIT_CODES=1); without it a command that failed ends with 1, where Java's often ends with 0. Name
+servers come from -n or NAMESRV_ADDR, the account from $ROCKETMQ_HOME/conf/tools.yml, TLS from the file that
+SPARROWMQ_TLS_CONFIG names.
+Source: MQAdminStartup and ServerUtil, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from sparrowmq.cli.mqadmin.options import WrongOptions, parse, usage
+from sparrowmq.cli.mqadmin.table import COMMANDS, Command, find
+
+if TYPE_CHECKING:
+    from sparrowmq.client.cluster.access import Credentials
+
+JAVA_EXIT_CODES: Final = "--java-exit-codes"
+TIMEOUT_S: Final = 5.0
+ACCOUNT: Final = Path("conf") / "tools.yml"
+# What is thrown around an exception. Most are SubCommandExceptions, but for these; None is thrown bare.
+_WRAPPERS: Final[dict[str, str | None]] = {
+    "sendMessage": "java.lang.RuntimeException: SendMessageCommand command failed",
+    "queryCq": None,
+}
+_WORDS: Final = {
+    "deleteExpiredCommitLog": " command execute failed.",
+    "queryMsgTraceById": "command failed",
+    "wipeWritePerm": "command failed",
+    "addWritePerm": "command failed",
+}
+
+
+def main(prog_name: str = "mqadmin") -> None:
+    """Run the command of this process, and end it."""
+    try:
+        code = run(sys.argv[1:], sys.stdout, sys.stderr)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has seen enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
+    """Run one command; returns the exit code."""
+    as_java = JAVA_EXIT_CODES in words or os.environ.get("SPARROWMQ_JAVA_EXIT_CODES") == "1"
+    words = [word for word in words if word != JAVA_EXIT_CODES]
+    wrong = 0 if as_java else 1
+    if not words:
+        out.write(_list())
+        return 0
+    if words[0] == "help" and len(words) == 2:
+        return _help(words[1], out, wrong)
+    command = find(words[0])
+    if command is None:
+        out.write(f"The sub command {words[0]} not exist.\n")
+        return wrong
+    try:
+        given = parse(words[1:], command.options)
+    except WrongOptions:
+        given = {"h": ""}
+        out.write(usage(f"mqadmin {command.name}", command.options))
+        return 1
+    if "h" in given:
+        out.write(usage(f"mqadmin {command.name}", command.options))
+        return 0
+    return wrong if asyncio.run(_execute(command, given, out, err)) else 0
+
+
+def _list() -> str:
+    rows = "".join(f"   {command.name:<20} {command.meaning}\n" for command in COMMANDS)
+    return (
+        f"The most commonly used mqadmin commands are:\n{rows}"
+        "\nSee 'mqadmin help <command>' for more information on a specific command.\n"
+    )
+
+
+def _help(name: str, out: TextIO, wrong: int) -> int:
+    command = find(name)
+    if command is None:
+        out.write(f"The sub command {name} not exist.\n")
+        return wrong
+    out.write(usage(f"mqadmin {command.name}", command.options))
+    return 0
+
+
+async def _execute(command: Command, given: dict[str, str], out: TextIO, err: TextIO) -> bool:
+    """Run a command against the cluster; whether it failed."""
+    from sparrowmq.cli.mqadmin.call import Call
+    from sparrowmq.cli.mqadmin.failures import Failure, of
+    from sparrowmq.client.admin.servers import Servers
+    from sparrowmq.client.cluster.network import Network
+    from sparrowmq.errors import ConfigError, SparrowError
+
+    module, _, function = command.place.partition(":")
+    do = getattr(import_module(f"sparrowmq.cli.mqadmin.{module}"), function)
+    try:
+        tls = Path(file) if (file := os.environ.get("SPARROWMQ_TLS_CONFIG")) else False
+        credentials = account()
+        async with Network(given.get("n"), credentials=credentials, tls=tls) as network:
+            call = Call(command, given, Servers(network, TIMEOUT_S), out, err, credentials, tls)
+            try:
+                await do(call)
+            except SparrowError as error:
+                raise of(error) from error
+            return call.failed
+    except ConfigError as error:
+        err.write(f"mqadmin: {error}\n")
+    except Failure as failure:
+        out.flush()
+        err.write(_trace(command, failure))
+    return True
+
+
+def account() -> Credentials | None:
+    """Whose keys sign requests, by $ROCKETMQ_HOME/conf/tools.yml. Without the file, or the keys in it, nobody's."""
+    home = os.environ.get("ROCKETMQ_HOME")
+    file = Path(home or ".") / ACCOUNT
+    if not home or not file.is_file():
+        return None
+    import yaml
+
+    from sparrowmq.client.cluster.access import Credentials
+    from sparrowmq.errors import ConfigError
+
+    try:
+        said = yaml.safe_load(file.read_text()) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    access_key, secret_key = (str(said.get(key) or "").strip() for key in ("accessKey", "secretKey"))
+    return Credentials(access_key, secret_key) if access_key and secret_key else None
+
+
+def _trace(command: Command, failure: Exception) -> str:
+    """What Java prints of a failure, without the frames."""
+    default = (
+        f"org.apache.rocketmq.tools.command.SubCommandException: {command.java}"
+        f"{_WORDS.get(command.name, ' command failed')}"
+    )
+    wrapper = _WRAPPERS.get(command.name, default)
+    return f"{failure}\n" if wrapper is None else f"{wrapper}\nCaused by: {failure}\n"

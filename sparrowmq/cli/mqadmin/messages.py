@@ -1,0 +1,171 @@
+"""Messages as Java's tools show them, and the brokers and queues that they are read from.
+
+Source: MessageExt, MessageDecoder, MQAdminImpl and DefaultMQPullConsumer, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import FURTHER, Failure, client_failure, of
+from sparrowmq.client.cluster.route import Route
+from sparrowmq.client.consuming import pulling
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.names import TOOLS_GROUP
+from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, SearchOffset
+from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+
+FOUND: Final = "FOUND"
+_STATUS: Final = {
+    0: FOUND,
+    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
+    ResponseCode.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MSG",
+    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
+}
+AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message, and with it what a pull told of its queue.
+
+    Attributes:
+        broker: where it was pulled from; None if it was looked up.
+        properties: its own, before them those of the pull.
+    """
+
+    stored: StoredMessage
+    broker: str | None
+    properties: dict[str, str]
+
+    @property
+    def body(self) -> bytes:
+        """As it was sent. Raises: Failure, it cannot be decompressed."""
+        queue = MessageQueue(self.stored.topic, self.broker or "", self.stored.queue_id)
+        try:
+            return ReceivedMessage(self.stored, queue).body
+        except SparrowError as error:
+            raise of(error) from None
+
+    @property
+    def properties_text(self) -> str:
+        """HashMap.toString."""
+        return "{" + ", ".join(f"{key}={value}" for key, value in java.table(self.properties)) + "}"
+
+    def __str__(self) -> str:
+        """MessageExt.toString."""
+        stored = self.stored
+        inside = (
+            f"Message{{topic='{stored.topic}', flag={stored.flag}, properties={self.properties_text}, "
+            f"body={list(self.body)}, transactionId='null'}}"
+        )
+        return java.fields(
+            "MessageExt",
+            {
+                "brokerName": self.broker,
+                "queueId": stored.queue_id,
+                "storeSize": stored.store_size,
+                "queueOffset": stored.queue_offset,
+                "sysFlag": stored.sys_flag,
+                "bornTimestamp": stored.born_timestamp_ms,
+                "bornHost": f"/{stored.born_host}",
+                "storeTimestamp": stored.store_timestamp_ms,
+                "storeHost": f"/{stored.store_host}",
+                "msgId": stored.offset_id,
+                "commitLogOffset": stored.physical_offset,
+                "bodyCRC": stored.body_crc,
+                "reconsumeTimes": stored.reconsume_times,
+                "preparedTransactionOffset": stored.prepared_offset,
+                "toString()": inside,
+            },
+        )
+
+
+def looked_up(stored: StoredMessage) -> Message:
+    """A message that a broker found by an id or a key."""
+    return Message(stored, None, stored.properties)
+
+
+def print_message(call: Call, message: Message, charset: str, shows_body: bool) -> None:
+    """One line with all of it. Raises: Failure, there is no such charset."""
+    try:
+        body = message.body.decode(charset, "replace") if shows_body else "NOT PRINT BODY"
+    except LookupError:
+        raise Failure("java.io.UnsupportedEncodingException", charset) from None
+    call.write(f"MSGID: {message.stored.message_id} {message} BODY: {body}\n")
+
+
+# Queues -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull brought. (Java: PullResult)"""
+
+    status: str
+    next_offset: int
+    messages: list[Message]
+
+
+async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that can be read, as a HashSet shows them. Raises: Failure."""
+    try:
+        route = await call.route(topic)
+    except Failure as failure:
+        outer = client_failure(f"Can not find Message Queue for this topic, {topic}{FURTHER}")
+        raise Failure(f"{outer}\nCaused by", str(failure)) from None
+    return java.queues(Route.build(topic, route).readable)
+
+
+async def address_of(call: Call, queue: MessageQueue) -> str:
+    """Where a queue is read from. Raises: Failure."""
+    try:
+        route = await call.route(queue.topic)
+    except Failure as failure:
+        if failure.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        route = None
+    for broker, address in brokers_of.asked(route) if route is not None else ():
+        if broker.broker_name == queue.broker_name:
+            return address
+    raise client_failure(f"The broker[{queue.broker_name}] not exist")
+
+
+async def span_of(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+    """Where a queue begins, and where its next message goes. Raises: Failure."""
+    begin = await call.ask(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
+    end = await call.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+    return begin.header.offset, end.header.offset
+
+
+async def offset_at(call: Call, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+    """The queue's offset of a time, as its broker finds it. Raises: Failure."""
+    request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+    return (await call.ask(address, request)).header.offset
+
+
+async def pull(
+    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = AT_ONCE
+) -> Pulled:
+    """Pull once, without waiting for messages. Raises: Failure."""
+    wanted = Subscription.build(queue.topic, expression, TAG, 0)
+    group = call.text("g") or TOOLS_GROUP
+    request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
+    try:
+        session = await call.servers.network.brokers.session(address)
+        answer = await session.call(request, timeout_s=call.servers.timeout_s, accept=pulling.ACCEPTED)
+    except SparrowError as error:
+        raise of(error, request, address) from None
+    header = answer.header
+    ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
+    found = [
+        Message(stored, queue.broker_name, ends | stored.properties)
+        for stored in pulling.messages_in(answer.body, queue, wanted)
+    ]
+    return Pulled(_STATUS[answer.code], header.next_begin_offset, found)

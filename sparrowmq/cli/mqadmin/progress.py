@@ -1,0 +1,229 @@
+"""How far groups are, who is in them, and what brokers measured.
+
+These are consumerProgress, consumerConnection and producerConnection, and what other commands need of them.
+
+A group is looked for by the route of its retry topic, as Java's tools do: who has none is unknown to them.
+Source: DefaultMQAdminExtImpl, ConsumerProgressSubCommand and the classes of .connection, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import PATIENT, Call
+from sparrowmq.cli.mqadmin.failures import Failure, client_failure
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import RETRY, retry_topic
+from sparrowmq.protocol.requests.admin_headers import (
+    GetConsumerConnectionList,
+    GetConsumeStats,
+    GetProducerConnectionList,
+    QueryTopicConsumeByWho,
+    ViewBrokerStats,
+)
+from sparrowmq.protocol.requests.bodies import (
+    BrokerStats,
+    ConsumerConnections,
+    ConsumerRunning,
+    ConsumeStats,
+    GroupList,
+    ProducerConnections,
+    TopicRoute,
+)
+from sparrowmq.protocol.requests.headers import GetConsumerRunning
+
+_QUEUE: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
+_QUEUE_WITH_CLIENT: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
+_GROUP: Final = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
+_MEMBER: Final = "%-36s %-22s %-10s %s"
+
+
+# What brokers tell --------------------------------------------------------------------------------------------------
+
+
+async def consume_stats(call: Call, group: str, topic: str | None = None) -> ConsumeStats:
+    """How far a group is, at all brokers. Raises: Failure, with code 17 for a group that is unknown."""
+    found = ConsumeStats()
+    for _, address in brokers_of.asked(await call.route(retry_topic(group))):
+        answer = await call.ask(address, GetConsumeStats(group, topic), patience=PATIENT)
+        stats = ConsumeStats.decode(answer.body)
+        found.offset_table.update(stats.offset_table)
+        found.consume_tps += stats.consume_tps
+    if not found.offset_table:
+        raise client_failure(
+            "Not found the consumer group consume stats, because return offset table is empty, maybe the consumer "
+            "not consume any message",
+            ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+    return found
+
+
+def lag_of(stats: ConsumeStats) -> int:
+    """How many messages a group is behind."""
+    return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
+
+
+async def members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
+    """Who is in a consumer group, by the broker that is given or by any of its. Raises: Failure."""
+    where = address or _any(await call.route(retry_topic(group)))
+    answer = await call.ask(where, GetConsumerConnectionList(group))
+    found = ConsumerConnections.decode(answer.body)
+    if not found.connection_set:
+        raise client_failure("Not found the consumer group connection", ResponseCode.CONSUMER_NOT_ONLINE)
+    return found
+
+
+async def running(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
+    """What a member of a group does, as it says itself. Raises: Failure."""
+    where = _first(await call.route(RETRY + group))
+    request = GetConsumerRunning(consumer_group=group, client_id=client_id, jstack_enable=jstack)
+    return ConsumerRunning.decode((await call.ask(where, request, patience=PATIENT)).body)
+
+
+async def consumers_of(call: Call, topic: str) -> list[str]:
+    """The groups that consume a topic, by the first of its brokers. Raises: Failure."""
+    where = _first(await call.route(topic))
+    answer = await call.ask(where, QueryTopicConsumeByWho(topic))
+    return java.names(GroupList.decode(answer.body).group_list)
+
+
+def _first(route: TopicRoute) -> str:
+    return next(address for _, address in brokers_of.asked(route))
+
+
+def _any(route: TopicRoute) -> str:
+    return random.choice([address for _, address in brokers_of.asked(route)])
+
+
+# What came and went ----
+
+
+async def measured(call: Call, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
+    """A figure of all brokers together: how much a second over the last minute, and how much within a day.
+
+    A broker that measured nothing says that there is no such figure; that is 0.
+    """
+    per_second, count = 0.0, 0
+    for address in addresses:
+        try:
+            stats = await broker_stats(call, address, name, key)
+        except Failure:
+            continue
+        per_second += stats.stats_minute.tps
+        count += a_day(stats)
+    return per_second, count
+
+
+async def broker_stats(call: Call, address: str, name: str, key: str) -> BrokerStats:
+    """One figure of one broker. Raises: Failure."""
+    return BrokerStats.decode((await call.ask(address, ViewBrokerStats(name, key))).body)
+
+
+def a_day(stats: BrokerStats) -> int:
+    """How much within a day; while the broker runs not as long as that, what it knows."""
+    return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
+
+
+# Commands -----------------------------------------------------------------------------------------------------------
+
+
+async def consumer_connection(call: Call) -> None:
+    """Who is in a consumer group, and what it subscribes."""
+    found = await members(call, call.text("g"), call.text("b") or None)
+    call.line(_MEMBER, "#ClientId", "#ClientAddr", "#Language", "#Version")
+    for each in found.connection_set:
+        call.line(_MEMBER, each.client_id, each.client_addr, each.language, java.version_name(each.version))
+    call.line("\nBelow is subscription:")
+    call.line("%-20s %s", "#Topic", "#SubExpression")
+    for _, wish in java.table(found.subscription_table):
+        call.line("%-20s %s", wish.topic, wish.expression)
+    call.line()
+    for name, word in (
+        ("ConsumeType", found.consume_type),
+        ("MessageModel", found.message_model),
+        ("ConsumeFromWhere", found.consume_from_where),
+    ):
+        call.line("%s: %s", name, java.truth(word))
+
+
+async def producer_connection(call: Call) -> None:
+    """Who is in a producer group, by any of the topic's brokers."""
+    where = _any(await call.route(call.text("t")))
+    answer = await call.ask(where, GetProducerConnectionList(call.text("g")))
+    for number, each in enumerate(ProducerConnections.decode(answer.body).connection_set, 1):
+        version = java.version_name(each.version)
+        call.line(
+            "%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version
+        )
+
+
+async def consumer_progress(call: Call) -> None:
+    """How far one group is in each queue, or all groups in all."""
+    if not call.has("g"):
+        await _all_groups(call)
+        return
+    group, shows_clients = call.text("g"), call.text("s").lower() == "true"
+    stats = await consume_stats(call, group)
+    clients = await _clients(call, group) if shows_clients else {}
+    form = _QUEUE_WITH_CLIENT if shows_clients else _QUEUE
+    who = ["#Client IP"] if shows_clients else []
+    call.line(
+        form,
+        *("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", *who, "#Diff", "#LastTime"),
+    )
+    for queue, row in sorted(stats.offset_table.items()):
+        call.line(
+            form,
+            *(java.front(queue.topic, 64), java.front(queue.broker_name, 32), queue.queue_id),
+            *(
+                row.broker_offset,
+                row.consumer_offset,
+                *([clients.get(queue, "N/A")] if shows_clients else []),
+            ),
+            row.broker_offset - row.consumer_offset,
+            java.when(row.last_timestamp) if row.last_timestamp else "N/A",
+        )
+    call.line("\nConsume TPS: %.2f", stats.consume_tps)
+    call.line("Diff Total: %d", lag_of(stats))
+
+
+async def _clients(call: Call, group: str) -> dict[MessageQueue, str]:
+    """Which host has each queue, as far as members tell."""
+    found: dict[MessageQueue, str] = {}
+    try:
+        for each in (await members(call, group)).connection_set:
+            said = await running(call, group, each.client_id)
+            found.update(dict.fromkeys(said.mq_table, each.client_id.split("@")[0]))
+    except Failure:
+        pass
+    return found
+
+
+async def _all_groups(call: Call) -> None:
+    call.line(_GROUP, "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
+    for topic in await call.topics():
+        if topic.startswith(RETRY):
+            group = topic.removeprefix(RETRY)
+            call.line(_GROUP, java.front(group, 64), *await _summary(call, group))
+
+
+async def _summary(call: Call, group: str) -> tuple[object, ...]:
+    pace, behind = 0, 0
+    try:
+        stats = await consume_stats(call, group)
+        pace, behind = int(stats.consume_tps), lag_of(stats)
+    except Failure:
+        pass
+    try:
+        found = await members(call, group)
+    except Failure:
+        return 0, "OFFLINE", "", "", pace, behind
+    is_push = found.consume_type == "CONSUME_PASSIVELY"
+    oldest = min(each.version for each in found.connection_set)
+    kind = "PULL" if found.consume_type == "CONSUME_ACTIVELY" else "PUSH"
+    model = found.message_model if is_push else ""
+    return len(found.connection_set), java.version_name(oldest), kind, model, pace, behind

@@ -1,0 +1,57 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.client.client import Client
+
+
+@pytest.fixture
+def sent(admin, topic):
+    (result,) = admin.send(topic, b"hello", tag="A", keys=["k1", "k2"])
+    return result
+
+
+def test_a_message_is_found_by_its_place_its_offset_its_id_and_its_key(admin, topic, sent):
+    queue = sent.queue
+    by_id = admin.ok(f"queryMsgById -i {sent.offset_msg_id}")
+    assert by_id.startswith(f"OffsetID:            {sent.offset_msg_id}\nTopic:               {topic}\n")
+    assert "Keys:                [k1 k2]\n" in by_id and by_id.endswith("\n\nWARN: No Consumer")
+    path = re.search(r"Message Body Path:   (\S+)", by_id)
+    assert path and Path(path[1]).read_bytes() == b"hello"
+    line = f"queryMsgByOffset -t {topic} -b broker-0 -i {queue.queue_id} -o {sent.offset}"
+    assert f"OffsetID:            {sent.offset_msg_id}\n" in admin.ok(line)
+    by_unique = admin.ok(f"queryMsgByUniqueKey -t {topic} -i {sent.msg_id} -a")
+    assert by_unique.startswith(f"Topic:               {topic}\n")
+    rows = admin.ok(f"queryMsgByKey -t {topic} -k k2").splitlines()
+    assert rows[1].split() == [sent.msg_id, str(queue.queue_id), str(sent.offset)]
+
+
+def test_what_is_not_there_is_told(admin, topic, sent):
+    place = sent.offset_msg_id[:16] + f"{99_999_999:016X}"
+    assert "MQBrokerException: CODE: 1  DESC: can not find message" in admin(f"queryMsgById -i {place}").err
+    assert "CODE: 208  DESC: query message by id finished" in admin("queryMsgById -i nonsense").err
+    assert "CODE: 208  DESC: query message by key finished" in admin(f"queryMsgByKey -t {topic} -k none").err
+    assert admin.ok(f"queryMsgByOffset -t {topic} -b broker-0 -i 0 -o 99") == ""
+
+
+def test_a_message_is_sent_again(admin, topic, sent):
+    said = admin.ok(f"queryMsgById -i {sent.offset_msg_id} -s true")
+    assert said.startswith(
+        f"prepare resend msg. originalMsgId={sent.offset_msg_id}SendResult [sendStatus=SEND_OK"
+    )
+    assert len(admin.ok(f"queryMsgByKey -t {topic} -k k1").splitlines()) == 3
+    assert admin.ok(f"queryMsgById -i {sent.offset_msg_id} -s false") == ""
+
+
+def test_a_trace_shows_who_sent(admin, topic):
+    admin.ok("updateTopic -b {broker} -t RMQ_SYS_TRACE_TOPIC_2 -r 1 -w 1")
+
+    async def send():
+        async with Client(admin.cluster.namesrv, trace="RMQ_SYS_TRACE_TOPIC_2") as mq:
+            return await mq.send(topic, b"traced")
+
+    sent = admin.cluster.run(send())
+    rows = admin.ok(f"queryMsgTraceById -i {sent.msg_id} -t RMQ_SYS_TRACE_TOPIC_2").splitlines()
+    assert rows[0].split() == ["#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"]
+    assert rows[1].split()[0] == "Pub" and rows[1].split()[-1] == "success"

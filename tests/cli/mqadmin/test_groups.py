@@ -1,0 +1,30 @@
+def test_a_group_is_created_shown_and_deleted(admin):
+    text = (
+        "SubscriptionGroupConfig [groupName=billing, consumeEnable=true, consumeFromMinEnable=false, "
+        "consumeBroadcastEnable=true, retryQueueNums=2, retryMaxTimes=3, brokerId=0, whichBrokerWhenConsumeSlowly=1, "
+        "notifyConsumerIdsChangedEnable=true]"
+    )
+    options = "-g billing -r 3 -q 2 -d true"
+    assert admin.ok(f"updateSubGroup -b {{broker}} {options}") == (
+        f"create subscription group to {admin.broker} success.\n{text}"
+    )
+    assert admin.ok(f"updateSubGroup -c DefaultCluster {options}").endswith(text)
+    rows = admin.ok("getConsumerConfig -g billing").splitlines()
+    assert rows[0] == "=============================DefaultCluster:broker-0============================="
+    assert f"{'retryMaxTimes':<40}=  3" in rows
+    assert admin.ok("deleteSubGroup -b {broker} -g billing").startswith(
+        "delete subscription group [billing] from broker"
+    )
+    said = admin.ok("deleteSubGroup -c DefaultCluster -g billing").splitlines()
+    assert said[-1] == "delete topic [%DLQ%billing] from NameServer success."
+    assert admin.ok("getConsumerConfig -g billing") == ""
+
+
+def test_without_a_place_the_usage_is_shown(admin):
+    assert admin.ok("updateSubGroup -g g").startswith("usage: mqadmin updateSubGroup")
+    assert admin.ok("deleteSubGroup -g g").startswith("usage: mqadmin deleteSubGroup")
+
+
+def test_a_cluster_whose_broker_refuses_is_told(admin):
+    said = admin("updateSubGroup -c DefaultCluster -g a@b")
+    assert said.code == 1 and "MQClientException" in said.err

@@ -1,0 +1,43 @@
+"""Our admin tool says what Apache's says, command by command, of our servers and of Apache's.
+
+The script is that of test_mqadmin.py, whose reference is Java's tool 4.9.7 on Apache's servers; the same things are
+masked, and one more: Java's stack traces have frames, of which ours has none.
+"""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparrowmq.cli.mqadmin.main import run
+from tests.interop.servers import APACHE, OURS
+from tests.interop.test_mqadmin import SCRIPT, play
+
+pytestmark = [pytest.mark.interop, pytest.mark.java]
+
+SIDES = [OURS, pytest.param(APACHE, marks=pytest.mark.slow)]
+
+
+def our_tool(*words):
+    out, err = io.StringIO(), io.StringIO()
+    run(words, out, err)
+    return {"out": out.getvalue(), "err": err.getvalue()}
+
+
+@pytest.fixture(scope="module", params=SIDES)
+def told(request, tmp_path_factory):
+    """What our tool says of one side, and Java's of Apache's."""
+    folder = tmp_path_factory.mktemp("our-mqadmin")
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as both:
+        patch.chdir(folder)  # consumerStatus leaves files where it stands
+        ours = both.submit(play, request.param, folder / "our-tool", our_tool)
+        javas = both.submit(play, APACHE, folder / "javas-tool")
+        return ours.result(), javas.result()
+
+
+@pytest.mark.parametrize("command", SCRIPT)
+def test_our_mqadmin_says_what_javas_says(told, command):
+    ours, javas = told
+    assert ours[command] == javas[command]
