@@ -12,9 +12,11 @@ from typing import Final
 
 NEEDED: Final = (
     "click",
+    "h11",
     "javaproperties",
     "lark",
     "numpy",
+    "prometheus_client",
     "yaml",
 )  # all of the extra but uvloop, which Windows has none of
 

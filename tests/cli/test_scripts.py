@@ -19,8 +19,8 @@ def test_a_server_without_its_extra_says_what_to_install(script):
     done = subprocess.run(bare, capture_output=True, text=True, timeout=20)
     assert done.returncode == 1 and not done.stdout
     assert done.stderr == (
-        f"{script}: click and javaproperties and lark and numpy and yaml are not installed; install the package with "
-        "what its servers need: pip install 'sparrowmq[server]'\n"
+        f"{script}: click and h11 and javaproperties and lark and numpy and prometheus_client and yaml are not "
+        "installed; install the package with what its servers need: pip install 'sparrowmq[server]'\n"
     )
 
 
@@ -32,4 +32,5 @@ def test_the_package_installs_scripts_that_are_there():
 
 def test_what_is_looked_for_comes_with_the_extra():
     extra = {row.partition(">")[0] for row in PROJECT["optional-dependencies"]["server"]}
-    assert set(NEEDED) == extra - {"uvloop", "pyyaml"} | {"yaml"}
+    modules = {"pyyaml": "yaml", "prometheus-client": "prometheus_client"}
+    assert set(NEEDED) == {modules.get(name, name) for name in extra - {"uvloop"}}
