@@ -61,12 +61,24 @@ class Peer:
 
     name: str
     port: int
-    pid: int
+    child: Child
     listening_s: float
     namesrv: str
     store: Path
     keys: Mapping[str, str] = field(default_factory=dict)
     slave: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def kill(self) -> None:
+        """SIGKILL; no harm to one that is gone."""
+        self.child.kill()
+
+    def start(self) -> None:
+        """Start the killed one again; returns once it serves."""
+        self.child.__enter__()
 
 
 @contextmanager
@@ -91,7 +103,7 @@ def serving(name: str, flush: str = "ASYNC_FLUSH", **others: object) -> Iterator
         stack.enter_context(broker)
         create_topic(broker.port, TOPIC, _ADMIN if with_acl else None)
         keys = dict(zip(("access_key", "secret_key"), KEYS, strict=True)) if with_acl else {}
-        yield Peer(shown, broker.port, broker.pid, broker.listening_at - begin, address, store, keys)
+        yield Peer(shown, broker.port, broker, broker.listening_at - begin, address, store, keys)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ MODULES: Final = (
     "sparrowmq.protocol.messages.message_id",
     "sparrowmq.protocol.messages.record_layout",
     "sparrowmq.protocol.messages.record",
+    "sparrowmq.protocol.messages.soundness",
     "sparrowmq.protocol.messages.half",
     "sparrowmq.protocol.signature",
     "sparrowmq.protocol.replication",

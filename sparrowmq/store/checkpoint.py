@@ -40,6 +40,10 @@ _CRC_AT: Final = _OURS_AT + _OURS.size
 _MAGIC: Final = b"SPARROW1"
 # How much of the log's end a start checks though it was on disk: less time than one notices.
 VERIFIED_BYTES: Final = 16 << 20
+# After so much a checkpoint is due, however soon after the last one: what lies behind it is what the start after a kill
+# puts into queues and index again, at some 3 us a message.
+DUE_BYTES: Final = 32 << 20
+_MARK_BYTES: Final = 1 << 20
 UNKNOWN_INDEX: Final = -1  # as the index file: the index lacks keys, and is made anew by who needs it
 _JAVA_MARGIN_MS: Final = 3000  # StoreCheckpoint.getMinTimestamp
 
@@ -149,18 +153,30 @@ class Checkpointer:
         self._index = index
         # Offsets at which records begin, rising; a start checks the log from the first of them on.
         self._marks: deque[int] = deque()
+        self._begun = 0  # where the log ended at the last checkpoint, be it written or not
         self.crc_from = NO_CRC
         self.written = (
             0  # what the checkpoint on disk says: log, queues and index are there up to this offset
         )
 
-    def start(self, mark: int) -> None:
-        """Begin with an offset at which a record, a blank or the log's end lies."""
-        self._marks = deque([mark])
+    def start(self, *marks: int) -> None:
+        """Begin with offsets at which a record, a blank or the log's end lies, rising; at least one."""
+        self._marks = deque(marks)
+        self._begun = marks[-1]
+
+    def mark(self, offset: int) -> None:
+        """Remember that a record, or the log's end, lies at `offset`: a start may begin to look there."""
+        if offset - self._marks[-1] >= _MARK_BYTES:
+            self._marks.append(offset)
+
+    def is_due(self, end: int) -> bool:
+        """Whether the log, which ends at `end`, grew so much that a checkpoint should not wait for its time."""
+        return end - self._begun >= DUE_BYTES
 
     def begin(self, end: int, now_ms: int) -> Job:
         """Take over what must be synced before a checkpoint can say `end`; the log itself is on disk up to there."""
         marks = self._marks
+        self._begun = end
         if end > marks[-1]:
             marks.append(end)
         while len(marks) > 1 and marks[1] <= end - VERIFIED_BYTES:

@@ -19,6 +19,7 @@ from typing import Final
 from sparrowmq.errors import CorruptRecord, MessageTooLarge
 from sparrowmq.protocol.messages.record import Buffer, check
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
+from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from sparrowmq.store.damage import record_places
 from sparrowmq.store.file_queue import FileQueue
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
@@ -198,11 +199,24 @@ class CommitLog:
         """What is wrong with the record at `offset`."""
         return check(record, offset, offset >= self.crc_from)
 
+    def pass_sound(self, offset: int, passed: Passed) -> int:
+        """Where the sound records end that follow each other from `offset` on; it looks at a mebibyte at most."""
+        return offset + pass_sound(self.chunk(offset), offset, self.crc_from, passed)
+
+    def chunk(self, offset: int) -> bytes:
+        """The bytes from `offset` on, up to a mebibyte of them, and only where records can be, in one file."""
+        file = self.row.find(offset)
+        if file is None:
+            return b""
+        position = offset - file.begin
+        return file.read(position, max(0, min(_CHUNK, file.size - BLANK_SIZE - position)))
+
     def next_sound(self, after: int, before: int) -> int | None:
         """The next offset between the two at which a sound record lies that says that it lies there."""
         for file in self.row.between(after + 1, before):
             first = max(after + 1 - file.begin, 0)
-            for position in record_places(file.read, file.begin, first, file.size):
+            size = min(file.size, before - file.begin)
+            for position in record_places(file.read, file.begin, first, size):
                 if self.sound_record(file.begin + position) is not None:
                     return file.begin + position
         return None
@@ -210,12 +224,12 @@ class CommitLog:
     def last_used_byte(self, offset: int) -> int:
         """Behind the last byte of the log that is not zero, and not before `offset`."""
         for file in reversed(self.row.between(offset, self.row.end)):
-            low = max(offset - file.begin, 0)
-            for begin in range(low + (file.size - low - 1) // _CHUNK * _CHUNK, low - 1, -_CHUNK):
-                chunk = bytes(file.view[begin : min(begin + _CHUNK, file.size)])
-                used = chunk.rstrip(b"\0")
-                if used:
-                    return file.begin + begin + len(used)
+            for low, high in reversed(file.used_parts(max(offset - file.begin, 0))):
+                for begin in range(low + (high - low - 1) // _CHUNK * _CHUNK, low - 1, -_CHUNK):
+                    chunk = bytes(file.view[begin : min(begin + _CHUNK, high)])
+                    used = chunk.rstrip(b"\0")
+                    if used:
+                        return file.begin + begin + len(used)
         return offset
 
     def view(self, offset: int, size: int) -> memoryview | None:

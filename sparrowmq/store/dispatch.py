@@ -23,12 +23,13 @@ from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Final
 
-from librt.strings import BytesWriter
+from librt.strings import BytesWriter, read_i32_be
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline
+from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
 from sparrowmq.store.timer_wheel import RECALL
@@ -45,6 +46,7 @@ class Hole(SparrowError):
         super().__init__(queue, queue_offset)
         self.queue = queue
         self.queue_offset = queue_offset
+        self.following = 0  # where in the log the next record begins
 
     def __str__(self) -> str:
         queue = self.queue
@@ -155,6 +157,33 @@ class Dispatch:
             code = tags_code(found, self._delay_levels_ms)
             self.add(queue, found.physical_offset, found.size, code)
             last_offsets[queue] = found.physical_offset
+
+    def replay_all(
+        self,
+        content: bytes,
+        place: int,
+        last_offsets: dict[ConsumeQueue, int],
+        known: int,
+        indexed: int,
+    ) -> int:
+        """`replay` the whole records at the beginning of `content`, which lie at `place`; where the last one ends.
+
+        Raises:
+            Hole: it says where to go on.
+        """
+        view, at, end = memoryview(content), 0, len(content)
+        while end - at >= MIN_SIZE_BYTES:
+            size: int = read_i32_be(content, at)
+            magic: int = read_i32_be(content, at + MAGIC_AT)
+            if (magic != MAGIC_V1 and magic != MAGIC_V2) or size > end - at:
+                break
+            try:
+                self.replay(view[at : at + size], last_offsets, known, indexed)
+            except Hole as hole:
+                hole.following = place + at + size
+                raise
+            at += size
+        return place + at
 
     def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:
         """Let `queue_offset` be the queue's next."""

@@ -185,18 +185,27 @@ class IndexFile:
         self.next = max(1, min(next_entry, self.next))
         while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
             self.next -= 1
-        newest: dict[int, int] = {}
-        for number in range(1, self.next):
-            newest[self.entry(number)[0] % self.slots] = number
-        slots = bytearray(self.slots * SLOT_SIZE)
-        for slot, number in newest.items():
-            slots[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE] = number.to_bytes(SLOT_SIZE, "big")
-        self.file.write(HEADER.size, bytes(slots))
-        self.used_slots = len(newest)
+        slots, self.used_slots = self._slots_anew()
+        self.file.write(HEADER.size, slots)
         _, last_offset, seconds, _ = (
             self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
         )
         self._finish(last_offset, self.begin_ms + seconds * 1000)
+
+    def _slots_anew(self) -> tuple[bytes, int]:
+        """What the slots must be for the entries that there are, and how many of them are used."""
+        if self.next > VECTOR_MIN:
+            numpy = _numpy()
+            hashes = numpy.frombuffer(self.file.view, _row_type(), self.next - 1, self._entry_at(1))["hash"]
+            newest = numpy.zeros(self.slots, ">i4")
+            # Of equal slots the last one wins, which is the newest.
+            newest[hashes % self.slots] = numpy.arange(1, self.next, dtype=numpy.int32)
+            return newest.tobytes(), int(numpy.count_nonzero(newest))
+        by_slot = {self.entry(number)[0] % self.slots: number for number in range(1, self.next)}
+        slots = bytearray(self.slots * SLOT_SIZE)
+        for slot, number in by_slot.items():
+            slots[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE] = number.to_bytes(SLOT_SIZE, "big")
+        return bytes(slots), len(by_slot)
 
     def _entry_at(self, number: int) -> int:
         return self._entries_at + number * ENTRY.size

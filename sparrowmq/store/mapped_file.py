@@ -63,6 +63,10 @@ class MappedFile:
         """A copy of up to `size` bytes; fewer only at the file's end."""
         return bytes(self.view[position : position + size])
 
+    def used_parts(self, position: int) -> list[tuple[int, int]]:
+        """Where from a position on something else than zeros may be: begins and ends, rising."""
+        return self._vfs.used_parts(self.file, position)
+
     @property
     def is_memory(self) -> bool:
         """Whether `numbers` can be had."""

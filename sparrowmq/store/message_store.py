@@ -419,6 +419,9 @@ class MessageStore:
     def tend(self, executor: Executor) -> None:
         """Index what was collected, make the next log file early, and try again what a full disk refused."""
         if self._intake.try_again_if_due():
+            self._checkpointer.mark(self.dispatched.value)
+            if self._checkpointer.is_due(self.dispatched.value):
+                self.wants_checkpoint.set()
             if self._dispatch.can_index(executor):
                 self._intake.index_keys()
             self._log.prepare(executor)
@@ -482,12 +485,12 @@ class MessageStore:
         if not clean:
             log.warning(
                 "the store was not closed in order: %d records checked, the log ends at %d, %d bytes behind it cut",
-                found.records,
+                found.passed.count,
                 found.end,
                 found.cut_bytes,
             )
-        self._intake.now_ms, self.settled = found.last_ms, found.settled
-        self._checkpointer.start(found.scanned_from)
+        self._intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
+        self._checkpointer.start(*found.marks)
         if not self.settings.property_crc:
             self._log.crc_from = NO_CRC
         elif self._log.crc_from == NO_CRC:

@@ -30,6 +30,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
+from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX, Checkpoint, save
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 
 LOST_TOPIC: Final = "SPARROWMQ_LOST"
 _CHUNK: Final = 1 << 20
-_REPLAY_BATCH: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -51,15 +51,13 @@ class Recovered:
     """What recovery found.
 
     Attributes:
-        settled: the half messages, by their log offsets, of which a record says that their transaction has ended.
+        marks: offsets at which records begin, rising, from where it began to look on.
     """
 
-    scanned_from: int
     end: int
-    last_ms: int
-    records: int = 0
+    marks: list[int]
+    passed: Passed = field(default_factory=Passed)
     cut_bytes: int = 0
-    settled: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -112,8 +110,13 @@ class Recovery:
     def _scan(self, offset: int) -> Recovered:
         """Check records from `offset` on, up to the end of what is good."""
         # Only ours is known to be whole; what Java knew is in the last file, which is always read.
-        found = Recovered(offset, offset, self.checkpoint.log_ms if self.checkpoint.positions else 0)
+        found = Recovered(offset, [offset])
+        found.passed.last_ms = self.checkpoint.log_ms if self.checkpoint.positions else 0
         while True:
+            found.end = self.log.pass_sound(found.end, found.passed)
+            if found.end > found.marks[-1]:
+                found.marks.append(found.end)
+            self._note_stranger(found.end)
             try:
                 record, following = self.log.parse(found.end)
                 problem = self.log.problem(record, found.end) if record is not None else None
@@ -126,11 +129,7 @@ class Recovery:
                 found.end = resume
                 continue
             if record is not None:
-                self._note_stranger(found.end)
-                found.records += 1
-                found.last_ms = max(found.last_ms, records.store_timestamp_ms(record))
-                if (half := records.settled_half(record)) is not None:
-                    found.settled.add(half)
+                _take(record, found.passed)
             found.end = following
 
     def _is_of_java(self, offset: int) -> bool:
@@ -175,11 +174,13 @@ class Recovery:
         )
         return True
 
-    def _note_stranger(self, offset: int) -> None:
+    def _note_stranger(self, end: int) -> None:
         """After a shutdown in order nothing lies behind what we had on disk, unless somebody else went on there."""
         positions = self.checkpoint.positions
-        if self.clean and positions is not None and offset >= positions.flushed:
-            log.warning("the log goes on at offset %d, where it ended when the store was closed", offset)
+        if self.clean and positions is not None and end > positions.flushed:
+            log.warning(
+                "the log goes on at offset %d, where it ended when the store was closed", positions.flushed
+            )
             self.clean = False
 
     def _judge(self, bad: CorruptRecord, found: Recovered) -> int | None:
@@ -284,10 +285,11 @@ class Recovery:
         file = row.find(end)
         if file is None:
             return
-        for begin in range(end - file.begin, file.size, _CHUNK):
-            size = min(_CHUNK, file.size - begin)
-            if any(bytes(file.view[begin : begin + size]).strip(b"\0")):
-                file.write(begin, bytes(size))
+        for low, high in file.used_parts(end - file.begin):
+            for begin in range(low, high, _CHUNK):
+                size = min(_CHUNK, high - begin)
+                if any(bytes(file.view[begin : begin + size]).strip(b"\0")):
+                    file.write(begin, bytes(size))
 
     def _path_at(self, offset: int) -> str:
         file = self.log.row.find(offset)
@@ -301,17 +303,30 @@ class Recovery:
         indexed = self._cut_index(known)
         last_offsets: dict[ConsumeQueue, int] = {}
         start = min(known, scan_from if indexed >= scan_from else self.log.begin)
-        for count, record in enumerate(self.log.walk(start, end), 1):
+        while start < end:
             try:
-                self.dispatch.replay(record, last_offsets, known, indexed)
+                start = self._replay(start, end, last_offsets, known, indexed)
             except Hole as hole:
                 log.warning("%s; the queue is made anew from the log", hole)
                 self._heal(hole.queue, last_offsets, end)
-            if count % _REPLAY_BATCH == 0:
-                self.dispatch.drain(known)
-                self.dispatch.index_keys()
+                start = hole.following
+            self.dispatch.drain(known)
+            self.dispatch.index_keys()
         self.dispatch.drain(end)
         self.dispatch.index_keys()
+
+    def _replay(
+        self, begin: int, end: int, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int
+    ) -> int:
+        """Replay some records of `[begin, end)`; where the next one begins. Raises: Hole."""
+        chunk = self.log.chunk(begin)[: end - begin]
+        following = self.dispatch.replay_all(chunk, begin, last_offsets, known, indexed)
+        if following > begin:
+            return following
+        record, following = self.log.parse(begin)  # a blank, or a record larger than a chunk
+        if record is not None:
+            self.dispatch.replay_all(bytes(record), begin, last_offsets, known, indexed)
+        return following
 
     def _load_queues(self, scan_from: int, end: int) -> int:
         """Find the queues on disk; they are right for the records before the answer."""
@@ -391,6 +406,14 @@ def _has_whole_text(record: memoryview) -> bool:
     """Whether topic and properties hold no zero, as they do where a sector was not written."""
     found = records.outline(record)
     return "\0" not in found.topic and "\0" not in found.properties.render()
+
+
+def _take(record: memoryview, passed: Passed) -> None:
+    """Learn of a record that was looked at by itself."""
+    passed.count += 1
+    passed.last_ms = max(passed.last_ms, records.store_timestamp_ms(record))
+    if (half := records.settled_half(record)) is not None:
+        passed.settled.add(half)
 
 
 def _filler(offset: int, size: int, stored_ms: int) -> bytes:

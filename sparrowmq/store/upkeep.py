@@ -2,7 +2,8 @@
 
     every flush interval    have the log synced
     every 0.1 s             index keys; have the next log file made; try again what a full disk refused
-    every 5 s               a checkpoint; at once after a topic was deleted, or a crash would bring its queues back
+    every 5 s               a checkpoint; sooner when the log grew by 32 MiB, which a start would have to go through;
+                            at once after a topic was deleted, or a crash would bring its queues back
     every 10 s              retention; at once when somebody asks for it
 
 All of it decides on the loop, where the store lives; only the work on files goes to a thread.

@@ -122,6 +122,9 @@ class RecordVfs:
             return b""
         return bytes(self.data[file.fd][offset : offset + size])
 
+    def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
+        return [(offset, file.size)] if offset < file.size else []
+
     def write(self, file: File, offset: int, content: Buffer) -> None:
         if file.fd == _LOCK:
             return

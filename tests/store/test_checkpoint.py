@@ -1,10 +1,12 @@
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from zlib import crc32
 
 import pytest
 
 from sparrowmq.store.checkpoint import (
+    DUE_BYTES,
     VERIFIED_BYTES,
     Checkpoint,
     Checkpointer,
@@ -144,6 +146,42 @@ def test_a_log_that_did_not_grow_gets_no_second_mark():
     for _ in range(3):
         made.write(made.begin(1000, 5))
     assert list(made._marks) == [0, 1000]
+
+
+def test_marks_between_checkpoints_spare_a_start_what_lies_before_the_last_megabytes():
+    vfs = RecordVfs()
+    made = checkpointer(vfs)
+    for offset in range(0, 3 * VERIFIED_BYTES, 1000):
+        made.mark(offset)
+    made.write(made.begin(3 * VERIFIED_BYTES, 5))
+    assert 0 <= 2 * VERIFIED_BYTES - positions("/store/checkpoint", vfs).scan_from < (1 << 20) + 1000
+
+
+def test_a_checkpoint_never_begins_behind_its_end_though_the_log_grew_while_it_was_synced():
+    vfs = RecordVfs()
+    made = checkpointer(vfs)
+    for offset in range(0, 4 * VERIFIED_BYTES, 1 << 20):
+        made.mark(offset)
+    made.write(made.begin(1000, 5))
+    found = positions("/store/checkpoint", vfs)
+    assert (found.scan_from, found.flushed) == (0, 1000)
+
+
+def test_a_log_that_grew_much_is_due_once():
+    made = checkpointer(RecordVfs())
+    assert not made.is_due(DUE_BYTES - 1) and made.is_due(DUE_BYTES)
+    made.begin(DUE_BYTES, 5)  # which may yet fail: it is not asked for ten times a second
+    assert not made.is_due(DUE_BYTES) and made.is_due(2 * DUE_BYTES)
+
+
+def test_a_running_store_makes_a_checkpoint_when_it_grew_much(stores, monkeypatch):
+    store = stores.open()
+    put(store)
+    store.dispatch()
+    monkeypatch.setattr("sparrowmq.store.checkpoint.DUE_BYTES", 100)
+    with ThreadPoolExecutor(1) as executor:
+        store.tend(executor)
+    assert store.wants_checkpoint.is_set()
 
 
 def test_a_store_says_in_its_checkpoint_what_is_on_disk(stores):

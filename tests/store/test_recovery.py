@@ -112,6 +112,22 @@ def test_the_store_timestamp_does_not_go_back_over_a_restart(stores: Stores, clo
     assert put(store)[3] == before_ms
 
 
+def test_a_start_after_a_kill_checks_the_end_of_the_log_alone_and_the_next_one_no_more(
+    stores: Stores, caplog
+):
+    store = stores.open(commit_log_file_size=64 << 20)
+    for number in range(100):
+        put(store, bytes(512 << 10), key=f"k{number}")
+    store.dispatch()
+    stores.crash(store)
+    for count in (100, 33):  # of 0.5 MiB each: in the last 16 MiB, and a part of the one before
+        caplog.clear()
+        store = stores.open(commit_log_file_size=64 << 20)
+        assert f"{count} records checked" in caplog.text
+        assert len(bodies(store)) == 100
+        stores.crash(store)
+
+
 # A torn tail
 
 

@@ -249,3 +249,32 @@ def test_what_is_unsynced_is_taken_once():
     unsynced.folders.add("folder")
     assert unsynced.take() == Unsynced({"file"}, {"folder"})
     assert unsynced.take() == Unsynced()
+
+
+def test_what_was_never_written_is_in_no_used_part(path):
+    file = DISK.create(path, 16 << 20, allocate=True)
+    for position in (1 << 20, (8 << 20) + 5):
+        DISK.write(file, position, b"x" * 10)
+    DISK.sync(file)
+    found = DISK.used_parts(file, 0)
+    assert all(any(begin <= at < end for begin, end in found) for at in (1 << 20, (8 << 20) + 14))
+    assert found == sorted(found) and all(begin < end <= file.size for begin, end in found)
+    assert DISK.used_parts(file, (8 << 20) + 7)[0][0] == (8 << 20) + 7
+    assert DISK.used_parts(file, file.size) == []
+    DISK.close(file)
+
+
+@pytest.mark.parametrize("how", ["no system call", "not by this file system"])
+def test_where_nothing_is_known_of_holes_all_may_be_used(path, monkeypatch, how):
+    file = DISK.create(path, 1 << 20, allocate=True)
+    if how == "no system call":
+        monkeypatch.delattr(os, "SEEK_DATA", raising=False)
+        monkeypatch.delattr(os, "SEEK_HOLE", raising=False)
+    else:
+
+        def refuse(*_: object) -> int:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+        monkeypatch.setattr(os, "lseek", refuse)
+    assert DISK.used_parts(file, 100) == [(100, 1 << 20)]
+    DISK.close(file)
