@@ -47,12 +47,14 @@ def load(
     kind: type[T] = dict,  # type: ignore[assignment]
     *,
     decode: Callable[[bytes, type[T]], T] | None = None,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> T | None:
     """What was last saved, or None when nothing ever was.
 
     Args:
         kind: the type to decode into.
         decode: reads other dialects of JSON, as fastjson's integer keys; raises ValueError for what it cannot.
+        tell: hears of damage that a copy makes up for, which may lack the last changes.
     Raises:
         BadStore: there is content, but neither the file nor its copies can be read.
     """
@@ -62,9 +64,16 @@ def load(
         if not content.strip(b"\0 \r\n\t"):
             continue
         try:
-            return (decode or _decode)(content, kind)
+            found = (decode or _decode)(content, kind)
         except ValueError as error:  # msgspec's and JSON's errors are ValueErrors.
             broken.append(f"{candidate.name}: {error}")
+            continue
+        if broken:
+            tell(
+                f"{path} is damaged ({'; '.join(broken)}); {candidate.name} is read instead, so what was changed last "
+                "may be gone: compare it, or restore the file from a backup"
+            )
+        return found
     if broken:
         raise BadStore(
             f"{path} cannot be read, nor can its copies ({'; '.join(broken)}); "

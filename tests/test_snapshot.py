@@ -120,3 +120,13 @@ def test_a_value_that_cannot_be_encoded_changes_nothing(path):
     with pytest.raises(TypeError):
         snapshot.save(path, {"counter": object()})
     assert snapshot.load(path) == {"counter": 1} and not path.with_name("topics.json.tmp").exists()
+
+
+def test_damage_that_a_copy_makes_up_for_is_told(path):
+    snapshot.save(path, {"a": 1})
+    snapshot.save(path, {"a": 2})
+    told: list[str] = []
+    assert snapshot.load(path, tell=told.append) == {"a": 2} and not told
+    path.write_bytes(path.read_bytes()[:-1])
+    assert snapshot.load(path, tell=told.append) == {"a": 1}
+    assert len(told) == 1 and str(path) in told[0] and f"{path.name}.bak is read instead" in told[0]

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq import snapshot
 from sparrowmq.broker.delivery import LONGEST_WAIT_S, Delivery
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.saved import SavedFile
+from sparrowmq.broker.saved import SavedFile, saved_content
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
@@ -113,7 +112,7 @@ class DelayedDelivery:
         self._clock = clock
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
         # What is saved: offsets whose messages are on disk at their real place.
-        saved = snapshot.load(path, DelayOffsets, decode=json.decode) or DelayOffsets()
+        saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
         self._safe = saved.offset_table
         self._stored_end = 0
         self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from sparrowmq import snapshot
-from sparrowmq.broker.saved import SavedFile
+from sparrowmq.broker.saved import SavedFile, saved_content
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
@@ -37,7 +36,7 @@ class Groups:
     def __init__(self, path: Path, auto_create: bool, clock: Clock) -> None:
         self._auto_create = auto_create
         self._clock = clock
-        saved = snapshot.load(path, GroupConfigTable, decode=json.decode) or GroupConfigTable()
+        saved = saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
         self.version = saved.data_version
         self._table: dict[str, GroupConfig] = saved.subscription_group_table
         self.file = SavedFile(path, self.content)

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from sparrowmq import snapshot
-from sparrowmq.broker.saved import SavedFile
+from sparrowmq.broker.saved import SavedFile, saved_content
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
 
@@ -106,7 +105,7 @@ class Offsets:
 
 
 def _load(path: Path) -> dict[str, dict[str, QueueOffsets]]:
-    return _by_group(snapshot.load(path, ConsumerOffsets, decode=json.decode) or ConsumerOffsets())
+    return _by_group(saved_content(path, ConsumerOffsets, json.decode) or ConsumerOffsets())
 
 
 def _by_group(saved: ConsumerOffsets) -> dict[str, dict[str, QueueOffsets]]:

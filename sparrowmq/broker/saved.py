@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from sparrowmq import snapshot
 from sparrowmq.broker.part import Chore, Part
@@ -19,7 +20,18 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.wire import json
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
+
+
+def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> T | None:
+    """What a broker's file holds, None if it was never saved; a copy that makes up for damage is told of in the log.
+
+    Raises:
+        BadStore: neither the file nor its copies can be read.
+    """
+    return snapshot.load(path, kind, decode=decode, tell=log.warning)
 
 
 class SavedFile:

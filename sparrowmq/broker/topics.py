@@ -19,9 +19,8 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq import snapshot
 from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.saved import SavedFile
+from sparrowmq.broker.saved import SavedFile, saved_content
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
@@ -60,7 +59,7 @@ class Topics:
         self.on_change: Callable[[], object] = lambda: None
         self.broker_name = settings.name
         self.permission = settings.permission
-        saved = snapshot.load(path, TopicConfigTable, decode=json.decode) or TopicConfigTable()
+        saved = saved_content(path, TopicConfigTable, json.decode) or TopicConfigTable()
         # Settings may have changed the topics of RocketMQ itself, so a start is a change.
         self.version = self._next(saved.data_version)
         self._table: dict[str, TopicConfig] = saved.topic_config_table

@@ -9,6 +9,7 @@ exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -195,6 +196,8 @@ def run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V]
     """Serve until a signal, or until it fails."""
     os.umask(0o077)  # Messages are nobody else's to read.
     descriptors.raise_limit()
+    # What a map shows can be cut off, or lie on a bad sector: then the process dies, but not in silence.
+    faulthandler.enable()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(build(), ready))

@@ -11,9 +11,10 @@ import click
 
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
-from sparrowmq.errors import BadStore, ConfigError, SparrowError, StoreLocked
+from sparrowmq.errors import BadStore, ConfigError, SparrowError
 from sparrowmq.store.check import verify
 from sparrowmq.store.inspect import describe
+from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 
@@ -80,13 +81,11 @@ def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> Store
 def checked(settings: StoreSettings) -> Iterator[str]:
     """The violations of a store that nobody has open. Raises: StoreLocked, a broker has."""
     disk = Disk()
-    lock = disk.lock(settings.layout.lock)
-    if lock is None:
-        raise StoreLocked(settings.path)
+    lock = StoreLock(disk, settings.layout)
     try:
         yield from verify(settings, disk)
     finally:
-        disk.close(lock)
+        lock.close()
 
 
 def shown(violations: Iterator[str]) -> Iterator[str]:

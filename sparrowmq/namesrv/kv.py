@@ -7,6 +7,7 @@ whatever brokers come and go ("broker-a:4;broker-b:4"). File and format are thos
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ from sparrowmq import snapshot
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 
 Table = dict[str, dict[str, str]]
+
+log = logging.getLogger(__name__)
 
 
 class _Saved(Struct, rename="camel"):
@@ -32,7 +35,7 @@ class KeyValues:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        saved = snapshot.load(path, _Saved)
+        saved = snapshot.load(path, _Saved, tell=log.warning)
         self._table: Table = saved.config_table if saved else {}
         self._one_at_a_time = asyncio.Lock()
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from typing import Final
 
-from sparrowmq.errors import CorruptRecord, MessageTooLarge
+from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge
 from sparrowmq.protocol.messages.record import Buffer, check
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
 from sparrowmq.protocol.messages.soundness import Passed, pass_sound
@@ -261,7 +261,8 @@ class CommitLog:
         if file is None:
             prepared, self._prepared = self._prepared, None
             # The result may have to be waited for: as long as making the file here would take.
-            file = prepared.result() if prepared is not None else self.row.create_next(begin)
+            failed = prepared is None or isinstance(prepared.exception(), DiskFull)  # there may be room again
+            file = self.row.create_next(begin) if prepared is None or failed else prepared.result()
             self.row.add(file)
         return file
 

@@ -102,6 +102,10 @@ class FileQueue:
         self._vfs.sync_folder(self.folder)
         self._is_unsynced = False
 
+    def cut_file(self) -> MappedFile | None:
+        """A file that somebody cut, though it is open here."""
+        return next((file for file in self.files if not file.is_whole), None)
+
     def close(self) -> None:
         for file in self.files:
             file.close()

@@ -8,7 +8,7 @@
     index/yyyyMMddHHmmssSSS              the header, each entry
     checkpoint, abort, lock              what they tell
     config/*.json                        each entry of each table
-    lost+found/*                         as a file of the log
+    set-aside/*                         as a file of the log
     the store                            all of it in a dozen lines
     any other folder                     a line for each file in it
 
@@ -145,9 +145,9 @@ def _index(vfs: Vfs, layout: Layout) -> Iterator[str]:
 
 
 def _rest(vfs: Vfs, layout: Layout) -> Iterator[str]:
-    lost = _names(vfs, layout.lost_found)
+    lost = _names(vfs, layout.set_aside)
     if lost:
-        yield f"lost+found: {count(len(lost), 'piece')} that recovery cut off"
+        yield f"set-aside: {count(len(lost), 'piece')} that recovery cut off"
     config = _names(vfs, os.path.join(layout.root, "config"))
     if config:
         yield f"config: {printable(', '.join(config))}"

@@ -171,7 +171,7 @@ class Part(NamedTuple):
 
 
 class LogFile:
-    """A file of the log, or a piece of it from lost+found."""
+    """A file of the log, or a piece of it from set-aside."""
 
     def __init__(self, file: StoreFile) -> None:
         self.file = file

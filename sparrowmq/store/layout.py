@@ -10,7 +10,7 @@
       checkpoint                           4,096 bytes: up to where everything is on disk (drawn in checkpoint.py)
       abort                                there while a broker runs; found at the start, it tells of a crash
       lock                                 byte 0 is locked while a broker runs; "lock": Java's was the last, "ours"
-      lost+found/                          what recovery cut away, and kept (ours; Java has none)
+      set-aside/                           what recovery cut away, and kept (ours; Java has none)
       config/                              JSON of the broker, none of the store's business
 
 Only the commit log is truth: queues and index say nothing that it does not, and are rebuilt from it.
@@ -93,8 +93,9 @@ class Layout:
         return os.path.join(self.root, "lock")
 
     @property
-    def lost_found(self) -> str:
-        return os.path.join(self.root, "lost+found")
+    def set_aside(self) -> str:
+        # Not lost+found: a store at the root of a disk finds one there, which is root's.
+        return os.path.join(self.root, "set-aside")
 
     def topic(self, topic: str) -> str:
         """The folder of a topic's queues.

@@ -87,6 +87,11 @@ class MappedFile:
                 raise disk_error(self.path, error) from error
         return numpy.frombuffer(self._memory, ">i4", count, position)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nobody cut it."""
+        return self._vfs.is_whole(self.file)
+
     def sync(self) -> None:
         self._vfs.sync(self.file)
 

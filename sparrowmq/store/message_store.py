@@ -30,7 +30,6 @@ from sparrowmq.errors import (
     OutOfResources,
     StoreError,
     StoreFailed,
-    StoreLocked,
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
@@ -48,12 +47,13 @@ from sparrowmq.store.flush import Flusher
 from sparrowmq.store.index import Index
 from sparrowmq.store.intake import FULL_PAUSE_S, Intake
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
+from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Hold, Retention
 from sparrowmq.store.settings import Flush, StoreSettings
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
-from sparrowmq.store.vfs import Disk, File, Unsynced, Vfs
+from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
 from sparrowmq.turn import Turn
 from sparrowmq.watermark import Watermark
 
@@ -75,7 +75,7 @@ class MessageStore:
         self.settings = settings
         self.clock = clock
         self._vfs = vfs
-        self._lock: File | None = None
+        self._lock: StoreLock | None = None
         self._log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable)
         unsynced = Unsynced()
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
@@ -114,7 +114,7 @@ class MessageStore:
         With `read_only` nothing is locked, mended or written: what the queues on disk know can be read.
 
         Raises:
-            StoreLocked: another broker has it open.
+            StoreLocked: another broker has it open, or a store with the same log.
             CorruptRecord: what had been on disk is damaged.
             BadStore: files are missing, or are not of the configured sizes.
             DiskFull: there is no room for what recovery has to write.
@@ -128,16 +128,15 @@ class MessageStore:
             return store
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
             vfs.make_folder(folder)
-        if (lock := vfs.lock(layout.lock)) is None:
-            raise StoreLocked(layout.root)
+        lock = StoreLock(vfs, layout)
         try:
             vfs.sync_folder(os.path.dirname(layout.root))
             clean = not vfs.exists(layout.abort)
             store = cls(settings, vfs, clock)
-            store._recover(clean, after_java=vfs.read(lock, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA)
-            vfs.write(lock, 0, LOCK_OF_OURS)
+            store._recover(clean, after_java=vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA)
+            vfs.write(lock.file, 0, LOCK_OF_OURS)
         except BaseException:
-            vfs.close(lock)
+            lock.close()
             raise
         store._lock = lock
         return store
@@ -391,7 +390,7 @@ class MessageStore:
             if self._index is not None:
                 self._index.close()
             if self._lock is not None:
-                self._vfs.close(self._lock)
+                self._lock.close()
                 self._lock = None
 
     def __enter__(self) -> Self:
@@ -417,7 +416,13 @@ class MessageStore:
         self._flusher.kick()
 
     def tend(self, executor: Executor) -> None:
-        """Index what was collected, make the next log file early, and try again what a full disk refused."""
+        """Index what was collected, make the next log file early, and try again what a full disk refused.
+
+        A file of the log that somebody cut ends it: whoever read there would be killed without a word.
+        """
+        if (cut := self._log.row.cut_file()) is not None:
+            self.fail(cut_while_open(cut.path, cut.size))
+            return
         if self._intake.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):

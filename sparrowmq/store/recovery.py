@@ -7,7 +7,7 @@ combination. So:
 2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
 3. Is that a torn tail, or damage? What lies before `flushed` had been on disk, so there it is damage, and likewise
    if a record behind it is good and older than Java's checkpoint. Damage is reported (`corrupt_policy=fail`) or
-   fenced off (`quarantine`). A tail is cut; whatever was in it goes to lost+found, for people to look at.
+   fenced off (`quarantine`). A tail is cut; whatever was in it goes to set-aside, for people to look at.
 4. Zero the tail. Otherwise a new record which happens to end where an old one begins brings that one back to life.
 5. Cut queues and index back to what was on disk, and replay the log from there.
 6. Sync everything that is kept: a process that was killed leaves pages and names that only memory holds.
@@ -231,11 +231,11 @@ class Recovery:
         return file is None or not any(file.read(offset - file.begin, SECTOR))
 
     def _save(self, begin: int, end: int, why: str) -> None:
-        """Copy `[begin, end)` of the log to lost+found; what is there already was saved before a crash."""
+        """Copy `[begin, end)` of the log to set-aside; what is there already was saved before a crash."""
         if begin >= end:
             return
-        self.vfs.make_folder(self.layout.lost_found)
-        path = os.path.join(self.layout.lost_found, f"{begin:020d}-{end:020d}.{why}")
+        self.vfs.make_folder(self.layout.set_aside)
+        path = os.path.join(self.layout.set_aside, f"{begin:020d}-{end:020d}.{why}")
         if not self.vfs.exists(path):
             file = self.vfs.create(path, end - begin, allocate=True)
             for part in self.log.row.between(begin, end):
@@ -243,7 +243,7 @@ class Recovery:
                 self.vfs.write(file, low - begin, part.view[low - part.begin : high - part.begin])
             self.vfs.sync(file)
             self.vfs.close(file)
-            self.vfs.sync_folder(self.layout.lost_found)
+            self.vfs.sync_folder(self.layout.set_aside)
             self.vfs.sync_folder(self.layout.root)
         log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", why, begin, end, path)
 

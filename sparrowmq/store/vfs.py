@@ -119,21 +119,27 @@ class Vfs(Protocol):
         """Make the folder and its parents, if they are missing. Raises: DiskFull; BadStore, a file is there."""
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder."""
+        """Remove a folder; one that holds files of others stays."""
 
     def list_folder(self, path: str) -> list[str]:
-        """The names in a folder, sorted; none if it is missing."""
+        """The names in a folder, sorted; none if it is missing, or a file."""
 
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int:
         """The size of a file. Raises: FileNotFoundError."""
 
+    def is_whole(self, file: File) -> bool:
+        """Whether an open file still has its size: to read from a map what somebody cut off kills the process."""
+
     def used_ratio(self, path: str) -> float:
         """How much of the disk under a folder is used, from 0 to 1."""
 
     def lock(self, path: str) -> File | None:
         """Take the lock that says "a broker runs here"; None if it is taken. `close` gives it back."""
+
+    def lock_folder(self, path: str) -> File | None:
+        """Lock a folder that exists, against all who do the same; None if it is taken."""
 
 
 class Disk:
@@ -234,12 +240,16 @@ class Disk:
             raise disk_error(path, error) from error
 
     def remove_folder(self, path: str) -> None:
-        os.rmdir(path)
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
     def list_folder(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise disk_error(path, error) from error
@@ -249,6 +259,9 @@ class Disk:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def is_whole(self, file: File) -> bool:
+        return os.fstat(file.fd).st_size >= file.size
 
     def used_ratio(self, path: str) -> float:
         disk = os.statvfs(path)
@@ -265,6 +278,19 @@ class Disk:
         except OSError:
             os.close(fd)
             return None
+        return File(path, fd, 0)
+
+    def lock_folder(self, path: str) -> File | None:
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except (
+            OSError
+        ):  # a file system that locks no folders, as some of the network; the lock file must do there
+            pass
         return File(path, fd, 0)
 
 
@@ -312,3 +338,9 @@ def disk_error(path: str, error: OSError) -> Exception:
     if error.errno in _FULL:
         return DiskFull(f"no room on the disk for {path}; free some, writes go on by themselves")
     return error
+
+
+def cut_while_open(path: str, size: int) -> OSError:
+    """What to report of a file that somebody made shorter than it is known to be."""
+    remedy = "it was cut while the broker used it: restore it from a slave or a backup; it had"
+    return OSError(errno.EIO, f"{remedy} {size} bytes", path)

@@ -187,11 +187,17 @@ class RecordVfs:
     def size(self, path: str) -> int:
         return len(self.data[self.names[path]])
 
+    def is_whole(self, file: File) -> bool:
+        return True
+
     def used_ratio(self, path: str) -> float:
         return self.used
 
     def lock(self, path: str) -> File | None:
         return File(path, _LOCK, 0)
+
+    def lock_folder(self, path: str) -> File | None:
+        return File(path, -1, 0)
 
 
 def _site(kind: str) -> str:

@@ -64,7 +64,7 @@ class Stores:
         if store._index is not None:
             store._index.close()
         if store._lock is not None:
-            store._vfs.close(store._lock)
+            store._lock.close()
         self._open.remove(store)
 
     def leave_damaged(self) -> None:

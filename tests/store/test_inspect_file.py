@@ -126,9 +126,9 @@ def test_a_record_without_the_crc_that_the_checkpoint_promises_is_damaged(stores
     assert "it has no CRC over all of its bytes" in words(log)[0][second]
 
 
-def test_a_piece_in_lost_and_found_is_told_like_the_log(log, tmp_path):
+def test_a_piece_in_set_aside_is_told_like_the_log(log, tmp_path):
     content = log.read_bytes()
-    piece = tmp_path / "lost+found" / f"{7674:020d}-{8208:020d}.cut"
+    piece = tmp_path / "set-aside" / f"{7674:020d}-{8208:020d}.cut"
     piece.parent.mkdir()
     following = (log.parent / f"{8192:020d}").read_bytes()
     piece.write_bytes(content[7674:] + following[:366])

@@ -212,7 +212,7 @@ def test_what_the_checkpoint_of_a_killed_java_broker_does_not_cover_is_a_torn_ta
     damage_last_file(settings)
     with MessageStore.open(settings) as store:
         assert store.end == 0
-    (saved,) = Path(settings.layout.lost_found).iterdir()
+    (saved,) = Path(settings.layout.set_aside).iterdir()
     assert saved.read_bytes()[91:] == log[91:]
     assert list(verify(settings)) == []
 

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,46 @@ def test_nor_does_the_same_process_get_it_twice(stores):
     put(stores.open())
 
 
+def test_a_deleted_lock_file_lets_nobody_else_in(stores):
+    store = stores.open()
+    put(store)
+    os.unlink(store.settings.layout.lock)
+    with pytest.raises(StoreLocked):
+        stores.open()
+
+
+def test_two_stores_do_not_share_a_log(stores, tmp_path):
+    log = tmp_path / "log"
+    store = stores.open(commit_log_path=log)
+    put(store)
+    with pytest.raises(StoreLocked, match=str(log)):
+        stores.open(path=tmp_path / "other", commit_log_path=log)
+    shutil.rmtree(tmp_path / "other")
+    store.close()
+    stores.open(commit_log_path=log)
+
+
+def test_a_log_in_the_folder_of_the_store_itself_is_one_folder_to_lock(stores):
+    put(stores.open(commit_log_path=stores.settings.path))
+
+
+def test_files_of_others_in_the_folders_of_a_store_do_no_harm(stores):
+    layout = stores.settings.layout
+    store = filled(stores)
+    store.close()
+    folders = (
+        layout.root,
+        layout.commit_log,
+        layout.consume_queue,
+        layout.topic("Orders"),
+        layout.queue("Orders", 0),
+    )
+    for folder in (*folders, layout.index):
+        for name in ("README", "lost+found", ".DS_Store"):
+            Path(folder, name).write_text("not ours")
+    assert_all_is_there(stores.open())
+
+
 def test_a_new_store_is_made_with_its_folders(stores):
     store = stores.open()
     assert (store.begin, store.end, store.queues()) == (0, 0, [])
@@ -107,6 +148,20 @@ def test_a_store_that_was_killed_has_all_that_was_appended(stores, times, caplog
     assert_all_is_there(store)
     assert "the store was not closed in order" in caplog.text
     assert put(store)[:2] == (end, 20)
+
+
+def test_a_start_after_a_kill_checks_the_end_of_the_log_alone_and_the_next_one_no_more(stores, caplog):
+    store = stores.open(commit_log_file_size=64 << 20)
+    for number in range(100):
+        put(store, bytes(512 << 10), key=f"k{number}")
+    store.dispatch()
+    stores.crash(store)
+    for count in (100, 33):  # of 0.5 MiB each: in the last 16 MiB, and a part of the one before
+        caplog.clear()
+        store = stores.open(commit_log_file_size=64 << 20)
+        assert f"{count} records checked" in caplog.text
+        assert len(bodies(store)) == 100
+        stores.crash(store)
 
 
 def test_a_store_that_was_killed_before_its_first_message_is_empty(stores):

@@ -112,22 +112,6 @@ def test_the_store_timestamp_does_not_go_back_over_a_restart(stores: Stores, clo
     assert put(store)[3] == before_ms
 
 
-def test_a_start_after_a_kill_checks_the_end_of_the_log_alone_and_the_next_one_no_more(
-    stores: Stores, caplog
-):
-    store = stores.open(commit_log_file_size=64 << 20)
-    for number in range(100):
-        put(store, bytes(512 << 10), key=f"k{number}")
-    store.dispatch()
-    stores.crash(store)
-    for count in (100, 33):  # of 0.5 MiB each: in the last 16 MiB, and a part of the one before
-        caplog.clear()
-        store = stores.open(commit_log_file_size=64 << 20)
-        assert f"{count} records checked" in caplog.text
-        assert len(bodies(store)) == 100
-        stores.crash(store)
-
-
 # A torn tail
 
 
@@ -142,7 +126,7 @@ def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
     assert put(store, b"next")[:2] == (offsets[4], 4)
 
 
-def test_a_good_record_behind_the_torn_one_is_kept_in_lost_and_found(stores: Stores):
+def test_a_good_record_behind_the_torn_one_is_kept_in_set_aside(stores: Stores):
     store = stores.open()
     offsets = fill(store)
     whole = log_file(store).read_bytes()
@@ -150,7 +134,7 @@ def test_a_good_record_behind_the_torn_one_is_kept_in_lost_and_found(stores: Sto
     overwrite(log_file(store), offsets[2] + 60, bytes(40))
     store = stores.open()
     assert bodies(store) == FIVE[:2]
-    (saved,) = Path(store.settings.layout.lost_found).iterdir()
+    (saved,) = Path(store.settings.layout.set_aside).iterdir()
     assert saved.name == f"{offsets[2]:020d}-{offsets[5]:020d}.cut"
     assert saved.read_bytes()[-len(whole[offsets[4] : offsets[5]]) :] == whole[offsets[4] : offsets[5]]
 
@@ -162,7 +146,7 @@ def test_a_torn_record_that_nothing_follows_is_kept_too(stores: Stores):
     overwrite(log_file(store), offsets[4] + 60, bytes(40))
     torn = log_file(store).read_bytes()[offsets[4] : offsets[5]]
     store = stores.open()
-    (saved,) = Path(store.settings.layout.lost_found).iterdir()
+    (saved,) = Path(store.settings.layout.set_aside).iterdir()
     assert saved.read_bytes() == torn
 
 
@@ -195,7 +179,7 @@ def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(st
     overwrite(log_file(store), offsets[5], torn)
     store = stores.open()
     assert bodies(store) == FIVE and store.end == offsets[5]
-    (saved,) = Path(store.settings.layout.lost_found).iterdir()
+    (saved,) = Path(store.settings.layout.set_aside).iterdir()
     assert saved.read_bytes() == torn
     assert not any(log_file(store).read_bytes()[offsets[5] :])
 
@@ -305,7 +289,7 @@ def test_quarantine_goes_on_without_the_damaged_message(stores: Stores, killed: 
     assert bodies(store) == FIVE[:2] + FIVE[3:]
     assert store.query("Orders", "message-2", *FOREVER) == []
     assert len(store.query("Orders", "message-4", *FOREVER)) == 1
-    (saved,) = Path(store.settings.layout.lost_found).iterdir()
+    (saved,) = Path(store.settings.layout.set_aside).iterdir()
     assert saved.name.endswith(".damaged") and saved.read_bytes() == damaged
     assert put(store, b"next")[:2] == (offsets[5], 5)
     store.close()

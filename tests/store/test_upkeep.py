@@ -1,8 +1,12 @@
 """What a store does by itself; `test_flush.py`, `test_full_disk.py` and `test_retention.py` show each part of it."""
 
 import asyncio
+import os
 from contextlib import suppress
 
+import pytest
+
+from sparrowmq.errors import StoreFailed
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk
@@ -61,3 +65,24 @@ async def test_after_its_end_a_store_goes_on_without_a_loop(stores, clock):
     _, _, end, _ = put(store)
     store.flush()
     assert store.flushed.value == end
+
+
+async def test_a_log_file_that_is_cut_under_a_running_store_ends_it_in_words(stores, clock, caplog):
+    store = stores.open(clock=clock)
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    put(store)
+    file = store._log.row.files[0]
+    os.truncate(file.path, 1000)
+    await clock.advance(0.2)
+    with pytest.raises(StoreFailed, match="it was cut while the broker used it: restore it") as failed:
+        await asyncio.wait_for(store.flushed.reached(1 << 60), 10)
+    assert file.path in str(failed.value)
+    with pytest.raises(StoreFailed):
+        put(store)
+    os.truncate(file.path, file.size)  # before anybody looks there
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    stores.crash(store)
+    stores.leave_damaged()

@@ -197,8 +197,6 @@ def test_folders_are_made_listed_and_removed(tmp_path):
     for name in ("2", "10", "1"):
         DISK.close(DISK.create(os.path.join(folder, name), 1, allocate=False))
     assert DISK.list_folder(folder) == ["1", "10", "2"]
-    with pytest.raises(OSError, match="not empty"):
-        DISK.remove_folder(folder)
     for name in DISK.list_folder(folder):
         DISK.unlink(os.path.join(folder, name))
     DISK.remove_folder(folder)
@@ -278,3 +276,19 @@ def test_where_nothing_is_known_of_holes_all_may_be_used(path, monkeypatch, how)
         monkeypatch.setattr(os, "lseek", refuse)
     assert DISK.used_parts(file, 100) == [(100, 1 << 20)]
     DISK.close(file)
+
+
+def test_a_folder_that_holds_what_others_put_there_stays(tmp_path):
+    (tmp_path / "README").write_text("not ours")
+    DISK.remove_folder(str(tmp_path))
+    assert DISK.list_folder(str(tmp_path)) == ["README"]
+    assert DISK.list_folder(str(tmp_path / "README")) == []
+
+
+def test_a_folder_is_locked_once_and_given_back_by_closing(tmp_path):
+    held = DISK.lock_folder(str(tmp_path))
+    assert held is not None and DISK.lock_folder(str(tmp_path)) is None
+    DISK.close(held)
+    again = DISK.lock_folder(str(tmp_path))
+    assert again is not None
+    DISK.close(again)

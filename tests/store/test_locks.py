@@ -1,0 +1,47 @@
+"""A store is one broker's, whatever becomes of its lock file; `test_opening.py` shows it of whole stores."""
+
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import StoreLocked
+from sparrowmq.store.layout import Layout
+from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.vfs import Disk
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    made = Layout.of(tmp_path / "store")
+    Path(made.commit_log).mkdir(parents=True)
+    return made
+
+
+def test_a_store_is_locked_once_and_again_after_closing(layout: Layout):
+    lock = StoreLock(Disk(), layout)
+    with pytest.raises(StoreLocked):
+        StoreLock(Disk(), layout)
+    lock.close()
+    lock.close()
+    StoreLock(Disk(), layout).close()
+
+
+def test_who_does_not_get_all_locks_keeps_none(layout: Layout, tmp_path: Path):
+    lock = StoreLock(Disk(), layout)
+    other = Layout.of(tmp_path / "other", layout.commit_log)
+    Path(other.root).mkdir()
+    with pytest.raises(StoreLocked, match=layout.commit_log):
+        StoreLock(Disk(), other)
+    lock.close()
+    StoreLock(Disk(), other).close()
+
+
+def test_a_log_that_is_reached_by_two_names_is_one(layout: Layout, tmp_path: Path):
+    link = tmp_path / "link"
+    link.symlink_to(layout.commit_log)
+    lock = StoreLock(Disk(), layout)
+    other = Layout.of(tmp_path / "other", link)
+    Path(other.root).mkdir()
+    with pytest.raises(StoreLocked):
+        StoreLock(Disk(), other)
+    lock.close()
