@@ -1,4 +1,4 @@
-"""`sparrowmq store`: looking at a message store without a broker."""
+"""`sparrowmq store`: what can be done with a message store without its broker."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import click
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.errors import BadStore, ConfigError, SparrowError
+from sparrowmq.store import backup as backups
+from sparrowmq.store import repair as repairs
 from sparrowmq.store.check import verify
 from sparrowmq.store.inspect import describe
 from sparrowmq.store.locks import StoreLock
@@ -21,7 +23,7 @@ from sparrowmq.store.vfs import Disk
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """Look into a message store, or check it."""
+    """Look into a message store, check it, copy it, mend it."""
 
 
 @store.command()
@@ -64,6 +66,60 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
         _fail("inspect", error)
 
 
+@store.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("to", type=click.Path(path_type=Path))
+@FILE_OPTION
+@SET_OPTION
+def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> None:
+    """Copy the store at PATH to the folder TO, while its broker runs or not.
+
+    The copy has all that was stored when this began, and is a store in order, with topics, groups and offsets. TO
+    appears once it is whole; what an attempt that was killed left beside it goes with the next one. If the broker's
+    files are not of Java's sizes, give its settings with -c.
+    """
+    try:
+        end = backups.backup(settings_of(path, file, changes), to, Disk())
+    except (SparrowError, OSError) as error:
+        _fail("backup", error)
+    click.echo(f"{to} has {path} up to offset {end} of its log")
+
+
+@store.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
+@FILE_OPTION
+@SET_OPTION
+def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]) -> None:
+    """Make a store at PATH, where none may be, of the copy at SOURCE that `backup` made; then start its broker."""
+    try:
+        backups.restore(source, _settings(path, file, changes), Disk())
+    except (SparrowError, OSError) as error:
+        _fail("restore", error)
+    click.echo(f"{path} is as {source}")
+
+
+@store.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@FILE_OPTION
+@SET_OPTION
+def repair(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
+    """Fence off what is damaged in the log at PATH, which no broker may have open, and bring queues and index in order.
+
+    All of the log is read. Damaged bytes are kept in the folder `set-aside`, and consumers pass over what was there.
+    The exit status is 0 when nothing is left that `check` would find.
+    """
+    try:
+        settings = settings_of(path, file, changes)
+        repairs.repair(settings, Disk())
+        violations = list(shown(checked(settings)))
+    except (SparrowError, OSError) as error:
+        _fail("repair", error)
+    pieces = Disk().list_folder(settings.layout.set_aside)
+    click.echo(f"{path} {'is not sound' if violations else 'is sound'}; set-aside holds {len(pieces)} pieces")
+    sys.exit(1 if violations else 0)
+
+
 def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
     """The settings of the store at a path, whatever path the broker's file names.
 
@@ -71,11 +127,15 @@ def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> Store
         ConfigError: a setting is wrong.
         BadStore: there is no store.
     """
-    typed = {"storePathRootDir": str(path)}
-    settings = merge(BrokerSettings, sources(file, {}, changes, typed)).store(0)
+    settings = _settings(path, file, changes)
     if not Path(settings.layout.commit_log).is_dir():
         raise BadStore(f"there is no store at {path}: {settings.layout.commit_log} is not there")
     return settings
+
+
+def _settings(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
+    typed = {"storePathRootDir": str(path)}
+    return merge(BrokerSettings, sources(file, {}, changes, typed)).store(0)
 
 
 def checked(settings: StoreSettings) -> Iterator[str]:

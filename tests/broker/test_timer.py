@@ -86,7 +86,7 @@ class Timing:
         self.store._log.close()
         self.store._queues.files.close()
         assert self.store._lock is not None
-        self.store._vfs.close(self.store._lock)
+        self.store._lock.close()
         self.timed._timers.close()
 
 

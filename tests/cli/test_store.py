@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -112,3 +114,31 @@ def test_a_part_of_a_log_file_is_shown(path):
 def test_what_cannot_be_shown_is_told(path, name, args, words):
     result = inspect(path / name, *args)
     assert result.exit_code in (1, 2) and words in result.output and "Traceback" not in result.output
+
+
+def run(*args):
+    changes = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
+    return CliRunner().invoke(store, [*map(str, args), *changes])
+
+
+def test_a_store_is_copied_while_a_broker_has_it_open_and_restored(path, settings, tmp_path):
+    with MessageStore.open(settings):
+        result = run("backup", path, tmp_path / "copy")
+    assert result.exit_code == 0 and f"{tmp_path / 'copy'} has {path} up to offset" in result.output
+    assert check(tmp_path / "copy").exit_code == 0
+    again = run("backup", path, tmp_path / "copy")
+    assert again.exit_code == 1 and "holds something" in again.output
+    assert run("restore", tmp_path / "copy", path).exit_code == 1
+    assert run("restore", tmp_path / "copy", tmp_path / "again").exit_code == 0
+    assert check(tmp_path / "again").exit_code == 0
+
+
+def test_a_damaged_store_is_repaired(path, settings):
+    file = next(Path(settings.layout.commit_log).iterdir())
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+    assert check(path).exit_code == 1
+    result = run("repair", path)
+    assert result.exit_code == 0 and "is sound; set-aside holds 1 pieces" in result.output
+    assert run("repair", path.parent).exit_code == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,16 +19,18 @@ NEVER = 1 << 62
 V4, V6 = hosts.pack("127.0.0.1:10911"), hosts.pack("[::1]:10911")
 
 
-def row(*made: dict[str, object], place: int = 0) -> tuple[bytes, list[int]]:
+def row(*made: Mapping[str, Any], place: int = 0) -> tuple[bytes, list[int]]:
     """Records end to end from `place` on, and where each of them ends."""
     content, ends = b"", []
     for changes in made:
-        content += encoded(**{"properties": b"TAGS\x01a\x02"} | changes, physical_offset=place + len(content))  # type: ignore[arg-type]
+        content += encoded(
+            **{"properties": b"TAGS\x01a\x02", **changes}, physical_offset=place + len(content)
+        )
         ends.append(len(content))
     return content, ends
 
 
-MIXED = (
+MIXED: tuple[Mapping[str, Any], ...] = (
     {"topic": "Orders", "body": b"first", "store_timestamp_ms": 5},
     {"topic": "o" * 200, "body": b"", "born_host": V6, "store_timestamp_ms": 9},
     {"topic": "O", "body": b"\0" * 300, "store_host": V6, "store_timestamp_ms": 7},
