@@ -25,7 +25,7 @@ from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role, Row
-from sparrowmq.protocol.wire.codec import write_reply
+from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
@@ -49,7 +49,7 @@ class Answer:
     def __init__(
         self,
         code: int = 0,
-        header: Header | None = None,
+        header: ReplyHeader = None,
         remark: str | None = None,
         body: Buffer | list[memoryview] = b"",
     ) -> None:
@@ -70,7 +70,7 @@ class After:
 
     command: Command  # whose reply it is; the dispatcher's
 
-    def __init__(self, safety: Safety, end: int, reply: Header | None) -> None:
+    def __init__(self, safety: Safety, end: int, reply: ReplyHeader) -> None:
         self.safety = safety
         self.end = end
         self.reply = reply

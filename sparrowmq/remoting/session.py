@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout, remote_error
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.wire.codec import encode_reply
+from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
@@ -218,7 +218,7 @@ class Session:
         self,
         request: Command,
         code: int = 0,
-        header: Header | None = None,
+        header: ReplyHeader = None,
         remark: str | None = None,
         body: Buffer | list[memoryview] = b"",
     ) -> None:
@@ -545,7 +545,7 @@ def add_reply(
     pieces: list[Buffer],
     request: Command,
     code: int,
-    header: Header | None,
+    header: ReplyHeader,
     remark: str | None = None,
     body: Buffer | list[memoryview] = b"",
 ) -> int:

@@ -23,6 +23,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
+from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.remoting.dispatch import After, Answer, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.shown import shown
@@ -60,7 +61,7 @@ class ReplyHandler:
         """Push the answer to the asker; the reply's code tells whether that went well."""
         self._sends.admit(header, body, peer)
         # Unlike Java, it is stored before the push: one that is pushed and then cannot be stored looked like a failure.
-        place = self._store(header, body, peer) if self._rules.is_stored else None
+        place: ReplyHeader = self._store(header, body, peer) if self._rules.is_stored else None
         failure = await self._push(header, body, peer)
         if place is None:
             place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's own words for "nowhere"
@@ -69,14 +70,13 @@ class ReplyHandler:
         log.warning("an answer sent by %s is lost: %s", peer.address, failure)
         return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
 
-    def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> SendMessageReply | None:
+    def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Keep the answer. Nobody waits for it to be safe, and if it cannot be kept, the asker gets it all the same."""
         try:
             after: After = self._sends.send(header, body, peer)
         except (StoreFailed, DiskFull) as error:
             log.warning("an answer sent by %s is not stored: %s", peer.address, error)
             return None
-        assert isinstance(after.reply, SendMessageReply), "that is what sends are answered"
         return after.reply
 
     async def _push(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> str | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from librt.strings import BytesWriter
+
 from sparrowmq.broker import half_message
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.retry import is_exhausted
@@ -28,6 +30,8 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.fields import Written
 from sparrowmq.remoting.dispatch import After, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.stats import Figures
@@ -111,9 +115,11 @@ class SendHandler:
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
         placed = self._writer.put(entry)  # which may let it wait in another queue
         self._received.value += 1
-        reply = SendMessageReply(self._ids.text(placed.offset), queue_id, placed.queue_offset)
+        msg_id = self._ids.text(placed.offset)
+        reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
-            reply.recall_handle = self._recall_handle(name, entry)
+            handle = self._recall_handle(name, entry)
+            reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return After(self._store.safety(wants_safety), placed.end, reply)
 
     def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
@@ -155,7 +161,7 @@ class SendHandler:
         places = self._writer.put_batch(entries)
         self._received.value += len(places)
         offset_ids = ",".join([self._ids.text(placed.offset) for placed in places])
-        reply = SendMessageReply(offset_ids, queue_id, places[0].queue_offset)
+        reply = Stored(offset_ids, queue_id, places[0].queue_offset)
         return After(self._store.safety(properties.wants_safety), places[-1].end, reply)
 
     def _recall_handle(self, topic: str, entry: Entry) -> str | None:
@@ -170,7 +176,7 @@ class SendHandler:
         queue_id, safety = entry.queue_id, self._store.safety(entry.properties.wants_safety)
         placed = self._transactions.begin(entry, header.producer_group)
         self._received.value += 1
-        reply = SendMessageReply(self._ids.text(placed.offset), queue_id, placed.queue_offset)
+        reply = Stored(self._ids.text(placed.offset), queue_id, placed.queue_offset)
         return After(safety, placed.end, reply)
 
     def _bury(self, entry: Entry) -> None:
@@ -223,6 +229,27 @@ class SendHandler:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
         )
+
+
+class Stored(Written):
+    """`SendMessageReply` for a message that was stored: all of its fields are known to need no quoting."""
+
+    def __init__(self, msg_id: str, queue_id: int, queue_offset: int) -> None:
+        self.msg_id = msg_id
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+
+    def write(self, out: BytesWriter) -> None:
+        out.write(b'{"msgId":"')
+        out.write(self.msg_id.encode())
+        out.write(b'","queueId":"')
+        out.write(str(self.queue_id).encode())
+        out.write(b'","queueOffset":"')
+        out.write(str(self.queue_offset).encode())
+        out.write(b'","MSG_REGION":"DefaultRegion","TRACE_ON":"true"}')
+
+    def ext_fields(self) -> dict[str, str]:
+        return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset).ext_fields()
 
 
 def _is_old_retry(header: SendMessage | SendMessageV2, properties: Properties) -> bool:

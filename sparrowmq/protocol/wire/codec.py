@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from librt.strings import BytesWriter
@@ -26,9 +26,11 @@ from sparrowmq.protocol.wire.command import (
     REPLY_FLAG,
     Command,
 )
-from sparrowmq.protocol.wire.fields import quote, text_of, write_json
+from sparrowmq.protocol.wire.fields import Written, quote, text_of, write_json
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.protocol.wire.header import Header
+
+ReplyHeader: TypeAlias = Header | Written | None
 
 MAX_EXT_FIELDS = 128
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
@@ -140,7 +142,7 @@ def encode_request(
 
 
 def encode_reply(
-    request: Command, code: int, header: Header | None = None, remark: str | None = None, body_bytes: int = 0
+    request: Command, code: int, header: ReplyHeader = None, remark: str | None = None, body_bytes: int = 0
 ) -> bytes:
     """A reply frame up to its body, in the serialiser of its request."""
     out = BytesWriter()
@@ -152,7 +154,7 @@ def write_reply(
     out: BytesWriter,
     request: Command,
     code: int,
-    header: Header | None = None,
+    header: ReplyHeader = None,
     remark: str | None = None,
     body_bytes: int = 0,
 ) -> None:
@@ -178,7 +180,7 @@ def _write_json(
     opaque: int,
     flag: int,
     remark: str | None,
-    header: Header | None,
+    header: ReplyHeader,
     extra: dict[str, str] | None,
     body_bytes: int,
 ) -> None:
@@ -189,6 +191,8 @@ def _write_json(
         out.write(_SUCCESS if code == 0 else b'{"code":%d,"extFields":' % code)
         if header is None:
             out.write(b"{}")
+        elif isinstance(header, Written):
+            header.write(out)
         elif extra:
             out.write(quote(header.ext_fields() | extra))
         else:

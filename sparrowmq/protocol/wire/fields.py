@@ -98,6 +98,18 @@ def fields_of_json(ext: Raw) -> dict[str, str]:
     return {name: text_of(value) for name, value in fields.items() if value is not None}
 
 
+class Written:
+    """The header of a reply that leaves by the thousand and writes itself, for a third of what others cost."""
+
+    def write(self, out: BytesWriter) -> None:
+        """Write it as `write_json` writes others."""
+        raise NotImplementedError
+
+    def ext_fields(self) -> dict[str, str]:
+        """The fields by their wire names, as text."""
+        raise NotImplementedError
+
+
 class _Member:
     """How one field of a header class is written."""
 
