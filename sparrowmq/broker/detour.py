@@ -23,6 +23,7 @@ from sparrowmq.protocol.messages.property_names import Property
 
 REAL_TOPIC: Final = mark(Property.REAL_TOPIC)
 REAL_QID: Final = mark(Property.REAL_QID)
+_REAL: Final = "\x02REAL_"  # how both begin
 _QUEUE_IDS: Final = {
     str(number): number for number in range(256)
 }  # all that are usual: to look is faster than `int`
@@ -50,9 +51,8 @@ class Detour:
 def move(entry: Entry, topic: str, queue_id: int) -> None:
     """Let a message wait in a queue of a system topic; `restore` finds its address in its properties."""
     properties = entry.properties
-    if properties.has(REAL_TOPIC):
+    if properties.has(_REAL):
         properties.remove(Property.REAL_TOPIC)
-    if properties.has(REAL_QID):
         properties.remove(Property.REAL_QID)
     properties.add(f"{Property.REAL_TOPIC}\x01{entry.topic}\x02{Property.REAL_QID}\x01{entry.queue_id}\x02")
     entry.topic, entry.queue_id = topic, queue_id

@@ -25,7 +25,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
-from sparrowmq.protocol.messages.properties import Properties, mark, render
+from sparrowmq.protocol.messages.properties import Properties, Terms, mark, render
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from sparrowmq.protocol.requests.headers import CheckTransactionState
@@ -34,6 +34,7 @@ REMOVED: Final = "d"
 _TRAN_MSG: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
 _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
+_DELAY: Final = mark(Property.DELAY)
 _DELAYS: Final = tuple(
     (name, mark(name))
     for name in (
@@ -43,7 +44,9 @@ _DELAYS: Final = tuple(
         Property.TIMER_DELIVER_MS,
     )
 )
+_TIMER: Final = "\x02TIMER_DEL"  # how three of them begin
 _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # of all of them: nobody changes them
+_OP_TERMS: Final = Terms(_OP_PROPERTIES)
 
 
 def is_half(properties: Properties) -> bool:
@@ -63,19 +66,15 @@ def park(entry: Entry, group: str) -> Destination:
         RemoteError: MESSAGE_ILLEGAL, it is delayed as well.
     """
     properties = entry.properties
-    for name, delay_mark in _DELAYS:
-        if properties.has(delay_mark) and properties.marked(delay_mark) not in (None, "0"):
-            # Unlike Java 4.9, where such a message is lost when its delay is over: it returns as a half message.
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"a message of a transaction cannot be delayed, and this has the property {name}; leave it out",
-            )
+    if properties.has(_TIMER) or properties.has(_DELAY):
+        _refuse_delay(properties)
     own_group = properties.marked(_GROUP)
     if own_group is None:
         own_group = group
         properties.put(Property.PGROUP, group)
     entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
-    to = Destination(entry.topic, entry.queue_id, own_group, properties)
+    entry.terms = Terms(properties)
+    to = Destination(entry.topic, entry.queue_id, own_group, entry.terms)
     move(entry, HALF_TOPIC, 0)
     return to
 
@@ -99,7 +98,7 @@ def destination(half: Half) -> Destination:
     """Where it goes when it is committed. Raises: InvalidMessage, it has no address."""
     properties = half.properties
     topic, queue_id = address(properties.marked(REAL_TOPIC), properties.marked(REAL_QID))
-    return Destination(topic, queue_id, properties.marked(_GROUP), properties)
+    return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties))
 
 
 def group_of(half: Half) -> str | None:
@@ -118,7 +117,9 @@ def discarded(half: StoredMessage) -> Entry:
 
 def op(queue_offset: int, now_ms: int, host: bytes) -> Entry:
     """The record that a transaction has ended, whose newest copy has this queue offset."""
-    return Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), _OP_PROPERTIES, now_ms, host)
+    entry = Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), _OP_PROPERTIES, now_ms, host)
+    entry.terms = _OP_TERMS
+    return entry
 
 
 def ended_by(message: StoredMessage) -> list[int]:
@@ -168,6 +169,16 @@ def own_immunity_s(half: Properties | dict[str, str]) -> int | None:
     if isinstance(half, Properties):
         return _number(half.marked(_IMMUNITY))
     return _number(half.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS))
+
+
+def _refuse_delay(properties: Properties) -> None:
+    """Unlike Java 4.9, where such a message is lost when its delay is over: it returns as a half message."""
+    for name, delay_mark in _DELAYS:
+        if properties.marked(delay_mark) not in (None, "0"):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a message of a transaction cannot be delayed, and this has the property {name}; leave it out",
+            )
 
 
 def _number(text: str | None) -> int | None:

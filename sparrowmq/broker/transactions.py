@@ -157,7 +157,7 @@ class Transactions:
             )
         to = half_message.park(entry, group)
         self._topics.ensure_own(HALF_TOPIC)
-        placed = self._writer.put(entry)
+        placed = self._writer.put_straight(entry)
         self._add(placed, entry, to)
         self._begun.value += 1
         return placed

@@ -54,6 +54,10 @@ class Writer:
             if may_park and entry.properties.has(detour.mark) and detour.park(entry):
                 break
             may_park = may_park or detour is back_from
+        return self.put_straight(entry)
+
+    def put_straight(self, entry: Entry) -> Placed:
+        """Append one message that no detour is for. Raises: as `put`."""
         self._complete(entry)
         return self._store.append(entry)
 

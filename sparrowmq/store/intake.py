@@ -139,8 +139,8 @@ class Intake:
             final.offset = self._make_room(size)
         log.append(message)
         log.append(mark)
-        self._dispatch.add(queue, final.offset, len(message), to.tags_code)
-        self._enter_keys(to.topic, final, to.keys, to.unique_key)
+        self._dispatch.add(queue, final.offset, len(message), to.terms.tags_code)
+        self._enter_keys(to.topic, final, to.terms.keys, to.terms.unique_key)
         self._enter(op_queue, op, ended, len(mark))
         return ended
 
@@ -271,8 +271,11 @@ class Intake:
         placed.end = placed.offset + size
         if not entry.sys_flag & _PREPARED:
             self._dispatch.add(queue, placed.offset, size, entry.tags_code)
-        properties = entry.properties
-        self._enter_keys(entry.topic, placed, properties.keys, properties.unique_key)
+        terms, properties = entry.terms, entry.properties
+        if terms is None:
+            self._enter_keys(entry.topic, placed, properties.keys, properties.unique_key)
+        else:
+            self._enter_keys(entry.topic, placed, terms.keys, terms.unique_key)
 
     def _enter_keys(self, topic: str, placed: Placed, keys: tuple[str, ...], unique_key: str | None) -> None:
         if (unique_key is not None or keys) and self._keeps_keys:

@@ -65,7 +65,8 @@ def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     assert half_message.group_of(half) == "payments"
     to = half_message.destination(half)
     assert (to.topic, to.queue_id, to.group) == (known.topic, known.queue_id, known.group)
-    assert (to.tags_code, to.keys, to.unique_key) == (known.tags_code, known.keys, known.unique_key)
+    for terms in (to.terms, known.terms, made.terms):
+        assert (terms.tags_code, terms.keys, terms.unique_key) == (ord("a"), ("k",), "u")
     commit = record.decode(half.commit(to, Placed(900, 1, 3000, HOST), crc=True))
     assert (commit.topic, commit.queue_id, commit.body, commit.flag) == ("Orders", 3, b"body", 7)
     assert (commit.sys_flag, commit.prepared_offset, commit.reconsume_times) == (0x8 | 0x1, 500, 2)

@@ -17,7 +17,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.messages.properties import Properties, Terms, render
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Read
@@ -120,7 +120,7 @@ def put_batch(store: MessageStore, *entries: Entry) -> list[Where]:
 def committed(store: MessageStore, body: bytes = b"half", **words: str) -> tuple[Placed, Where]:
     """Store a half message, and commit it beside a record in the topic Ops: the places of both records."""
     entry = message(body, "Halves", 0, sys_flag=0, **words)
-    placed, to = store.append(entry), Destination("Orders", 1, "g", entry.properties)
+    placed, to = store.append(entry), Destination("Orders", 1, "g", Terms(entry.properties))
     raw = store.copy_at(placed.offset, placed.size)
     assert raw is not None
     return placed, where(store.append_commit(Half(raw), to, message(b"op", "Ops")))

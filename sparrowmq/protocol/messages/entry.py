@@ -11,7 +11,7 @@ Source: MessageExtBrokerInner and AppendMessageResult, Java 4.9.8.
 from __future__ import annotations
 
 from sparrowmq.compiled import mypyc_attr
-from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.properties import Properties, Terms
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -26,6 +26,7 @@ class Entry:
         prepared_offset: where in the log the half message is that this one commits or rolls back.
         deliver_at_ms: when a message is due that waits for its time; 0 for all others. Its queue entry has this in the
             place of the tag's hash.
+        terms: what stands among the properties for queue and index, if that was looked up already.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Entry:
         "queue_id",
         "reconsume_times",
         "sys_flag",
+        "terms",
         "topic",
     )
 
@@ -66,10 +68,13 @@ class Entry:
         self.reconsume_times = reconsume_times
         self.prepared_offset = prepared_offset
         self.deliver_at_ms = 0
+        self.terms: Terms | None = None
 
     @property
     def tags_code(self) -> int:
         """What the consume queue keeps of it besides its place."""
+        if self.terms is not None:
+            return self.deliver_at_ms or self.terms.tags_code
         return self.deliver_at_ms or self.properties.tags_code
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import CorruptRecord, RemoteProtocolError
 from sparrowmq.protocol.messages.entry import Placed
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.properties import Properties, Terms
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import (
     CRC_NAME,
@@ -67,18 +67,15 @@ class Destination:
 
     Attributes:
         group: of the producer who sent it, and may end it.
-        tags_code, keys, unique_key: as its `Properties` have them.
     """
 
-    __slots__ = ("group", "keys", "queue_id", "tags_code", "topic", "unique_key")
+    __slots__ = ("group", "queue_id", "terms", "topic")
 
-    def __init__(self, topic: str, queue_id: int, group: str | None, properties: Properties) -> None:
+    def __init__(self, topic: str, queue_id: int, group: str | None, terms: Terms) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.group = group
-        self.tags_code = properties.tags_code
-        self.keys = properties.keys
-        self.unique_key = properties.unique_key
+        self.terms = terms
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)

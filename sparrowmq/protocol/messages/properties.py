@@ -141,6 +141,22 @@ class Properties:
         return f"Properties({parse(self.render())!r})"
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Terms:
+    """What queue and index keep of a message's properties, for who needs it more than once.
+
+    Attributes:
+        tags_code, keys, unique_key: as `Properties` has them.
+    """
+
+    __slots__ = ("keys", "tags_code", "unique_key")
+
+    def __init__(self, properties: Properties) -> None:
+        self.tags_code = properties.tags_code
+        self.keys = properties.keys
+        self.unique_key = properties.unique_key
+
+
 def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
     """The properties by name, in their order; bytes that are not UTF-8 become U+FFFD."""
     text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")

@@ -7,12 +7,12 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half import Destination, Half
-from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.properties import Properties, Terms
 
 V4 = hosts.pack("127.0.0.1:10911")
 V6 = hosts.pack("[2001:db8::1]:10911")
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-ORDERS = Destination("Orders", 3, "g", Properties())
+ORDERS = Destination("Orders", 3, "g", Terms(Properties()))
 
 
 def entry(topic, queue_id, properties, born_host=V4, sys_flag=1, prepared_offset=0):
@@ -38,7 +38,7 @@ def test_a_commit_is_the_half_message_at_its_own_address(
     assert half.properties.render() == properties.decode()
     placed = Placed(4096, 7, 3000, store_host)
     expected = record.encode(entry(topic, 3, properties, born_host, 1 | 8, 500), placed, crc)
-    assert half.commit(Destination(topic, 3, "g", half.properties), placed, crc) == expected
+    assert half.commit(Destination(topic, 3, "g", Terms(half.properties)), placed, crc) == expected
 
 
 def test_a_half_message_of_a_broker_with_ipv6_can_be_committed_by_one_without():
@@ -79,5 +79,5 @@ def test_what_does_not_fit_a_record_is_refused():
         half.commit(ORDERS, Placed(4096, 7, 3000, V4), crc=True)
     with pytest.raises(InvalidMessage, match="does not fit"):
         Half(half_of()).commit(
-            Destination("Orders", 1 << 40, None, Properties()), Placed(4096, 7, 3000, V4), crc=True
+            Destination("Orders", 1 << 40, None, Terms(Properties())), Placed(4096, 7, 3000, V4), crc=True
         )
