@@ -234,17 +234,29 @@ class CommitLog:
 
     def view(self, offset: int, size: int) -> memoryview | None:
         """`size` bytes at `offset`, uncopied; None if they are not all there in one file."""
-        file = self.row.find(offset)
-        if file is None or offset + size > self.written or offset + size > file.end:
+        file = self._file_with(offset, size)
+        if file is None:
             return None
         position = offset - file.begin
         return file.view[position : position + size]
+
+    def copy(self, offset: int, size: int) -> bytes | None:
+        """`view`, as bytes of its own."""
+        file = self._file_with(offset, size)
+        return None if file is None else file.read(offset - file.begin, size)
 
     def close(self) -> None:
         if self._prepared is not None and self._prepared.exception() is None:
             self.row.add(self._prepared.result())
         self._prepared = None
         self.row.close()
+
+    def _file_with(self, offset: int, size: int) -> MappedFile | None:
+        """The file that has all of these bytes."""
+        file = self.row.find(offset)
+        if file is None or offset + size > self.written or offset + size > file.end:
+            return None
+        return file
 
     def _roll(self) -> None:
         """Go to the next file: first make it, then close this one with a blank, so that a full disk changes nothing."""

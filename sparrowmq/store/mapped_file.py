@@ -20,7 +20,7 @@ _CHUNK: Final = 1 << 20
 class MappedFile:
     """A mapped file that holds `[begin, end)` of a row of files."""
 
-    __slots__ = ("_memory", "_vfs", "begin", "end", "file", "path", "view")
+    __slots__ = ("_memory", "_source", "_vfs", "begin", "end", "file", "path", "view")
 
     def __init__(self, vfs: Vfs, file: File, begin: int) -> None:
         self._vfs = vfs
@@ -29,6 +29,7 @@ class MappedFile:
         self.begin = begin
         self.end = begin + file.size
         self.view = vfs.map(file)
+        self._source: Any = self.view.obj  # which gives bytes in one step
         self._memory: mmap.mmap | None = None
 
     @classmethod
@@ -61,7 +62,7 @@ class MappedFile:
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of up to `size` bytes; fewer only at the file's end."""
-        return bytes(self.view[position : position + size])
+        return bytes(self._source[position : position + size])
 
     def used_parts(self, position: int) -> list[tuple[int, int]]:
         """Where from a position on something else than zeros may be: begins and ends, rising."""

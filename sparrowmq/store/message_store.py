@@ -307,9 +307,8 @@ class MessageStore:
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """What `record_at` shows, as bytes of its own; of a known size that costs half."""
         if size is not None and offset + size <= self._log.written:
-            view = self._log.view(offset, size)
-        else:
-            view = self.record_at(offset, size)
+            return self._log.copy(offset, size)
+        view = self.record_at(offset, size)
         return None if view is None else view.tobytes()
 
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:

@@ -265,6 +265,7 @@ def test_a_view_shows_bytes_of_one_file_up_to_the_end(log):
     assert log.view(600, FILE_SIZE - 599) is None  # two files
     assert log.view(FILE_SIZE, 501) is None  # past the end
     assert log.view(-1, 1) is None
+    assert log.copy(0, 600) == bytes(whole) and log.copy(600, FILE_SIZE - 599) is None
 
 
 def test_bytes_of_another_log_are_taken_as_they_are(log, folder):
