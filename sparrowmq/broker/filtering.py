@@ -1,23 +1,28 @@
 """Whether a message in the log fits an SQL92 filter: the properties that the filter asks for are found in its record.
 
-    "\\x02amount\\x01" is searched from behind: amount 0x01 7 0x02 region 0x01 EU 0x02
-                                                ^ the first one has no 0x02 before it
+    amount 0x01 7 0x02 region 0x01 EU 0x02 amount 0x01 8 0x02
+    ^ a name begins the properties, or stands behind 0x02       searched from behind: the last value counts
 
-Nothing else of the record is taken apart, and no object is made for a message but the texts that are asked for.
+Nothing else of the record is taken apart, and no object is made for a message but the texts that are asked for. Of a
+number even its few digits are read where they lie.
 Source: ExpressionMessageFilter.isMatchedByCommitLog, Java 4.9.7.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.filter.tree import Filter, Values
-from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.selector import Predicate
 
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
+
+_NAME_END: Final = b"\x01"
 _VALUE_END: Final = 2
 _NOT_UTF8: Final = "\ufffd"
 _LONGEST_SHORT: Final = 9  # digits of a number that needs no more thought
+_ZERO: Final = ord("0")
 
 
 class RecordFilter(Predicate):
@@ -39,14 +44,11 @@ class RecordValues(Values):
     """Values out of one record after another; each is looked for once, when it is asked for."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._marks = [mark(name).encode() for name in names]
-        self._first_marks = [each[1:] for each in self._marks]
+        self._places = [_Place(name) for name in names]
         self._records = b""
-        self._begin = self._end = 0
-        self._turn = 0
-        self._found_in = [0] * len(names)  # the turn in which the value was looked for
-        self._starts = [0] * len(names)
-        self._ends = [0] * len(names)  # 0 if there is no value
+        self._begin: i64 = 0
+        self._end: i64 = 0
+        self._turn: i64 = 0
 
     def move(self, records: bytes, begin: int, end: int) -> None:
         """Go to the record whose properties are `records[begin:end]`."""
@@ -60,62 +62,92 @@ class RecordValues(Values):
         self._records = b""
 
     def text(self, index: int) -> str | None:
-        if self._found_in[index] != self._turn:
-            self._find(index)
-        end = self._ends[index]
-        return self._records[self._starts[index] : end].decode("utf-8", "replace") if end else None
+        start = self._start(index)
+        if start < 0:
+            return None
+        end: i64 = start
+        while end < self._end and self._records[end] != _VALUE_END:
+            end += 1
+        return self._records[start:end].decode("utf-8", "replace")
 
     def is_same(self, index: int, text: str, encoded: bytes) -> bool:
-        if self._found_in[index] != self._turn:
-            self._find(index)
-        start, end = self._starts[index], self._ends[index]
         if _NOT_UTF8 in text:  # it stands for bytes that are not UTF-8, too
             return self.text(index) == text
-        return end - start == len(encoded) and end > 0 and _is_at(self._records, start, encoded)
+        start = self._start(index)
+        behind: i64 = start + len(encoded)
+        if start < 0 or behind > self._end or not _is_at(self._records, start, encoded):
+            return False
+        return behind == self._end or self._records[behind] == _VALUE_END
 
     def is_missing(self, index: int) -> bool:
-        if self._found_in[index] != self._turn:
-            self._find(index)
-        return self._ends[index] == 0
+        return self._start(index) < 0
 
     def short_number(self, index: int) -> int:
-        if self._found_in[index] != self._turn:
-            self._find(index)
-        start, end, records = self._starts[index], self._ends[index], self._records
-        if not 0 < end - start <= _LONGEST_SHORT:
+        at = self._start(index)
+        if at < 0:
             return -1
-        number = 0
-        for at in range(start, end):
-            digit = records[at] - 48
-            if not 0 <= digit <= 9:
-                return -1
+        records = self._records
+        longest: i64 = at + _LONGEST_SHORT
+        number: i64 = 0
+        while at < self._end:
+            digit: i64 = records[at] - _ZERO
+            if not 0 <= digit <= 9 or at == longest:
+                return number if records[at] == _VALUE_END else -1
             number = 10 * number + digit
+            at += 1
         return number
 
-    def _find(self, index: int) -> None:
-        """The last value that is not empty, as everywhere."""
-        self._found_in[index] = self._turn
-        self._ends[index] = 0
-        wanted, records, begin = self._marks[index], self._records, self._begin
-        behind = self._end
-        while (at := records.rfind(wanted, begin, behind)) >= 0:
-            if self._is_value(index, at + len(wanted)):
-                return
-            behind = at + 1
-        first = self._first_marks[index]
-        if begin + len(first) < self._end and _is_at(records, begin, first):
-            self._is_value(index, begin + len(first))
-
-    def _is_value(self, index: int, start: int) -> bool:
-        records, end = self._records, start
-        while end < self._end and records[end] != _VALUE_END:
-            end += 1
-        if end == start:
-            return False
-        self._starts[index], self._ends[index] = start, end
-        return True
+    def _start(self, index: int) -> i64:
+        """Where the value begins, -1 if there is none."""
+        place = self._places[index]
+        if place.turn != self._turn:
+            place.turn = self._turn
+            place.start = place.find(self._records, self._begin, self._end)
+        return place.start
 
 
-def _is_at(records: bytes, at: int, wanted: bytes) -> bool:
+class _Place:
+    """Where the value of one name stands in the record of a turn.
+
+    A name is searched as Horspool does, from behind: where the name would begin stands a byte, which tells how far to
+    the left the name can begin at the earliest.
+    """
+
+    __slots__ = ("_name", "_steps", "start", "turn")
+
+    def __init__(self, name: str) -> None:
+        self._name = name.encode() + _NAME_END
+        self.start: i64 = -1
+        self.turn: i64 = 0
+        size = len(self._name)
+        steps = [min(size, 255)] * 256
+        for behind in range(min(size, 256) - 1, 0, -1):
+            steps[self._name[behind]] = behind
+        self._steps = bytes(steps)
+
+    def find(self, records: bytes, begin: i64, end: i64) -> i64:
+        """Where the last value begins that is not empty, in the properties `records[begin:end]`; -1 if none does."""
+        name, steps = self._name, self._steps
+        size: i64 = len(name)
+        first: i64 = name[0]
+        at: i64 = end - size - 1  # a value has a byte at least
+        while at >= begin:
+            here: i64 = records[at]
+            if (
+                here == first
+                and records[at + size] != _VALUE_END
+                and (at == begin or records[at - 1] == _VALUE_END)
+                and _is_at(records, at, name)
+            ):
+                return at + size
+            at -= steps[here]
+        return -1
+
+
+def _is_at(records: bytes, at: i64, wanted: bytes) -> bool:
     """Whether `wanted` stands there; names and values are short, so this is quicker than a slice."""
-    return all(records[at + i] == wanted[i] for i in range(len(wanted)))
+    i: i64 = 0
+    size: i64 = len(wanted)
+    while i < size and records[at + i] == wanted[i]:
+        i += 1
+    return i == size

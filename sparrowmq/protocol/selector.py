@@ -31,7 +31,7 @@ class Selector:
         weight: so many times as long as a usual one the predicate takes; the fewer records are looked at in one go.
     """
 
-    __slots__ = ("_codes", "_predicate", "takes_all", "weight")
+    __slots__ = ("_codes", "_predicate", "takes_all", "takes_all_tags", "weight")
 
     def __init__(
         self, codes: frozenset[int] | None = None, predicate: Predicate | None = None, weight: int = 1
@@ -39,6 +39,7 @@ class Selector:
         self._codes = codes
         self.weight = weight
         self._predicate = predicate
+        self.takes_all_tags = codes is None
         self.takes_all = codes is None and predicate is None
 
     def wants(self, tags_code: int) -> bool:

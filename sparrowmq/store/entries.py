@@ -9,9 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from librt.strings import read_i32_be, read_i64_be
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
 # As layout.ENTRY; literals, so that they are compiled in.
@@ -52,17 +55,17 @@ class Entries:
         for index in range(len(self)):
             yield self[index]
 
-    def offset(self, index: int) -> int:
+    def offset(self, index: i64) -> i64:
         """Where in the log the message begins."""
-        offset: int = read_i64_be(self._content, index * _STRIDE)
+        offset: i64 = read_i64_be(self._content, index * _STRIDE)
         return offset
 
-    def size(self, index: int) -> int:
+    def size(self, index: i64) -> i64:
         """The bytes of its record, or `GAP_SIZE`."""
         size: int = read_i32_be(self._content, index * _STRIDE + _SIZE_AT)
         return size
 
-    def tags_code(self, index: int) -> int:
+    def tags_code(self, index: i64) -> int:
         """The hash of its tag; in SCHEDULE_TOPIC_XXXX when it is due, in ms."""
         code: int = read_i64_be(self._content, index * _STRIDE + _TAGS_CODE_AT)
         return code

@@ -10,13 +10,16 @@ Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a c
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.protocol.messages.record import properties_at, properties_of, store_timestamp_ms
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
 _WINDOW: Final = 16_384  # half of the records that a pull takes; what is copied and not looked at costs too
@@ -142,47 +145,67 @@ class _Window:
     It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
     """
 
-    __slots__ = ("_begin", "_copy", "_end", "_entries", "_log", "_selector")
+    __slots__ = ("_begin", "_copy", "_entries", "_log", "_selector", "_size")
 
     def __init__(self, log: CommitLog, entries: Entries, selector: Selector) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
         self._copy = b""
-        self._begin = self._end = 0
+        self._begin: i64 = 0
+        self._size: i64 = 0
 
-    def is_wanted(self, index: int) -> bool:
-        """Whether the message of an entry is wanted; one that is gone counts as wanted, for its reader is told."""
-        begin, size = self._entries.offset(index), self._entries.size(index)
+    def next_wanted(self, first: int) -> int:
+        """The first entry from `first` on whose message is wanted; behind the last one if there is none."""
+        entries, selector = self._entries, self._selector
+        count: i64 = len(entries)
+        index: i64 = first
+        while index < count:
+            is_candidate = selector.takes_all_tags or selector.wants(entries.tags_code(index))
+            if is_candidate and self._is_wanted(index):
+                break
+            index += 1
+        return index
+
+    def _is_wanted(self, index: i64) -> bool:
+        """Whether the record is; of a message that is gone it counts as wanted, for its reader is told."""
+        begin: i64 = self._entries.offset(index)
+        size: i64 = self._entries.size(index)
         if size > LARGE:
-            record = self._log.view(begin, size)
-            if record is None:
+            return size != GAP_SIZE and self._is_large_wanted(begin, size)
+        at: i64 = begin - self._begin
+        if at < 0 or at + size > self._size:
+            if not self._move(index):
                 return True
-            properties = properties_of(record)
-            return self._selector.wants_record(properties, 0, len(properties))
-        if not (self._begin <= begin and begin + size <= self._end) and not self._move(index):
-            return True
-        at = begin - self._begin
+            at = 0
         return self._selector.wants_record(self._copy, properties_at(self._copy, at), at + size)
+
+    def _is_large_wanted(self, begin: int, size: int) -> bool:
+        record = self._log.view(begin, size)
+        if record is None:
+            return True
+        properties = properties_of(record)
+        return self._selector.wants_record(properties, 0, len(properties))
 
     def _move(self, index: int) -> bool:
         """Copy the record of an entry and those that follow it closely; False if it is gone."""
         entries = self._entries
-        begin = entries.offset(index)
-        first_end = end = begin + entries.size(index)
+        begin: i64 = entries.offset(index)
+        first_end: i64 = begin + entries.size(index)
+        end: i64 = first_end
         for i in range(index + 1, len(entries)):
-            next_begin = entries.offset(i)
-            next_end = next_begin + entries.size(i)
+            next_begin: i64 = entries.offset(i)
+            next_end: i64 = next_begin + entries.size(i)
             if not end <= next_begin <= end + _NEAR or next_end > begin + _WINDOW:
                 break
             end = next_end
-        view = self._log.view(begin, end - begin)
-        if view is None:  # they are not all in one file
+        copy = self._log.copy(begin, end - begin)
+        if copy is None:  # they are not all in one file
             end = first_end
-            view = self._log.view(begin, end - begin)
-            if view is None:
+            copy = self._log.copy(begin, end - begin)
+            if copy is None:
                 return False
-        self._copy, self._begin, self._end = bytes(view), begin, end
+        self._copy, self._begin, self._size = copy, begin, end - begin
         return True
 
 
@@ -213,9 +236,14 @@ def _select(
     most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
     entries = queue.read(offset, most)
     window = _Window(log, entries, selector) if selector.needs_record else None
-    for i in range(len(entries)):
-        begin, length, code = entries.offset(i), entries.size(i), entries.tags_code(i)
-        if length != GAP_SIZE and selector.wants(code) and (window is None or window.is_wanted(i)):
+    i = 0
+    while i < len(entries):
+        if window is not None:
+            i = window.next_wanted(i)
+            if i == len(entries):
+                break
+        begin, length = entries.offset(i), entries.size(i)
+        if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
             if count and (size + length > max_bytes or count == max_count):
                 break
             if log.begin <= begin and begin + length <= log.end:
@@ -227,8 +255,8 @@ def _select(
                     ranges.append([begin, begin + length])
             else:
                 status = Status.MESSAGE_WAS_REMOVING
-        offset += 1
+        i += 1
     views = [view for begin, end in ranges if (view := log.view(begin, end - begin))]
     if views:
         status = Status.FOUND
-    return Read(status, offset, queue.min_offset, queue.end.value, views, count, size)
+    return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)

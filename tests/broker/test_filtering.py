@@ -1,6 +1,8 @@
 """Properties are found in a record where they lie, whatever stands around them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparrowmq.broker.filtering import RecordFilter, RecordValues
 from sparrowmq.filter.grammar import parse
@@ -38,6 +40,29 @@ def test_a_value_is_the_last_one_of_its_name_that_is_not_empty(raw, expected):
     found = values(raw, "a")
     assert found.text(0) == expected
     assert found.is_missing(0) == (expected is None)
+
+
+@given(
+    raw=st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"\x01", b"\x02"]), max_size=24).map(b"".join),
+    before=st.sampled_from([b"", b"\x02", b"ab\x011\x02"]),
+)
+def test_wherever_a_name_stands_it_is_found_only_where_a_property_begins(raw, before):
+    """Compared with taking all of it apart."""
+    pairs = [pair.partition(b"\x01") for pair in raw.split(b"\x02")]
+    for name in ("a", "ab", "aba", "x"):
+        of_name = [value.decode() for found, _, value in pairs if found == name.encode() and value]
+        assert values(raw, name, before=before).text(0) == (of_name[-1] if of_name else None)
+
+
+def test_letters_that_a_name_has_twice_do_not_hide_it():
+    assert values(b"abb\x01bb", "abb").text(0) == "bb"
+
+
+def test_a_name_may_be_longer_than_what_one_byte_tells_of_it():
+    name = "".join(chr(ord("a") + number % 26) for number in range(300))
+    raw = f"x\x01{'z' * 300}\x02{name}\x017\x02y\x01{'q' * 299}\x02".encode()
+    assert values(raw, name).text(0) == "7"
+    assert values(raw, name[1:]).is_missing(0)
 
 
 @pytest.mark.parametrize(

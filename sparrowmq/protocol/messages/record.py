@@ -288,14 +288,15 @@ def outline(record: Buffer) -> Outline:
     return Outline(size, topic, queue_id, queue_offset, physical_offset, sys_flag, store_ms, properties)
 
 
-def properties_at(records: bytes, at: int) -> int:
+def properties_at(records: bytes, at: i64) -> i64:
     """Where the properties begin of the record that begins at `at`; they end where it ends."""
-    size_at = at + BODY_SIZE_BY_HOSTS[records[at + HOST_BITS_AT] >> 4 & 3]
+    host_bits: i64 = records[at + HOST_BITS_AT]
+    size_at: i64 = at + BODY_SIZE_BY_HOSTS[host_bits >> 4 & 3]
     body_size: int = read_i32_be(records, size_at)
-    topic_at = size_at + BODY_SIZE_FIELD + body_size
+    topic_at: i64 = size_at + BODY_SIZE_FIELD + body_size
     if read_i32_be(records, at + MAGIC_AT) == MAGIC_V1:
         return topic_at + TOPIC_SIZE_FIELD_V1 + records[topic_at] + PROPERTIES_SIZE_FIELD
-    topic_size = records[topic_at] << 8 | records[topic_at + 1]
+    topic_size: i64 = records[topic_at] << 8 | records[topic_at + 1]
     return topic_at + TOPIC_SIZE_FIELD_V2 + topic_size + PROPERTIES_SIZE_FIELD
 
 
