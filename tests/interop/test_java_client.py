@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
 import sparrowmq
+from sparrowmq.protocol.messages.trace import Trace
 from tests.interop.apache import free_ports
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import BINARY_HEADERS
@@ -101,6 +103,35 @@ async def test_what_java_traces_is_read(target, topic, group, version):
         before, after = rest
         assert isinstance(before, sparrowmq.SubBeforeTrace) and isinstance(after, sparrowmq.SubAfterTrace)
         assert (after.group, after.request_id, after.is_success) == (group, before.request_id, True)
+
+
+async def test_a_traced_transaction_looks_the_same_from_java_and_from_ours(target, topic, group):
+    """Half message and end, but for what each message has of its own: its ids, and times."""
+    tag, keys, body = "paid", "key-1 key-2", "half"
+    with JavaClient("4.9.8", target.namesrv) as client:
+        transaction = {"group": group, "topic": topic, "tags": tag, "keys": keys, "body": body, "trace": True}
+        sent = client.call("transact", now="commit", **transaction)
+        async with sparrowmq.connect(target.namesrv, trace=True, group=group) as mq:
+            mq.check(group)(lambda message: True)
+            async with mq.transaction(topic, body.encode(), tag=tag, keys=keys.split()) as ours:
+                pass
+            found: list[list[sparrowmq.PubTrace | sparrowmq.EndTransactionTrace]] = []
+            for msg_id in (sent["id"], ours.msg_id):
+                deadline = time.monotonic() + 30
+                while len(traces := await mq.admin.trace(msg_id)) < 2:
+                    assert time.monotonic() < deadline, traces
+                    await asyncio.sleep(0.1)
+                found.append([_without_own(trace, msg_id) for trace in traces])
+    assert found[0] == found[1]
+    assert [trace.kind.name for trace in found[1]] == ["HALF", "COMMIT"]
+
+
+def _without_own(trace: Trace, msg_id: str) -> sparrowmq.PubTrace | sparrowmq.EndTransactionTrace:
+    assert trace.msg_id == msg_id
+    if isinstance(trace, sparrowmq.PubTrace):
+        return replace(trace, time_ms=0, cost_ms=0, msg_id="", offset_msg_id="")
+    assert isinstance(trace, sparrowmq.EndTransactionTrace) and trace.transaction_id == msg_id
+    return replace(trace, time_ms=0, msg_id="", transaction_id="")
 
 
 @pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])

@@ -137,7 +137,8 @@ public class Puppet {
     static Map<String, Object> transact(Map<String, String> fields) throws Exception {
         TransactionMQProducer sender = transactional.get(fields.get("group"));
         if (sender == null) {
-            sender = named(new TransactionMQProducer(fields.get("group")), "transactions-" + fields.get("group"));
+            boolean traced = fields.containsKey("trace");
+            sender = named(new TransactionMQProducer(null, fields.get("group"), null, traced, null), "transactions-" + fields.get("group"));
             sender.setTransactionListener(new TransactionListener() {
                 public LocalTransactionState executeLocalTransaction(Message message, Object nothing) {
                     return state(message.getProperty("now"));
@@ -260,7 +261,9 @@ public class Puppet {
                 MessageAccessor.putProperty(message, name.substring(9), value);
             }
         });
-        message.setDelayTimeLevel(Integer.parseInt(fields.getOrDefault("delay", "0")));
+        if (fields.containsKey("delay")) {  // traces of what has a level of 0 say that it is delayed
+            message.setDelayTimeLevel(Integer.parseInt(fields.get("delay")));
+        }
         for (String setter : new String[] {"setDelayTimeMs", "setDelayTimeSec", "setDeliverTimeMs"}) {
             if (fields.containsKey(setter)) {
                 only5(message, setter, long.class, Long.valueOf(fields.get(setter)));
