@@ -24,6 +24,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from librt.strings import BytesWriter, write_i64_le
+
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.subscription import java_hash
@@ -38,6 +40,7 @@ NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
 BATCH: Final = 2048  # keys; more at once take no less time for each, but stop the loop for longer
 _INT32: Final = 0xFFFFFFFF
+_PLACE_SIZE: Final = 16
 
 
 class Keys:
@@ -45,16 +48,30 @@ class Keys:
 
     Attributes:
         texts: the keys themselves.
-        topics, offsets, stored_ms: for each key its record's topic, place in the log and store timestamp.
+        topics: for each key that of its record.
+        places: for each key its record's place in the log and store timestamp, int64 each, little endian.
     """
 
-    __slots__ = ("offsets", "stored_ms", "texts", "topics")
+    __slots__ = ("_places", "texts", "topics")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.topics: list[str] = []
-        self.offsets: list[int] = []
-        self.stored_ms: list[int] = []
+        self._places = BytesWriter()
+
+    @property
+    def places(self) -> bytes:
+        return self._places.getvalue()
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The first half of `places`."""
+        return self._numbers()[0::2]
+
+    @property
+    def stored_ms(self) -> tuple[int, ...]:
+        """The second half."""
+        return self._numbers()[1::2]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -69,8 +86,11 @@ class Keys:
     def _add(self, topic: str, offset: int, stored_ms: int, key: str) -> None:
         self.texts.append(key)
         self.topics.append(topic)
-        self.offsets.append(offset)
-        self.stored_ms.append(stored_ms)
+        write_i64_le(self._places, offset)
+        write_i64_le(self._places, stored_ms)
+
+    def _numbers(self) -> tuple[int, ...]:
+        return struct.unpack(f"<{2 * len(self)}q", self.places)
 
     def part(self, begin: int, count: int) -> Keys:
         """At most `count` of them, from number `begin` on."""
@@ -78,7 +98,7 @@ class Keys:
             return self
         part, end = Keys(), begin + count
         part.texts, part.topics = self.texts[begin:end], self.topics[begin:end]
-        part.offsets, part.stored_ms = self.offsets[begin:end], self.stored_ms[begin:end]
+        part._places.write(self.places[_PLACE_SIZE * begin : _PLACE_SIZE * end])
         return part
 
 
@@ -119,10 +139,12 @@ class IndexFile:
             self.next += 1
         self._finish(offsets[-1], stored_ms[-1])
 
-    def put_vector(self, hashes: Any, offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
+    def put_vector(self, hashes: Any, places: bytes) -> None:
         """`put` of many at once: sorted by slot, the entry before one is its neighbour or the slot's own."""
         numpy = _numpy()
-        self._begin(offsets[0], stored_ms[0])
+        offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
+        first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
+        self._begin(int(offsets[0]), first_ms)
         slots = self.file.numbers(HEADER.size, self.slots)
         count = len(hashes)
         numbers = numpy.arange(self.next, self.next + count, dtype=numpy.int32)
@@ -137,13 +159,13 @@ class IndexFile:
         previous[1:][same] = numbers_by_slot[:-1][same]
         rows = numpy.empty(count, dtype=_row_type())
         rows["hash"], rows["offset"] = hashes, offsets
-        first, last = self._seconds(stored_ms[0]), self._seconds(stored_ms[-1])
-        rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms))
+        first, last = self._seconds(first_ms), self._seconds(last_ms)
+        rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms.tolist()))
         rows["previous"][order] = previous
         self.file.write(self._entry_at(self.next), rows.tobytes())
         slots[chosen] = numbers_by_slot  # of equal slots the last one wins, which is the newest
         self.next += count
-        self._finish(offsets[-1], stored_ms[-1])
+        self._finish(int(offsets[-1]), last_ms)
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: dict[int, None]) -> None:
         """Add the offsets of entries with that hash, newest first, until `found` has `limit`.
@@ -273,12 +295,12 @@ class Index:
         """Add keys. Raises: DiskFull."""
         position = 0
         while position < len(keys):
-            file = self._with_room(keys.stored_ms[position])
+            file = self._with_room(keys, position)
             self._unsynced.files.add(file.file.path)
             part = keys.part(position, file.room)
             hashes = _hash_vector(part) if len(part) >= VECTOR_MIN and file.file.is_memory else None
             if hashes is not None:
-                file.put_vector(hashes, part.offsets, part.stored_ms)
+                file.put_vector(hashes, part.places)
             else:
                 file.put(list(map(key_hash, part.topics, part.texts)), part.offsets, part.stored_ms)
             position += len(part)
@@ -333,10 +355,12 @@ class Index:
             )
         self.files.append(IndexFile(file, self._slots))
 
-    def _with_room(self, stored_ms: int) -> IndexFile:
+    def _with_room(self, keys: Keys, position: int) -> IndexFile:
+        """A file for one key of them, and more."""
         last = self.files[-1] if self.files else None
         if last is not None and last.room > 0:
             return last
+        stored_ms = keys.stored_ms[position]
         name = (
             _name(stored_ms)
             if last is None

@@ -310,7 +310,7 @@ def test_keys_that_the_index_knows_are_not_added_again(floor: Floor):
     floor.replay(0, 0, known=100, properties=properties)
     assert not floor.dispatch.keys
     floor.replay(0, 100, known=100, properties=properties)
-    assert (floor.dispatch.keys.texts, floor.dispatch.keys.offsets) == (["7F", "a", "b"], [100] * 3)
+    assert (floor.dispatch.keys.texts, floor.dispatch.keys.offsets) == (["7F", "a", "b"], (100,) * 3)
 
 
 def test_a_store_that_copies_a_log_has_the_same_queues_whatever_the_pieces(stores: Stores, tmp_path: Path):
