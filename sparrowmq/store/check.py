@@ -150,7 +150,7 @@ class _Check:
             return
         key = found.topic, found.queue_id
         expected = self._next.get(key, found.queue_offset)
-        queue = self._queues.by_key.get(key)
+        queue = self._queues.get(*key)
         if found.queue_offset < expected:
             self._missing.pop(key, None)
         elif found.queue_offset > expected and not (queue and _is_gap(queue, expected)):

@@ -461,19 +461,25 @@ class QueueTable:
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
         self.files = files
-        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        # Two looks cost less than one with a pair, which would have to be made.
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._layout = layout
         self._file_entries = file_entries
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter(list(self.by_key.values()))
+        return iter([queue for queues in self._by_topic.values() for queue in queues.values()])
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if there is one."""
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made now if there was none. Raises: InvalidName."""
-        queue = self.by_key.get((topic, queue_id))
+        queue = self.get(topic, queue_id)
         if queue is None:
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
-            self.by_key[topic, queue_id] = queue
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
 
     def load(self, known: int | None, writable: bool = True) -> None:
@@ -486,9 +492,7 @@ class QueueTable:
 
     def remove_topic(self, topic: str) -> None:
         """Delete the topic's queues; its messages stay in the log until that is old enough."""
-        queues = [queue for queue in self if queue.topic == topic]
-        for queue in queues:
-            del self.by_key[topic, queue.queue_id]
+        for queue in self._by_topic.pop(topic, {}).values():
             queue.remove()
         if self.files.vfs.exists(self._layout.topic(topic)):
             self.files.vfs.remove_folder(self._layout.topic(topic))

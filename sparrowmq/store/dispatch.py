@@ -146,7 +146,7 @@ class Dispatch:
         if found.sys_flag & SysFlag.PREPARED:  # prepared or rolled back: Java gives it no place in a queue
             return
         key = found.topic, found.queue_id
-        queue = self._queues.by_key.get(key) if found.physical_offset < known else self._queues.obtain(*key)
+        queue = self._queues.get(*key) if found.physical_offset < known else self._queues.obtain(*key)
         if queue is None or (found.physical_offset < known and queue.is_empty and not queue.has_fresh):
             return
         last = last_offsets.get(queue)

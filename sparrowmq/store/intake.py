@@ -59,7 +59,6 @@ class Intake:
         self._clock = clock
         self._log = commit_log
         self._queues = queues
-        self._by_key = queues.by_key
         self._dispatch = dispatch
         self._flusher = flusher
         self._keeps_keys = keeps_keys
@@ -206,7 +205,7 @@ class Intake:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._by_key.get((topic, queue_id))
+        queue = self._queues.get(topic, queue_id)
         return queue if queue is not None else self._queues.obtain(topic, queue_id)
 
     def _begin_burst(self) -> None:

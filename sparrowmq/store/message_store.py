@@ -80,7 +80,6 @@ class MessageStore:
         unsynced = Unsynced()
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
         self._queues = QueueTable(files, layout, settings.consume_queue_file_entries)
-        self._by_key = self._queues.by_key
         self._index = Index.of(settings, vfs, unsynced, writable)
         self._dispatch = Dispatch(self._queues, self._index, settings.delay_levels_ms)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index)
@@ -275,12 +274,12 @@ class MessageStore:
         Only those that the selector wants; `next_offset` moves past the others.
         """
         return reading.read(
-            self._log, self._by_key.get((topic, queue_id)), offset, max_count, max_bytes, selector
+            self._log, self._queues.get(topic, queue_id), offset, max_count, max_bytes, selector
         )
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue; None if it never had a message."""
-        return self._by_key.get((topic, queue_id))
+        return self._queues.get(topic, queue_id)
 
     def queue_end(self, topic: str, queue_id: int) -> Watermark:
         """Where the queue ends; it can be waited for before the first message is there."""
@@ -288,7 +287,7 @@ class MessageStore:
 
     def queues(self) -> list[tuple[str, int, ConsumeQueue]]:
         """All queues, with topic and queue id."""
-        return [(topic, queue_id, queue) for (topic, queue_id), queue in self._by_key.items()]
+        return [(queue.topic, queue.queue_id, queue) for queue in self._queues]
 
     def record_at(self, offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins at `offset`; None if none does, so any number may be asked for."""
@@ -322,12 +321,12 @@ class MessageStore:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """The first queue offset stored at or after a time; with `upper`, the last one at or before it."""
-        queue = self._by_key.get((topic, queue_id))
+        queue = self._queues.get(topic, queue_id)
         return reading.offset_by_time(self._log, queue, timestamp_ms, upper) if queue else 0
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When a message was stored, in ms; None if it is not there."""
-        queue = self._by_key.get((topic, queue_id))
+        queue = self._queues.get(topic, queue_id)
         return reading.store_time(self._log, queue, offset) if queue else None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:

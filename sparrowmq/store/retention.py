@@ -134,9 +134,7 @@ class Retention:
         unfinished = []
         while self._unfinished:
             queue = self._unfinished[-1]
-            if (
-                self._queues.by_key.get((queue.topic, queue.queue_id)) is queue
-            ):  # else it was deleted meanwhile
+            if self._queues.get(queue.topic, queue.queue_id) is queue:  # else it was deleted meanwhile
                 queue.forget_before(begin, self._checkpointer.written)
                 if self._keeps_too_much(queue):
                     unfinished.append(queue)

@@ -48,7 +48,9 @@ def again(queue: ConsumeQueue, known: int | None = None) -> ConsumeQueue:
     """The same queue as a start finds it on disk."""
     queues = table(Path(queue.paths[0]).parents[3])
     queues.load(known)
-    return queues.by_key[queue.topic, queue.queue_id]
+    found = queues.get(queue.topic, queue.queue_id)
+    assert found is not None
+    return found
 
 
 def numbers(queue: ConsumeQueue) -> list[int | None]:
@@ -285,7 +287,7 @@ def test_a_deleted_topic_leaves_no_folder(queues: QueueTable, tmp_path: Path):
     queues.obtain("Orders", 2)  # only waited for
     queues.remove_topic("Orders")
     assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["Bills"]
-    assert list(queues.by_key) == [("Bills", 0)]
+    assert [(queue.topic, queue.queue_id) for queue in queues] == [("Bills", 0)]
     assert numbers(queues.obtain("Bills", 0)) == [0]
 
 
@@ -352,4 +354,4 @@ def test_folders_that_are_no_queues_are_left_alone(queue: ConsumeQueue, tmp_path
     (tmp_path / "consumequeue" / "Orders" / "notes").mkdir()
     queues = table(tmp_path)
     queues.load(None)
-    assert list(queues.by_key) == [("Orders", 0)]
+    assert [(queue.topic, queue.queue_id) for queue in queues] == [("Orders", 0)]
