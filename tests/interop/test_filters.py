@@ -5,9 +5,11 @@ from random import Random
 
 import pytest
 
+from sparrowmq.broker.filtering import RecordFilter
 from sparrowmq.errors import InvalidFilter
 from sparrowmq.filter.grammar import SEARCHES, parse
 from sparrowmq.filter.tree import Texts
+from sparrowmq.protocol.messages.properties import render
 from tests.filter.expressions import expression, messages
 from tests.interop.apache import java_program
 from tests.interop.kits import server_jars
@@ -44,9 +46,19 @@ def our_answer(text, properties, reserved):
         return f"{REFUSED}: {error}"
     if reserved & {name.upper() for name in wanted.names}:
         return f"{REFUSED}: a word stands where a name should"
-    return "".join(
-        str(int(wanted.matches(Texts([each.get(name) for name in wanted.names])))) for each in properties
-    )
+    return "".join(str(int(matches(wanted, each))) for each in properties)
+
+
+def matches(wanted, properties):
+    """What it says of values that are at hand. A record that has them must have it say the same."""
+    stored = {name: value for name, value in properties.items() if value}  # an empty one is none there
+    record = render(stored).encode("utf-8", "surrogatepass")
+    assert RecordFilter(wanted).holds(record, 0, len(record)) == wanted.matches(texts(wanted, stored)), record
+    return wanted.matches(texts(wanted, properties))
+
+
+def texts(wanted, properties):
+    return Texts([properties.get(name) for name in wanted.names])
 
 
 def beginning(text, refusal):
