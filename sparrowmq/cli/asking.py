@@ -1,4 +1,4 @@
-"""What commands that ask a cluster share: where its name servers are, one event loop, errors, and tables.
+"""What commands that ask a cluster share: where its name servers are, one event loop, and errors.
 
 stdout     what was asked for
 stderr     what is wrong, in one sentence
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,6 +19,9 @@ from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 from sparrowmq.remoting.tls_settings import SHARED_FILE
+
+if TYPE_CHECKING:  # most commands only ask
+    from sparrowmq.client.client import Client
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -86,8 +89,23 @@ def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Corou
         async with Admin(namesrv, timeout_s=timeout_s, tls=_tls(), credentials=_credentials()) as admin:
             return await question(admin)
 
+    return _run(run())
+
+
+def connected(namesrv: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """What a client of the cluster brings that sends or reads; ends the program likewise."""
+    from sparrowmq.client.client import Client
+
+    async def run() -> T:
+        async with Client(namesrv, tls=_tls(), credentials=_credentials()) as client:
+            return await work(client)
+
+    return _run(run())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
-        return asyncio.run(run())
+        return asyncio.run(work)
     except SparrowError as error:
         click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
@@ -109,17 +127,3 @@ def _tls() -> bool | Path:
         return Path(file)
     wanted = bool(meta.get("sparrowmq.tls"))
     return SHARED_FILE if wanted and SHARED_FILE.is_file() else wanted
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under their heads, in columns two blanks apart; numbers end where their column ends."""
-    rows = [list(row) for row in rows]
-    texts = [list(heads), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    numbers = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(heads))]
-    for text in texts:
-        cells = [
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(text, widths, numbers, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())

@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from sparrowmq.cli.asking import HELP, ask, asking, table
+from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
+from sparrowmq.cli.output import OUTPUT, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -32,24 +33,22 @@ add_list(
 
 @group.command()
 @asking
+@OUTPUT
 @click.argument("name")
 def show(namesrv: str | None, timeout_s: float, name: str) -> None:
     """Show how the group NAME may consume at each broker, and which members are on line."""
     found = ask(namesrv, timeout_s, lambda admin: admin.group(name))
-    table(
-        ("BROKER", "MAX RETRIES", "RETRY QUEUES", "MAY CONSUME", "MAY BROADCAST"),
-        [
-            (
-                *(broker, each.retry_max_times, each.retry_queue_nums),
-                *(_yes(each.consume_enable), _yes(each.consume_broadcast_enable)),
-            )
-            for broker, each in found.settings.items()
-        ],
-    )
-    click.echo()
-    table(
-        ("MEMBER", "ADDRESS", "LANGUAGE"),
-        [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()],
+    settings = [
+        (
+            *(broker, each.retry_max_times, each.retry_queue_nums),
+            *(_yes(each.consume_enable), _yes(each.consume_broadcast_enable)),
+        )
+        for broker, each in found.settings.items()
+    ]
+    online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
+    tables(
+        brokers=(("BROKER", "MAX RETRIES", "RETRY QUEUES", "MAY CONSUME", "MAY BROADCAST"), settings),
+        members=(("MEMBER", "ADDRESS", "LANGUAGE"), online),
     )
 
 
@@ -93,6 +92,7 @@ def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None
 
 @group.command()
 @asking
+@OUTPUT
 @click.argument("name")
 def members(namesrv: str | None, timeout_s: float, name: str) -> None:
     """Show what the members of the group NAME that are on line say of themselves.
@@ -127,7 +127,7 @@ def members(namesrv: str | None, timeout_s: float, name: str) -> None:
     )
     for each in found:
         if each.silence is not None:
-            click.echo(f"{each.client_id} does not say what it does: {each.silence}")
+            say(f"{each.client_id} does not say what it does: {each.silence}")
 
 
 def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
@@ -144,6 +144,7 @@ def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object,
 
 @group.command()
 @asking
+@OUTPUT
 @click.argument("name")
 @click.argument("topic", required=False)
 def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> None:
@@ -159,11 +160,12 @@ def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> 
             for each in found.queues
         ],
     )
-    click.echo(f"{found.lag} messages behind, {found.per_second:.1f} a second")
+    say(f"{found.lag} messages behind, {found.per_second:.1f} a second")
 
 
 @group.command()
 @asking
+@OUTPUT
 @click.argument("name")
 @click.argument("topic")
 @click.argument("to", callback=lambda _context, _option, text: _target(text))
@@ -181,6 +183,7 @@ def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: Rese
 
 @group.command("dead-letters")
 @asking
+@OUTPUT
 @click.argument("name")
 @click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
 @click.option("--limit", type=click.IntRange(1), default=64, show_default=True, help="The eldest so many.")
@@ -214,7 +217,7 @@ def dead_letters(
             ],
         )
     for msg_id in sent:
-        click.echo(f"sent {msg_id} to group {name} again")
+        say(f"sent {msg_id} to group {name} again")
     if unknown:
         raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(unknown))}")
 

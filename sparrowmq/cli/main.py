@@ -16,6 +16,8 @@ COMMANDS: Final = {
     "broker": ("sparrowmq.cli.serve:broker", "run a broker"),
     "topic": ("sparrowmq.cli.topic:topic", "create, change, delete and look at topics"),
     "group": ("sparrowmq.cli.group:group", "create, change, delete and look at consumer groups"),
+    "message": ("sparrowmq.cli.message:message", "send messages, and look for them"),
+    "dlq": ("sparrowmq.cli.dlq:dlq", "look at dead letters, and let their groups try them again"),
     "doctor": ("sparrowmq.cli.doctor:doctor", "say what is wrong with a cluster, and what mends it"),
     "pipeline": ("sparrowmq.spark.command:pipeline", "move, copy, ask and audit topics, with Spark"),
     "version": ("sparrowmq.cli.version:version", "tell what runs here"),

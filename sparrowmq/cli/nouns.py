@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from sparrowmq.cli import output
 from sparrowmq.cli.asking import CLUSTER, F, ask, asking
+from sparrowmq.cli.output import OUTPUT
 from sparrowmq.client.admin.admin import Admin
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
@@ -23,11 +25,11 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
 
     @noun.command("list", help=f"Print the names of all {noun.name}s, one on a line.")
     @asking
+    @OUTPUT
     @CLUSTER
     @click.option("--all", "hidden", is_flag=True, help=hidden)
     def list_names(namesrv: str | None, timeout_s: float, cluster: str | None, hidden: bool) -> None:
-        for name in ask(namesrv, timeout_s, lambda admin: names(admin, cluster, hidden)):
-            click.echo(name)
+        output.names(ask(namesrv, timeout_s, lambda admin: names(admin, cluster, hidden)), noun.name or "")
 
 
 def at_masters(command: F) -> F:

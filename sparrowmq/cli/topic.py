@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from sparrowmq.cli.asking import HELP, ask, asking, table
+from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
+from sparrowmq.cli.output import OUTPUT, tables
 from sparrowmq.client.admin.topics import PERMS
 
 _PERM = click.Choice(list(PERMS))
@@ -28,21 +29,29 @@ add_list(
 
 @topic.command()
 @asking
+@OUTPUT
 @click.argument("name")
 def show(namesrv: str | None, timeout_s: float, name: str) -> None:
     """Show what each broker has of the topic NAME, and where its queues begin and end."""
     found = ask(namesrv, timeout_s, lambda admin: admin.topic(name))
-    table(
-        ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM"),
-        [(each.broker, each.read_queues, each.write_queues, each.perm) for each in found.shares],
-    )
-    click.echo()
-    table(
-        ("BROKER", "QUEUE", "MIN OFFSET", "MAX OFFSET", "LAST STORED"),
-        [
-            (each.queue.broker_name, each.queue.queue_id, each.min_offset, each.max_offset, each.last_stored)
-            for each in found.queues
-        ],
+    tables(
+        brokers=(
+            ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM"),
+            [(each.broker, each.read_queues, each.write_queues, each.perm) for each in found.shares],
+        ),
+        queues=(
+            ("BROKER", "QUEUE", "MIN OFFSET", "MAX OFFSET", "LAST STORED"),
+            [
+                (
+                    each.queue.broker_name,
+                    each.queue.queue_id,
+                    each.min_offset,
+                    each.max_offset,
+                    each.last_stored,
+                )
+                for each in found.queues
+            ],
+        ),
     )
 
 

@@ -1,8 +1,5 @@
-from datetime import datetime
-
 from click.testing import CliRunner
 
-from sparrowmq.cli.asking import table
 from sparrowmq.cli.main import main
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
@@ -29,20 +26,6 @@ def test_the_environment_may_tell_the_address():
 def test_no_time_is_refused():
     result = invoke("topic", "list", "-n", "127.0.0.1:1", "--timeout", "0")
     assert result.exit_code == 2 and "timeout_s=0 leaves no time" in result.stderr
-
-
-def test_columns_are_as_wide_as_their_longest_cell_and_numbers_end_together(capsys):
-    table(("NAME", "N", "WHEN"), [("orders", 5, None), ("o", 1234, datetime(2026, 1, 1))])
-    assert capsys.readouterr().out.splitlines() == [
-        "NAME       N  WHEN",
-        "orders     5  -",
-        "o       1234  2026-01-01 00:00:00",
-    ]
-
-
-def test_a_table_without_rows_is_its_heads(capsys):
-    table(("NAME", "N"), [])
-    assert capsys.readouterr().out == "NAME  N\n"
 
 
 def test_requests_are_signed_by_the_keys_of_the_line_or_of_the_environment(tmp_path):

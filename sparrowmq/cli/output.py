@@ -1,0 +1,131 @@
+"""What commands print: tables for people, JSON or CSV for programs, as --output says.
+
+    table    columns two blanks apart; a list without heads is one name on a line
+    json     [{"broker": "broker-a", "max_offset": 7}, ...]; of several tables {"queues": [...], ...}
+    csv      the same names in the first line; several tables have an empty line between them
+
+What is said beside the tables goes to stderr where programs read stdout.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., object])
+
+Rows = Iterable[Sequence[object]]
+Table = tuple[Sequence[str], Rows]
+
+_KEY: Final = "sparrowmq.output"
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    ctx.meta[_KEY] = value
+
+
+OUTPUT: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    expose_value=False,
+    callback=_keep,
+    help="For people, or for programs.",
+)
+
+
+def table(heads: Sequence[str], rows: Rows) -> None:
+    """Print rows under their heads."""
+    if _format() == "table":
+        _print_columns(heads, rows)
+    elif _format() == "json":
+        click.echo(json.dumps(_objects(heads, rows), indent=2, ensure_ascii=False))
+    else:
+        _print_csv(heads, rows)
+
+
+def tables(**parts: Table) -> None:
+    """Print several tables; programs find them by their names."""
+    if _format() == "json":
+        found = {name: _objects(heads, rows) for name, (heads, rows) in parts.items()}
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for number, (heads, rows) in enumerate(parts.values()):
+        if number:
+            click.echo()
+        table(heads, rows)
+
+
+def names(found: Iterable[str], head: str = "name") -> None:
+    """Print names, one on a line; to programs that read CSV likewise, under a head."""
+    if _format() == "json":
+        click.echo(json.dumps(list(found), indent=2, ensure_ascii=False))
+        return
+    for line in ([head] if _format() == "csv" else []), found:
+        for each in line:
+            click.echo(each)
+
+
+def say(text: str) -> None:
+    """Say something to whoever called the command."""
+    click.echo(text, err=_format() != "table")
+
+
+def is_for_people() -> bool:
+    return _format() == "table"
+
+
+def _format() -> str:
+    context = click.get_current_context(silent=True)
+    found: str = context.meta.get(_KEY, "table") if context is not None else "table"
+    return found
+
+
+def _print_columns(heads: Sequence[str], rows: Rows) -> None:
+    """Columns two blanks apart; numbers end where their column ends."""
+    rows = [list(row) for row in rows]
+    texts = [list(heads), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    numbers = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(heads))]
+    for text in texts:
+        cells = [
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(text, widths, numbers, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _print_csv(heads: Sequence[str], rows: Rows) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_key, heads))
+    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    click.echo(text.getvalue(), nl=False)
+
+
+def _objects(heads: Sequence[str], rows: Rows) -> list[dict[str, Any]]:
+    keys = [_key(head) for head in heads]
+    return [dict(zip(keys, map(_plain, row), strict=True)) for row in rows]
+
+
+def _key(head: str) -> str:
+    """MAX OFFSET is max_offset to programs."""
+    return re.sub(r"[^a-z0-9]+", "_", head.lower()).strip("_")
+
+
+def _plain(cell: object) -> Any:
+    """A cell for programs: numbers stay numbers, what is none is null, times are ISO 8601."""
+    if isinstance(cell, datetime):
+        return cell.isoformat()
+    if isinstance(cell, Mapping):
+        return dict(cell)
+    return cell if isinstance(cell, str | int | float | bool) or cell is None else str(cell)

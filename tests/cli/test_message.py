@@ -1,0 +1,93 @@
+import json
+from datetime import datetime, timedelta
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sparrowmq.cli.message import message, moment
+from sparrowmq.testing.background import BackgroundCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("message")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster):
+    def run(*words, code=0, **options):
+        done = CliRunner().invoke(message, [*words, "-n", cluster.namesrv], **options)
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def sent(run, *words, **options):
+    return json.loads(run("send", *words, "-o", "json", **options).stdout)
+
+
+def test_a_message_is_sent_found_and_shown(run):
+    (row,) = sent(run, "One", "hello", "--tag", "A", "--key", "k1", "--key", "k2", "--property", "color=red")
+    shown = json.loads(run("show", row["id"], "One").stdout)
+    assert (shown["body"], shown["tag"], shown["keys"]) == ("hello", "A", ["k1", "k2"])
+    assert shown["properties"]["color"] == "red" and shown["queue"] == row["queue"]
+    assert json.loads(run("show", shown["offset_id"]).stdout) == shown
+    assert run("show", row["id"], "One", "--body").stdout_bytes == b"hello"
+    (found,) = json.loads(run("find", "One", "--key", "k2", "-o", "json").stdout)
+    assert (found["id"], found["body"], found["keys"]) == (row["id"], "hello", "k1 k2")
+    assert "hello" in run("find", "One", "--since", "1h").stdout
+
+
+def test_lines_of_a_file_or_a_pipe_are_messages_of_their_own(run, tmp_path):
+    assert (
+        "sent 1,001 messages to Lines"
+        in run("send", "Lines", "--file", "-", "--lines", input="".join(f"{n}\n" for n in range(1001))).stdout
+    )
+    file = tmp_path / "body"
+    file.write_bytes(b"\x00\xff\n\x01")
+    (row,) = sent(run, "Lines", "--file", str(file))
+    assert json.loads(run("show", row["id"], "Lines").stdout)["body_hex"] == "00ff0a01"
+    assert (
+        len(json.loads(run("find", "Lines", "--since", "1h", "--limit", "2000", "-o", "json").stdout)) == 1002
+    )
+
+
+def test_messages_are_printed_as_they_come_and_chosen_by_tag(run):
+    for body, tag in (("one", "A"), ("two", "B"), ("three", "A")):
+        run("send", "Tailed", body, "--tag", tag)
+    lines = run("tail", "Tailed", "--since", "1h", "--tag", "A", "--limit", "2").stdout.splitlines()
+    assert [line.split()[-1] for line in sorted(lines)] == ["one", "three"] and "tag=A" in lines[0]
+    (line,) = run(
+        "tail", "Tailed", "--since", "1h", "--tag", "B", "--limit", "1", "--json"
+    ).stdout.splitlines()
+    assert json.loads(line)["body"] == "two"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["send", "T"], 2, "give a body or a --file"),
+        (["send", "T", "x", "--property", "color"], 2, "write name=value"),
+        (["send", "a$b", "x"], 2, "a$b"),
+        (["find", "T"], 2, "give a --key"),
+        (["find", "Absent", "--key", "k"], 1, "Absent"),
+        (["show", "nonsense"], 2, "nonsense"),
+        (["tail", "T", "--since", "soon"], 2, "is no time"),
+    ],
+)
+def test_what_cannot_be_is_told(run, words, code, said):
+    assert said in run(*words, code=code).output
+
+
+def test_times_are_given_as_such_or_as_how_long_ago():
+    assert moment(None, None, "2026-03-04T05:06") == datetime(2026, 3, 4, 5, 6)
+    since = moment(None, None, "1.5h")
+    assert since is not None
+    ago = datetime.now().astimezone() - since
+    assert abs(ago - timedelta(hours=1.5)) < timedelta(seconds=5)
+    for wrong in ("", "h", "9" * 30 + "d"):
+        with pytest.raises(click.BadParameter):
+            moment(None, None, wrong)
