@@ -44,8 +44,8 @@ def test_some_messages_are_consumed_without_moving_anybody(admin, filled):
     said = admin.ok(f"consumeMessage -t {filled} -b broker-0 -i 0 -o 99")
     assert said.endswith("queueId=0] no matched msg, offset=99\n")
     assert bodies(admin.ok(f"consumeMessage -t {filled} -c 100")) == ["one", "two", "three", "four", "five"]
-    # As Java counts, who subtracts one more for each queue, the empty first one too.
-    assert bodies(admin.ok(f"consumeMessage -t {filled} -c 3")) == ["one", "two"]
+    # As Java counts, who subtracts one more for each queue, the empty one too if it comes first.
+    assert bodies(admin.ok(f"consumeMessage -t {filled} -c 3")) in (["one", "two"], ["one", "two", "three"])
 
 
 @pytest.mark.parametrize(
