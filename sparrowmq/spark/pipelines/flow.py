@@ -13,6 +13,7 @@ from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines import topics
 from sparrowmq.spark.pipelines.copied_rows import COLUMNS, Copying, copy_rows
 from sparrowmq.spark.pipelines.copying import paired
+from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.report import Report, Say, watch
 from sparrowmq.spark.pipelines.seen import Repeats
 from sparrowmq.spark.pipelines.span import span_of
@@ -71,7 +72,11 @@ class Flow:
         self.report = Report()
 
     def run(self, spark: SparkSession, *, once: bool, every: str) -> Report:
-        """Raises: StreamingQueryException."""
+        """Raises: StreamingQueryException; ConfigError, another run is at work with this state."""
+        with locked(self._state.folder):
+            return self._run(spark, once=once, every=every)
+
+    def _run(self, spark: SparkSession, *, once: bool, every: str) -> Report:
         self._state.keep(self._route.targets(self._state.targets))
         given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": _ROWS_PER_BATCH} | dict(
             self._route.given

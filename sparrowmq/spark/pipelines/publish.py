@@ -23,6 +23,7 @@ from sparrowmq.spark.pipelines.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying import paired
 from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.shapes import COORDINATES
@@ -50,7 +51,7 @@ def publish(
         where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
         options: of the sink.
     Raises:
-        ConfigError: it is no such table.
+        ConfigError: it is no such table, or another run sends it.
         PythonException: a task failed for good; run it again to go on.
     """
     begin, sink = time.monotonic(), topics.sink(options, name_server)
@@ -75,7 +76,8 @@ def publish(
     ):
         say(f"made topic {made}")
     state.keep(paired(queues, topics.writable(sink, [topic]), state.targets))
-    copied = copy_rows(rows, Copying(sink, state.label, state.targets, chained=True))
+    with locked(state.folder):
+        copied = copy_rows(rows, Copying(sink, state.label, state.targets, chained=True))
     say(f"{copied.sent:,} sent, {copied.there:,} there already")
     read = copied.sent + copied.there
     return Report(read=read, written=copied.sent, batches=1, seconds=time.monotonic() - begin)

@@ -21,13 +21,14 @@ class State:
     """The folder of one pipeline.
 
     Attributes:
+        folder: where that is.
         label: what tells this pipeline from others.
         targets: where the messages of each queue go.
     """
 
     def __init__(self, folder: str | Path, settled: Mapping[str, str]) -> None:
         """Raises: ConfigError, the folder is that of another pipeline."""
-        self._folder = Path(os.path.abspath(folder))
+        self.folder = Path(os.path.abspath(folder))
         self._settled = dict(settled)
         kept = self._kept()
         self.label: str = kept["label"] if kept else uuid.uuid4().hex[:12]
@@ -38,40 +39,40 @@ class State:
     @property
     def checkpoint(self) -> str:
         """Where Spark keeps its own."""
-        return str(self._folder / "checkpoint")
+        return str(self.folder / "checkpoint")
 
     @property
     def is_begun(self) -> bool:
-        return (self._folder / _FILE).exists()
+        return (self.folder / _FILE).exists()
 
     def part(self, name: str) -> Path:
         """A folder in it."""
-        return self._folder / name
+        return self.folder / name
 
     def keep(self, targets: Pairs) -> None:
         """Settle where queues go."""
         if targets == self.targets and self.is_begun:
             return
         self.targets = targets
-        self._folder.mkdir(parents=True, exist_ok=True)
-        new = self._folder / f"{_FILE}.tmp"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        new = self.folder / f"{_FILE}.tmp"
         rows = [[_place(source), _place(target)] for source, target in sorted(targets.items())]
         kept = {"settled": self._settled, "label": self.label, "targets": rows}
         with open(new, "w") as file:
             json.dump(kept, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        new.rename(self._folder / _FILE)
+        new.rename(self.folder / _FILE)
 
     def _kept(self) -> dict[str, Any] | None:
         if not self.is_begun:
             return None
-        kept: dict[str, Any] = json.loads((self._folder / _FILE).read_text())
+        kept: dict[str, Any] = json.loads((self.folder / _FILE).read_text())
         for name, now in self._settled.items():
             was = kept["settled"].get(name)
             if was != now:
                 raise ConfigError(
-                    f"the pipeline of {self._folder} was begun with {name} {was!r}, not {now!r}; name another folder"
+                    f"the pipeline of {self.folder} was begun with {name} {was!r}, not {now!r}; name another folder"
                 )
         return kept
 

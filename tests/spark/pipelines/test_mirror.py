@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import mirror
+from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import kill_at_work
 
@@ -80,6 +81,12 @@ def test_a_mirror_in_the_other_direction_copies_nothing_back(topic, copy, far, t
     )
     assert (back.read, back.written) == (10, 0)
     assert len(rows_of(topic)) == 10
+
+
+def test_two_runs_of_one_mirror_refuse_each_other(topic, copy, tmp_path):
+    topic.send(0, 1)
+    with locked(tmp_path / "state"), pytest.raises(ConfigError, match="another run is at work"):
+        copy()
 
 
 def test_another_mirror_does_not_take_its_state(topic, copy, tmp_path):
