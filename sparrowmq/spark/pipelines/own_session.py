@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -17,6 +19,14 @@ SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.caseSensitive": "true",
 }
+# Of a session on this machine. Pipelines tell their progress themselves; 200 tasks, Spark's number for clusters, take
+# longer to start than most batches to sort; and no folder is left where the command was typed.
+_ON_THIS_MACHINE: Final = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": str(max(16, 4 * (os.cpu_count() or 1))),
+    "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "sparrowmq-warehouse"),
+}
 
 
 def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS) -> SparkSession:
@@ -24,7 +34,7 @@ def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS)
     if spark is None:
         from sparrowmq.spark.register import session
 
-        spark = session()
+        spark = session(settings=_ON_THIS_MACHINE)
     own = spark.newSession()
     for name, value in settings.items():
         own.conf.set(name, value)

@@ -197,7 +197,10 @@ class TableWriter:
     def _write_objects(self, messages: DataFrame, batch: int) -> None:
         """Messages are looked at three times: for their fields, for rows and for errors."""
         try:
-            self.report.add_read(messages.count())
+            count = messages.count()
+            self.report.add_read(count)
+            if not count:
+                return
             fields = _grown(self._settled, messages)
             if fields != self._settled.fields:
                 self._settled.fields = fields

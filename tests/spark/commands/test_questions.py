@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def test_sql_prints_rows_and_one_line_of_json(topic, monkeypatch, tmp_path):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 3, TAGS="paid")
     query = f"select tags, body, properties from `{topic.name}` order by body"
 
@@ -43,7 +43,7 @@ def test_sql_prints_rows_and_one_line_of_json(topic, monkeypatch, tmp_path):
 
 
 def test_audit_says_what_it_found_and_by_its_exit_code_whether(topic, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 3)
     args = ["audit", f"topic:{topic.name}", "-n", topic.options["nameServer"]]
     fine = CliRunner().invoke(pipeline, args)
@@ -71,7 +71,7 @@ def test_lag_shows_a_table_and_one_line_of_json(namesrv):
 
 
 def test_trace_prints_latencies(topic, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send_bodies(reports(7))
     args = ["trace", "-n", topic.options["nameServer"], "--topic", topic.name, "--form", "json"]
     *lines, last = CliRunner().invoke(pipeline, args).stdout.splitlines()

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def test_table_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send_bodies([b'{"id":1}', b"no json"])
     args = [
         "table",
@@ -41,7 +41,7 @@ def test_table_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
 
 
 def test_publish_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
     refused = CliRunner().invoke(
         pipeline, ["publish", str(tmp_path / "none"), "t", "-n", topic.options["nameServer"]]
@@ -56,7 +56,7 @@ def test_publish_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
 
 
 def test_archive_and_backfill_end_with_one_line_of_json(topic, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
     topic.send(0, 10)
     table(topic.name, tmp_path / "t", once=True, **where)

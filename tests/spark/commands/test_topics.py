@@ -25,7 +25,7 @@ def far(tmp_path_factory):
 
 
 def test_mirror_ends_with_one_line_of_json(topic, far, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 5)
     args = ["mirror", topic.name, "-n", topic.options["nameServer"], "--to", far, "--to-topic", "renamed"]
     args += ["--state", str(tmp_path / "state"), "--once"]
@@ -38,7 +38,7 @@ def test_mirror_ends_with_one_line_of_json(topic, far, tmp_path, monkeypatch):
 
 
 def test_dedup_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: topic.spark)
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     topic.send(0, 4)
     args = ["dedup", topic.name, "one", "-n", topic.options["nameServer"], "--state", str(tmp_path / "s")]
     report = json.loads(CliRunner().invoke(pipeline, [*args, "--once", "--by", "1"]).stdout)
