@@ -47,6 +47,7 @@ MODULES: Final = (
     "sparrowmq.store.commit_log",
     "sparrowmq.store.entries",
     "sparrowmq.store.consume_queue",
+    "sparrowmq.store.queue_table",
     "sparrowmq.store.index",
     "sparrowmq.store.dispatch",
     "sparrowmq.store.reading",

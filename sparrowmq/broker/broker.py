@@ -196,6 +196,8 @@ class Broker:
         announced, delays = registration.announced, settings.delay_levels
         groups = Groups(folder / "subscriptionGroup.json", settings.auto_create_group, clock)
         offsets = Offsets(folder / "consumerOffset.json")
+        if not settings.is_slave:  # whose offsets are its master's, and may be ahead of it
+            offsets.clamp(store.max_offset)
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
         timer_max_s = settings.max_timer_s if settings.timers else None

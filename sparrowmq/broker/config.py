@@ -246,7 +246,7 @@ class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings):
         "corruptPolicy",
         CorruptPolicy.FAIL,
         choice(CorruptPolicy),
-        "what to do about damage found at the start",
+        "what to do about damage of the log, found at the start or by a read",
     )
 
     # When messages are on disk, and how long

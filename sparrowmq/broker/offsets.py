@@ -11,7 +11,8 @@ Source: ConsumerOffsetManager, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ import msgspec
 from sparrowmq.broker.saved import SavedFile, saved_content
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
+
+log = logging.getLogger(__name__)
 
 QueueOffsets = dict[int, int]
 
@@ -46,6 +49,22 @@ class Offsets:
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.file.touch()
+
+    def clamp(self, end_of: Callable[[str, int], int]) -> None:
+        """Let no group go on behind the end of a queue.
+
+        A power cut may take messages that were consumed already; those stored in their place would be passed over.
+        """
+        for group, topics in self._table.items():
+            for topic, queues in topics.items():
+                for queue_id, offset in queues.items():
+                    if offset > (end := end_of(topic, queue_id)):
+                        log.warning(
+                            "group %s had consumed %s/%d up to %d, which ends at %d now; it goes on there",
+                            *(group, topic, queue_id, offset, end),
+                        )
+                        queues[queue_id] = end
+                        self.file.touch()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group goes on; None if it never committed this queue."""

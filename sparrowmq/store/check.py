@@ -25,10 +25,11 @@ from sparrowmq.protocol.messages.message import Property, SysFlag
 from sparrowmq.protocol.messages.record import Outline
 from sparrowmq.store import checkpoint
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, tags_code
 from sparrowmq.store.entries import Entry
 from sparrowmq.store.index import Index, IndexFile, key_hash, keys_of
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
 

@@ -14,12 +14,13 @@
    120  4  CRC-32 of bytes 0 to 120
 
 All of it lies in one sector, which a disk writes whole. If the CRC does not fit, Java has run on the store in
-the meantime, or the sector is damaged: ours is void then, and Java's timestamps say where to begin, as in
-Java.
+the meantime, or the sector is damaged: ours is void then. After Java its timestamps say where to begin, as in
+Java; otherwise the copy beside the ends of the queues does (queue_ends.py).
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import deque
 from dataclasses import dataclass
@@ -27,9 +28,14 @@ from typing import Final
 from zlib import crc32
 
 from sparrowmq.errors import DiskFull
+from sparrowmq.store.consume_queue import QueueEnd
 from sparrowmq.store.index import Index
 from sparrowmq.store.layout import NO_CRC, SECTOR
+from sparrowmq.store.positions import Positions
+from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.vfs import Unsynced, Vfs
+
+log = logging.getLogger(__name__)
 
 FILE_SIZE: Final = 4096
 _JAVA: Final = struct.Struct(">qqqqq")
@@ -46,18 +52,6 @@ DUE_BYTES: Final = 32 << 20
 _MARK_BYTES: Final = 1 << 20
 UNKNOWN_INDEX: Final = -1  # as the index file: the index lacks keys, and is made anew by who needs it
 _JAVA_MARGIN_MS: Final = 3000  # StoreCheckpoint.getMinTimestamp
-
-
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """Our part of a checkpoint. Invariant: scan_from <= dispatched <= flushed."""
-
-    scan_from: int
-    flushed: int
-    dispatched: int
-    index_file: int = 0
-    index_next: int = 0
-    crc_from: int = NO_CRC
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +135,16 @@ class Job:
 
     checkpoint: Checkpoint
     unsynced: Unsynced
+    ends: dict[tuple[str, int], QueueEnd]
 
 
 class Checkpointer:
     """Makes the checkpoints of an open store."""
 
-    def __init__(self, vfs: Vfs, path: str, unsynced: Unsynced, index: Index | None) -> None:
+    def __init__(self, vfs: Vfs, path: str, unsynced: Unsynced, index: Index | None, ends: QueueEnds) -> None:
         self._vfs = vfs
+        self._ends = ends
+        self._changed: dict[tuple[str, int], QueueEnd] = {}
         self._path = path
         self._unsynced = unsynced
         self._index = index
@@ -173,6 +170,17 @@ class Checkpointer:
         """Whether the log, which ends at `end`, grew so much that a checkpoint should not wait for its time."""
         return end - self._begun >= DUE_BYTES
 
+    def let_go_before(self, offset: int) -> None:
+        """Say on disk that the log's files before `offset` go, so that a start does not miss them. Raises: OSError."""
+        try:
+            self._ends.delete(ALL_TOPICS, offset)
+        except DiskFull as full:  # there may be room once they are gone
+            log.warning("the next checkpoint says which files of the log were deleted: %s", full)
+
+    def note_ends(self, ends: dict[tuple[str, int], QueueEnd]) -> None:
+        """Where queues end that changed: for the checkpoint whose end is that of the log now."""
+        self._changed.update(ends)
+
     def begin(self, end: int, now_ms: int) -> Job:
         """Take over what must be synced before a checkpoint can say `end`; the log itself is on disk up to there."""
         marks = self._marks
@@ -184,7 +192,8 @@ class Checkpointer:
         name, next_entry = self._index_end()
         positions = Positions(marks[0], end, end, name, next_entry, self.crc_from)
         checkpoint = Checkpoint(now_ms, now_ms, now_ms, positions=positions)
-        return Job(checkpoint, self._unsynced.take())
+        ends, self._changed = self._changed, {}
+        return Job(checkpoint, self._unsynced.take(), ends)
 
     def _index_end(self) -> tuple[int, int]:
         """The file of the index that grows, as a number, and its next entry."""
@@ -205,9 +214,12 @@ class Checkpointer:
                 self._vfs.sync_path(path)
             for path in sorted(job.unsynced.folders):
                 self._vfs.sync_folder(path)
+            assert job.checkpoint.positions is not None
+            self._ends.write(job.ends, job.checkpoint.positions, job.checkpoint.log_ms)
             save(self._vfs, self._path, job.checkpoint)
         except DiskFull:
             self._unsynced.give_back(job.unsynced)
+            for key, queue_end in job.ends.items():
+                self._changed.setdefault(key, queue_end)
             raise
-        assert job.checkpoint.positions is not None
         self.written = job.checkpoint.positions.dispatched

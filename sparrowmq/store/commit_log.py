@@ -12,12 +12,13 @@ kills the process.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge
-from sparrowmq.protocol.messages.record import Buffer, check
+from sparrowmq.protocol.messages.record import Buffer, check, is_sound
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
 from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from sparrowmq.store.damage import record_places
@@ -25,6 +26,8 @@ from sparrowmq.store.file_queue import FileQueue
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.mapped_file import MappedFile
 from sparrowmq.store.vfs import Vfs
+
+log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
 
@@ -36,6 +39,9 @@ class CommitLog:
         end: the offset at which the next record begins.
         written: the offset up to which the files have it; the records behind it belong to the burst that goes on.
         crc_from: each record from this offset on must have a property CRC.
+        proved_from: records from this offset on were checked when the store was opened, or written since; the others
+            are checked whenever they are read.
+        skips_damaged: whether who reads a damaged record is to go on behind it.
         limit: the highest offset at which a record may end without a new file; -1 if nothing may be appended.
     """
 
@@ -44,6 +50,8 @@ class CommitLog:
         self.end = self.written = self.row.begin
         self.limit = -1
         self.crc_from = NO_CRC
+        self.proved_from = 0
+        self.skips_damaged = False
         self._refusal: Exception | None = None
         self._prepared: Future[MappedFile] | None = None
         self._file: MappedFile | None = None
@@ -187,6 +195,22 @@ class CommitLog:
             if record is not None:
                 yield record
 
+    def sound_records(self, begin: int, end: int) -> Iterator[memoryview]:
+        """As `walk`, but what is damaged is passed over, and told."""
+        while begin < end:
+            try:
+                record, following = self.parse(begin)
+                problem = self.problem(record, begin) if record is not None else None
+            except CorruptRecord as bad:
+                record, following, problem = None, begin, f"there should be {bad.expected}"
+            if problem is not None:
+                sound = self.next_sound(begin, end)
+                following = end if sound is None else sound
+                log.error("the log is damaged from offset %d to %d: %s", begin, following, problem)
+            elif record is not None:
+                yield record
+            begin = following
+
     def sound_record(self, offset: int) -> memoryview | None:
         """The record at `offset`, if one lies there and is sound."""
         try:
@@ -210,6 +234,25 @@ class CommitLog:
             return b""
         position = offset - file.begin
         return file.read(position, max(0, min(_CHUNK, file.size - BLANK_SIZE - position)))
+
+    def is_proved(self, offset: int, size: int) -> bool:
+        """Whether the record of `size` bytes at `offset` may be served."""
+        view = self.view(offset, size) if offset < self.proved_from else None
+        return view is None or is_sound(bytes(view), 0, size, offset, offset >= self.crc_from)
+
+    def tell_damage(self, offset: int) -> None:
+        """Say that a record that was to be read is damaged. Raises: CorruptRecord, unless it is to be passed over."""
+        file = self.row.find(offset)
+        path = file.path if file is not None else self.row.folder
+        bad = CorruptRecord(
+            path,
+            offset,
+            "there should be a sound record; it is not served. Restore the file from a slave or a backup, or set "
+            "corruptPolicy=quarantine to pass over it",
+        )
+        if not self.skips_damaged:
+            raise bad
+        log.error("passed over a message: %s", bad)
 
     def next_sound(self, after: int, before: int) -> int | None:
         """The next offset between the two at which a sound record lies that says that it lies there."""

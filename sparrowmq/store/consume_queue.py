@@ -13,14 +13,14 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator
-from operator import lt
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources
-from sparrowmq.store.entries import GAP_SIZE, Entries, Entry, pack
+from sparrowmq.protocol.messages.crc import crc32
+from sparrowmq.store.entries import GAP_SIZE, Entries, Entry, halve, pack, scan
 from sparrowmq.store.layout import (
     ENTRY,
     ENTRY_SIZE,
@@ -28,6 +28,7 @@ from sparrowmq.store.layout import (
     Layout,
     missing_file,
     offset_name,
+    parse_offset_name,
     row_of_files,
 )
 from sparrowmq.store.vfs import File, Unsynced, Vfs
@@ -38,6 +39,22 @@ log = logging.getLogger(__name__)
 _SCAN_CHUNK: Final = 512
 _FEWEST_OPEN: Final = 4
 _NONE: Final = Entries(b"")
+_UNKNOWN: Final = -1  # as the CRC of a file
+
+
+class QueueEnd(NamedTuple):
+    """Where a queue ends, and what its files hold up to there; queue_ends.py draws it.
+
+    Attributes:
+        begin, end: its first entry that has a place in a file, and how many there are, counted from its birth.
+        crc: of the entries in the last file.
+        full: the CRCs of the files before it, each of a whole file; -1 if one is not known.
+    """
+
+    begin: int
+    end: int
+    crc: int
+    full: tuple[int, ...]
 
 
 class OpenFiles:
@@ -45,9 +62,15 @@ class OpenFiles:
 
     When no file descriptor is left, the older half of them is closed, and fewer are kept from then on: the others who
     need descriptors (sockets, the log, snapshots) have what that leaves.
+
+    Attributes:
+        changed: the queues that were written to since somebody asked where they end.
+        mend: makes a file of a queue anew, by its first entry; called when the file is not what it was.
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
+        self.changed: set[ConsumeQueue] = set()
+        self.mend: Callable[[ConsumeQueue, int], None] | None = None
         self.vfs = vfs
         self._limit = limit
         self._ring: deque[QueueFile] = deque()
@@ -119,21 +142,25 @@ class ConsumeQueue:
         end: how many entries there are to read, counted from the queue's birth: its max offset. Raised by dispatch.
         next_offset: the queue offset that the next message gets; `end` plus the fresh ones.
         begin: the first entry that has a place in a file.
+        file_entries: how many entries a file has.
         min_offset: the first entry whose message is still in the log.
         fresh: the entries of the messages that are not written yet, as bytes.
     """
 
     __slots__ = (
-        "_file_entries",
+        "_crc",
         "_files",
         "_folder",
+        "_full",
         "_last",
         "_reader",
         "_reader_begin",
+        "_unproved",
         "_writer",
         "_writer_begin",
         "begin",
         "end",
+        "file_entries",
         "fresh",
         "min_offset",
         "next_offset",
@@ -152,9 +179,12 @@ class ConsumeQueue:
         self.fresh = BytesWriter()
         self._files = files
         self._folder = layout.queue(topic, queue_id)
-        self._file_entries = file_entries
+        self.file_entries = file_entries
         self.begin = 0
         self._last = -1  # the first entry of the last file; -1 if there is no file
+        self._crc = 0  # of what the last file holds
+        self._full: list[int] = []  # the CRCs of the files before it
+        self._unproved: set[int] = set()  # the first entries of files that nobody has compared with their CRC
         self._writer: QueueFile | None = None
         self._writer_begin = -1
         self._reader: QueueFile | None = None
@@ -201,23 +231,33 @@ class ConsumeQueue:
         return len(self.fresh) > 0
 
     def write(self, start: int, content: bytes) -> None:
-        """Write entries from entry `start` on; whoever reads, does not see them yet."""
+        """Write entries from the queue's end, `start`, on; whoever reads, does not see them yet."""
+        self._files.changed.add(self)
+        try:
+            self._write(start, content)
+        except BaseException:
+            self._crc = _UNKNOWN
+            raise
+
+    def _write(self, start: int, content: bytes) -> None:
         while content:
-            begin = start - start % self._file_entries
-            part = content[: (begin + self._file_entries - start) * ENTRY_SIZE]
+            begin = start - start % self.file_entries
+            part = content[: (begin + self.file_entries - start) * ENTRY_SIZE]
             if begin != self._writer_begin or self._writer is None or self._writer.file.fd == -1:
                 self._writer = self._open_to_write(begin, start)
                 self._writer_begin = begin
             self._writer.used = True
             self._files.unsynced.files.add(self._writer.file.path)
             self._files.vfs.write(self._writer.file, (start - begin) * ENTRY_SIZE, part)
+            if self._crc != _UNKNOWN:
+                self._crc = crc32(part, self._crc)
             start += len(part) // ENTRY_SIZE
             content = content[len(part) :]
 
     def read(self, start: int, count: int) -> Entries:
         """Entries from `start` on: at most `count`, and only from one file."""
-        begin = start - start % self._file_entries
-        count = min(count, self.end.value - start, begin + self._file_entries - start)
+        begin = start - start % self.file_entries
+        count = min(count, self.end.value - start, begin + self.file_entries - start)
         if count <= 0:
             return _NONE
         reader = self._reader
@@ -274,7 +314,7 @@ class ConsumeQueue:
         """The last entry of `[low, high)` that fills no gap, and its offset in the log; (low, -1) if there is none."""
         while low < high:
             last = high - 1
-            start = max(low, high - _SCAN_CHUNK, last - last % self._file_entries)
+            start = max(low, high - _SCAN_CHUNK, last - last % self.file_entries)
             entries = self.read(start, high - start)
             for i in range(len(entries) - 1, -1, -1):
                 if not entries.is_gap(i):
@@ -290,14 +330,100 @@ class ConsumeQueue:
         go a crash could bring back the first one alone.
         """
         self.min_offset = self.find(log_begin)
-        while (following := self.begin + self._file_entries) <= min(self.min_offset, self._last):
+        while (following := self.begin + self.file_entries) <= min(self.min_offset, self._last):
             if not 0 <= self._first_offset(following) < known:
                 break
             self._close_own()
             self._files.vfs.sync_folder(self._folder)
             self._files.vfs.unlink(self._path(self.begin))
             self._files.unsynced.folders.add(self._folder)
-            self.begin += self._file_entries
+            self._files.changed.add(self)
+            self._unproved.discard(self.begin)
+            self._full.pop(0)
+            self.begin += self.file_entries
+
+    def known_end(self) -> QueueEnd | None:
+        """Where the queue ends, and what its files hold; None if it has none."""
+        if self._last < 0:
+            return None
+        if self._crc == _UNKNOWN:
+            self._crc = crc32(self._content(self._last))
+        return QueueEnd(self.begin, self.end.value, self._crc, tuple(self._full))
+
+    def restore(self, known: QueueEnd) -> list[int]:
+        """Take the queue's files for what they should be; returns the first entries of those that are not that.
+
+        What a full file holds is looked at when it is read first. Files that should not be there go.
+        """
+        step = self.file_entries
+        self.begin, self._last = known.begin, known.begin + len(known.full) * step
+        self.end.value = self.next_offset = known.end
+        self.min_offset = known.begin
+        self._full, self._crc = list(known.full), known.crc
+        begins = range(self.begin, self._last + 1, step)
+        sizes = {begin: self._size_of(begin) for begin in begins}
+        damaged = [begin for begin, size in sizes.items() if size != step * ENTRY_SIZE]
+        if self._last not in damaged and crc32(self._content(self._last)) != self._crc:
+            damaged.append(self._last)
+        self._unproved = {
+            begin
+            for begin, crc in zip(begins, self._full, strict=False)
+            if begin not in damaged and crc != _UNKNOWN
+        }
+        wanted = {os.path.basename(self._path(begin)) for begin in begins}
+        for name in self._files.vfs.list_folder(self._folder):
+            if name not in wanted and parse_offset_name(name) is not None:
+                self._files.vfs.unlink(os.path.join(self._folder, name))
+                self._files.unsynced.folders.add(self._folder)
+        return damaged
+
+    def replace_file(self, begin: int, content: bytes) -> None:
+        """Make the file anew whose first entry is `begin`; what it lacks up to the queue's end becomes a gap."""
+        vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
+        wanted = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE
+        content += GAP_ENTRY * ((wanted - len(content)) // ENTRY_SIZE)
+        self._close_own()
+        self._make_folder()
+        path = self._path(begin)
+        if vfs.exists(path):
+            file = self._files.open_briefly(path, writable=True)
+            vfs.truncate(file, 0)
+            vfs.truncate(file, size)
+        else:
+            file = self._files.create(path, size).file
+        vfs.write(file, 0, content)
+        vfs.close(file)
+        self._files.unsynced.files.add(path)
+        self._files.changed.add(self)
+        self._unproved.discard(begin)
+        if begin == self._last:
+            self._crc = crc32(content)
+        else:
+            self._full[(begin - self.begin) // self.file_entries] = crc32(content)
+
+    def file_of(self, queue_offset: int) -> int:
+        """The first entry of the file that an entry is in."""
+        return queue_offset - queue_offset % self.file_entries
+
+    def _size_of(self, begin: int) -> int:
+        path = self._path(begin)
+        return self._files.vfs.size(path) if self._files.vfs.exists(path) else -1
+
+    def _content(self, begin: int) -> bytes:
+        """The entries that a file has before the queue's end."""
+        file = self._files.open_briefly(self._path(begin), writable=False)
+        count = min(self.end.value - begin, self.file_entries)
+        content = self._files.vfs.read(file, 0, count * ENTRY_SIZE)
+        self._files.vfs.close(file)
+        return content
+
+    def _prove(self, begin: int) -> None:
+        """Compare a full file with its CRC before it is read first; one that is not what it was is made anew."""
+        self._unproved.discard(begin)
+        known = self._full[(begin - self.begin) // self.file_entries]
+        if crc32(self._content(begin)) != known and self._files.mend is not None:
+            log.warning("%s is damaged; it is made anew from the log", self._path(begin))
+            self._files.mend(self, begin)
 
     def load(self, known: int | None, writable: bool = True) -> None:
         """Find the queue's files and its end.
@@ -313,13 +439,14 @@ class ConsumeQueue:
         if not begins:
             return
         self.begin, self._last = begins[0], begins[-1]
+        self._full, self._crc = [_UNKNOWN] * (len(begins) - 1), _UNKNOWN
         first = len(begins) - 1
         while first > 0 and not (known is None or 0 <= self._first_offset(begins[first]) < known):
             first -= 1
         end = begins[first]
         for begin in begins[first:]:
             end = begin + self._count(begin, known is None, writable)
-            if end < begin + self._file_entries:
+            if end < begin + self.file_entries:
                 break
         self.end.value = self.next_offset = end
         self.min_offset = self.begin
@@ -328,7 +455,7 @@ class ConsumeQueue:
 
     def _find_files(self, known: int | None, writable: bool) -> list[int]:
         """The first entries of the files; those behind a hole that a crash left are deleted."""
-        vfs, size = self._files.vfs, self._file_entries * ENTRY_SIZE
+        vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         row, stray = row_of_files(self._folder, vfs.list_folder(self._folder), size)
         if stray and (known is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < known):
             remedy = (
@@ -345,38 +472,45 @@ class ConsumeQueue:
         file = self._files.open_briefly(self._path(begin), writable=False)
         content = self._files.vfs.read(file, 0, ENTRY_SIZE)
         self._files.vfs.close(file)
-        is_full = file.size == self._file_entries * ENTRY_SIZE
+        is_full = file.size == self.file_entries * ENTRY_SIZE
         return ENTRY.unpack(content)[0] if is_full and any(content) else -1
 
     def _count(self, begin: int, whole: bool, writable: bool) -> int:
         """How many entries a file holds; it gets its full size if a crash left it shorter."""
-        vfs, size = self._files.vfs, self._file_entries * ENTRY_SIZE
+        vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         file = self._files.open_briefly(self._path(begin), writable)
         entries = min(file.size, size) // ENTRY_SIZE
         if writable and file.size != size:
             vfs.truncate(file, size)
             self._files.unsynced.files.add(file.path)
-        count = _halve(vfs, file, entries) if whole else _scan(vfs, file, entries)
+        count = (halve if whole else scan)(lambda at, wanted: vfs.read(file, at, wanted), entries)
         vfs.close(file)
         return count
 
     def _drop_last(self) -> None:
         self._files.vfs.unlink(self._path(self._last))
         self._files.unsynced.folders.add(self._folder)
-        self._last -= self._file_entries
+        self._last -= self.file_entries
+        self._full.pop()
+        self._crc = _UNKNOWN
 
     def truncate(self, queue_offset: int) -> None:
         """Forget the entries from `queue_offset` on; nobody may wait for `end` yet."""
-        vfs = self._files.vfs
+        vfs, last = self._files.vfs, max(self.file_of(queue_offset), self.begin)
+        if last in self._unproved:
+            self._prove(last)
         self._close_own()
         while self._last > self.begin and self._last >= queue_offset:
             self._drop_last()
+        self._unproved = {begin for begin in self._unproved if begin < self._last}
         if self._last >= 0:
             file = self._files.open_briefly(self._path(self._last), writable=True)
             vfs.truncate(file, max(0, queue_offset - self._last) * ENTRY_SIZE)
-            vfs.truncate(file, self._file_entries * ENTRY_SIZE)
+            vfs.truncate(file, self.file_entries * ENTRY_SIZE)
             vfs.close(file)
             self._files.unsynced.files.add(file.path)
+        self._crc = _UNKNOWN
+        self._files.changed.add(self)
         self.end.value = self.next_offset = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
 
@@ -405,25 +539,33 @@ class ConsumeQueue:
         for path in reversed(self.paths):
             self._files.vfs.unlink(path)
             self._files.unsynced.folders.add(self._folder)
-        self._last = -1
+        self._last, self._full, self._crc = -1, [], 0
+        self._unproved.clear()
 
     def _open_to_write(self, begin: int, start: int) -> QueueFile:
         if begin <= self._last:
             return self._files.open(self._path(begin), writable=True)
-        vfs = self._files.vfs
         if self._last < 0:
-            vfs.make_folder(self._folder)
-            topic_folder = os.path.dirname(self._folder)
-            self._files.unsynced.folders.update((topic_folder, os.path.dirname(topic_folder)))
+            self._make_folder()
         self._files.unsynced.folders.add(self._folder)
-        file = self._files.create(self._path(begin), self._file_entries * ENTRY_SIZE)
+        file = self._files.create(self._path(begin), self.file_entries * ENTRY_SIZE)
         if self._last < 0:
             self.begin = begin
             self.min_offset = start
             if start > begin:
                 self._fill(file, GAP_ENTRY * (start - begin))
+            self._full, self._crc = [], crc32(GAP_ENTRY * (start - begin))
+        else:
+            self._full.append(self._crc)
+            self._crc = 0
         self._last = begin
         return file
+
+    def _make_folder(self) -> None:
+        topic_folder = os.path.dirname(self._folder)
+        self._files.vfs.make_folder(self._folder)
+        folders = (self._folder, topic_folder, os.path.dirname(topic_folder))
+        self._files.unsynced.folders.update(folders)
 
     def _fill(self, file: QueueFile, gap: bytes) -> None:
         """Begin a new file with a gap; without room for it the file goes again, so that it can be made later."""
@@ -439,6 +581,8 @@ class ConsumeQueue:
         if begin == self._writer_begin and self._writer is not None and self._writer.file.fd != -1:
             self._reader = self._writer
         else:
+            if begin in self._unproved:
+                self._prove(begin)
             self._reader = self._files.open(self._path(begin), writable=False)
         self._reader_begin = begin
         return self._reader
@@ -453,74 +597,4 @@ class ConsumeQueue:
         return os.path.join(self._folder, offset_name(begin * ENTRY_SIZE))
 
     def _file_begins(self) -> Iterator[int]:
-        return iter(range(self.begin, self._last + 1, self._file_entries) if self._last >= 0 else ())
-
-
-class QueueTable:
-    """All queues of a store, by topic and queue id."""
-
-    def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
-        self.files = files
-        # Two looks cost less than one with a pair, which would have to be made.
-        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self._layout = layout
-        self._file_entries = file_entries
-
-    def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter([queue for queues in self._by_topic.values() for queue in queues.values()])
-
-    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if there is one."""
-        queues = self._by_topic.get(topic)
-        return None if queues is None else queues.get(queue_id)
-
-    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made now if there was none. Raises: InvalidName."""
-        queue = self.get(topic, queue_id)
-        if queue is None:
-            queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
-            self._by_topic.setdefault(topic, {})[queue_id] = queue
-        return queue
-
-    def load(self, known: int | None, writable: bool = True) -> None:
-        """Find the queues on disk; `known` as in `ConsumeQueue.load`. Raises: BadStore."""
-        vfs = self.files.vfs
-        for topic in vfs.list_folder(self._layout.consume_queue):
-            for name in vfs.list_folder(self._layout.topic(topic)):
-                if name.isascii() and name.isdigit():
-                    self.obtain(topic, int(name)).load(known, writable)
-
-    def remove_topic(self, topic: str) -> None:
-        """Delete the topic's queues; its messages stay in the log until that is old enough."""
-        for queue in self._by_topic.pop(topic, {}).values():
-            queue.remove()
-        if self.files.vfs.exists(self._layout.topic(topic)):
-            self.files.vfs.remove_folder(self._layout.topic(topic))
-            self.files.vfs.sync_folder(self._layout.consume_queue)
-
-
-def _halve(vfs: Vfs, file: File, file_entries: int) -> int:
-    low, high = 0, file_entries
-    while low < high:
-        middle = (low + high) // 2
-        if any(vfs.read(file, middle * ENTRY_SIZE + 8, 4)):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _scan(vfs: Vfs, file: File, file_entries: int) -> int:
-    last = -1
-    for start in range(0, file_entries, _SCAN_CHUNK):
-        count = min(_SCAN_CHUNK, file_entries - start)
-        offsets, sizes = Entries(vfs.read(file, start * ENTRY_SIZE, count * ENTRY_SIZE)).columns()
-        if min(sizes) > 0 and last < offsets[0] and all(map(lt, offsets, offsets[1:])):
-            last = offsets[-1]
-            continue
-        for i, (offset, size) in enumerate(zip(offsets, sizes, strict=True), start):
-            is_gap = size == GAP_SIZE and offset == 0
-            if size <= 0 or (offset <= last and not is_gap):
-                return i
-            last = max(last, offset) if not is_gap else last
-    return file_entries
+        return iter(range(self.begin, self._last + 1, self.file_entries) if self._last >= 0 else ())

@@ -30,8 +30,9 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
-from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.timer_wheel import RECALL
 from sparrowmq.watermark import Watermark
 
@@ -61,12 +62,14 @@ class Dispatch:
         position: the offset up to which the queues know the log.
         dirty: the queues that have fresh entries.
         keys: what the index does not know yet.
+        deleted: by topic, where in the log those of its records end that belong to one that was deleted.
     """
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
         self.position = Watermark()
         self.dirty: list[ConsumeQueue] = []
         self.keys = Keys()
+        self.deleted: dict[str, int] = {}
         self._queues = queues
         self._index = index
         self._delay_levels_ms = delay_levels_ms
@@ -144,6 +147,8 @@ class Dispatch:
         if found.physical_offset > indexed:
             self._collect_keys(found)
         if found.sys_flag & SysFlag.PREPARED:  # prepared or rolled back: Java gives it no place in a queue
+            return
+        if found.physical_offset < self.deleted.get(found.topic, 0):
             return
         key = found.topic, found.queue_id
         queue = self._queues.get(*key) if found.physical_offset < known else self._queues.obtain(*key)

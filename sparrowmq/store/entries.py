@@ -7,8 +7,9 @@ they are asked for, and no object is made for an entry, but by `entries[i]`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from operator import lt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from librt.strings import read_i32_be, read_i64_be
@@ -21,6 +22,7 @@ GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
 _STRIDE: Final = 20
 _SIZE_AT: Final = 8
 _TAGS_CODE_AT: Final = 12
+_SCAN_CHUNK: Final = 512
 
 
 class Entry(NamedTuple):
@@ -43,6 +45,15 @@ class Entries:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of all of them."""
+        return self._content
+
+    def first(self, count: int) -> Entries:
+        """So many of them."""
+        return self if count >= len(self) else Entries(self._content[: count * _STRIDE])
 
     def __len__(self) -> int:
         return len(self._content) // _STRIDE
@@ -110,3 +121,36 @@ def pack(flat: list[int]) -> bytes:
 @lru_cache(maxsize=1024)
 def _flat(count: int) -> struct.Struct:
     return struct.Struct(">" + "qiq" * count)
+
+
+def halve(read: Callable[[int, int], bytes], count: int) -> int:
+    """How many of `count` entries there are, in a file that is known to have them without a hole.
+
+    Args:
+        read: gives so many bytes of the file from a position on.
+    """
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if any(read(middle * _STRIDE + _SIZE_AT, 4)):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def scan(read: Callable[[int, int], bytes], count: int) -> int:
+    """How many of `count` entries make sense, from the first on: offsets rise, sizes are positive."""
+    last = -1
+    for start in range(0, count, _SCAN_CHUNK):
+        wanted = min(_SCAN_CHUNK, count - start)
+        offsets, sizes = Entries(read(start * _STRIDE, wanted * _STRIDE)).columns()
+        if min(sizes) > 0 and last < offsets[0] and all(map(lt, offsets, offsets[1:])):
+            last = offsets[-1]
+            continue
+        for i, (offset, size) in enumerate(zip(offsets, sizes, strict=True), start):
+            is_gap = size == GAP_SIZE and offset == 0
+            if size <= 0 or (offset <= last and not is_gap):
+                return i
+            last = max(last, offset) if not is_gap else last
+    return count

@@ -30,7 +30,8 @@ class FileQueue:
         self.folder = folder
         self.file_size = file_size
         self.files: list[MappedFile] = []
-        self._is_unsynced = False  # whether a file was dropped and its name may still be on the disk
+        # Whether a file was dropped and its name may still be on the disk: by this process, or by one that was killed.
+        self._is_unsynced = True
         begins, stray = row_of_files(folder, vfs.list_folder(folder), file_size)
         for begin in begins:
             path = self._path(begin)

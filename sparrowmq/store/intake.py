@@ -21,10 +21,11 @@ from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.dispatch import Dispatch, Hole
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import Flush, StoreSettings
 from sparrowmq.turn import Turn
 

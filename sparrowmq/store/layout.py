@@ -8,6 +8,7 @@
       index/yyyyMMddHHmmssSSS              420,000,040 bytes each: messages by key (drawn in index.py)
       timers/%020d                         timers that were pending once (ours; drawn in timer_file.py)
       checkpoint                           4,096 bytes: up to where everything is on disk (drawn in checkpoint.py)
+      ends/%020d                           where each queue ends, for the checkpoint (ours; drawn in queue_ends.py)
       abort                                there while a broker runs; found at the start, it tells of a crash
       lock                                 byte 0 is locked while a broker runs; "lock": Java's was the last, "ours"
       set-aside/                           what recovery cut away, and kept (ours; Java has none)
@@ -69,6 +70,12 @@ class Layout:
         return cls(str(root), str(commit_log or os.path.join(root, "commitlog")))
 
     @property
+    def above(self) -> list[str]:
+        """The folders above those of the store, from the top: a start may have made them, and a crash may take them."""
+        paths = (Path(self.root), Path(self.commit_log))
+        return sorted({str(folder) for path in paths for folder in path.absolute().parents})
+
+    @property
     def consume_queue(self) -> str:
         return os.path.join(self.root, "consumequeue")
 
@@ -83,6 +90,10 @@ class Layout:
     @property
     def checkpoint(self) -> str:
         return os.path.join(self.root, "checkpoint")
+
+    @property
+    def ends(self) -> str:
+        return os.path.join(self.root, "ends")
 
     @property
     def abort(self) -> str:

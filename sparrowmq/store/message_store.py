@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -41,17 +40,20 @@ from sparrowmq.safety import Demand, Safety
 from sparrowmq.store import reading, upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.dispatch import Dispatch
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.index import Index
 from sparrowmq.store.intake import FULL_PAUSE_S, Intake
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.mending import Mending
+from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Hold, Retention
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
 from sparrowmq.turn import Turn
@@ -82,7 +84,8 @@ class MessageStore:
         self._queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         self._index = Index.of(settings, vfs, unsynced, writable)
         self._dispatch = Dispatch(self._queues, self._index, settings.delay_levels_ms)
-        self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index)
+        self._ends = QueueEnds(vfs, layout.ends)
+        self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self._flusher = Flusher(self._log)
         self._hold = Hold()
         self.settled: set[int] = set()
@@ -122,6 +125,7 @@ class MessageStore:
         if read_only:
             store = cls(settings, vfs, clock, writable=False)
             store._queues.load(None, writable=False)
+            store._log.proved_from = store._log.row.end
             store._log.start_at(max((sum(queue.last_entry()) for queue in store._queues), default=0))
             store._log.refuse(StoreError("the store was opened for reading only"))
             return store
@@ -129,7 +133,8 @@ class MessageStore:
             vfs.make_folder(folder)
         lock = StoreLock(vfs, layout)
         try:
-            vfs.sync_folder(os.path.dirname(layout.root))
+            for folder in layout.above:
+                vfs.sync_folder(folder)
             clean = not vfs.exists(layout.abort)
             store = cls(settings, vfs, clock)
             store._recover(clean, after_java=vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA)
@@ -192,6 +197,7 @@ class MessageStore:
                 f"the log cannot begin at {offset}: it ends at {self._log.end}, in files of {self._log.file_size}"
             )
         self._log.begin_at(offset)
+        self._checkpointer.let_go_before(offset)
         self._flusher.start_at(offset)
         self.dispatched.advance(offset)
         self._checkpointer.start(offset)
@@ -281,6 +287,11 @@ class MessageStore:
         """The queue; None if it never had a message."""
         return self._queues.get(topic, queue_id)
 
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset behind the last message of a queue; 0 if it never had one."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
     def queue_end(self, topic: str, queue_id: int) -> Watermark:
         """Where the queue ends; it can be waited for before the first message is there."""
         return self._queues.obtain(topic, queue_id).end
@@ -301,14 +312,22 @@ class MessageStore:
             return None
         if record is None or end > self._log.end or (size is not None and size != len(record)):
             return None
-        return record if records.physical_offset(record) == offset else None
+        if records.physical_offset(record) != offset:
+            return None
+        return record if self._is_proved(offset, len(record)) else None
 
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """What `record_at` shows, as bytes of its own; of a known size that costs half."""
         if size is not None and offset + size <= self._log.written:
-            return self._log.copy(offset, size)
+            return self._log.copy(offset, size) if self._is_proved(offset, size) else None
         view = self.record_at(offset, size)
         return None if view is None else view.tobytes()
+
+    def _is_proved(self, offset: int, size: int) -> bool:
+        if offset >= self._log.proved_from or self._log.is_proved(offset, size):
+            return True
+        log.error("the record at offset %d of the log is damaged; it is not served", offset)
+        return False
 
     def log_bytes(self, offset: int, max_bytes: int) -> memoryview | None:
         """Up to `max_bytes` of the log itself, from one file, for a slave; None if `offset` is not in the log."""
@@ -356,6 +375,13 @@ class MessageStore:
         """Delete the topic's queues; a topic of that name begins at 0 again. Its messages leave with their files."""
         self.dispatch()
         self._dispatch.forget(topic)
+        try:
+            self._ends.delete(topic, self._log.end)
+        except DiskFull as full:
+            log.warning("the topic %s may come back after a crash: %s", topic, full)
+        except OSError as error:
+            raise self.fail(error) from error
+        self._dispatch.deleted[topic] = self._log.end
         self._queues.remove_topic(topic)
         self.wants_checkpoint.set()
 
@@ -385,6 +411,7 @@ class MessageStore:
             self._log.refuse(StoreError("the store is closed"))
             self._log.close()
             self._queues.files.close()
+            self._ends.close()
             if self._index is not None:
                 self._index.close()
             if self._lock is not None:
@@ -437,6 +464,7 @@ class MessageStore:
         intake.index_keys()
         intake.raise_if_full()
         intake.full = before  # a disk without room for messages may have room for this
+        self._checkpointer.note_ends(self._queues.take_changed())
         return self.dispatched.value, intake.now_ms
 
     def begin_checkpoint(self, end: int, now_ms: int) -> Callable[[], None]:
@@ -471,7 +499,8 @@ class MessageStore:
 
     def _recover(self, clean: bool, after_java: bool) -> None:
         """Bring the store in order, say on disk that it is, and that it runs."""
-        layout = self.settings.layout
+        layout, known = self.settings.layout, self._ends.load()
+        mending = Mending(self._log, self.settings.delay_levels_ms, known.deleted)
         recovery = Recovery(
             self._vfs,
             layout,
@@ -483,8 +512,14 @@ class MessageStore:
             self.settings.corrupt_policy,
             clean,
             after_java,
+            known,
+            mending,
         )
+        self._queues.files.mend = mending.mend_file
         found = recovery.run()
+        recovery.ends.deleted[ALL_TOPICS] = self._log.begin
+        self._ends.begin(recovery.ends)
+        self._queues.files.changed.update(self._queues)
         if not clean:
             log.warning(
                 "the store was not closed in order: %d records checked, the log ends at %d, %d bytes behind it cut",
@@ -493,6 +528,8 @@ class MessageStore:
                 found.cut_bytes,
             )
         self._intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
+        self._log.proved_from = found.marks[0]
+        self._log.skips_damaged = self.settings.corrupt_policy is CorruptPolicy.QUARANTINE
         self._checkpointer.start(*found.marks)
         if not self.settings.property_crc:
             self._log.crc_from = NO_CRC

@@ -4,6 +4,9 @@ Messages of one queue that were sent in one go lie side by side in the log, so m
 one pread for the entries, one sum to see that they leave no room between them, one view. All else (tag
 filters, other queues' messages between, limits on size) goes record by record, and joins neighbours to one
 view again.
+
+What lies in a part of the log that nobody has looked at since the start is checked first: a damaged record is not
+served. Who reads it is told so, or goes on behind it, by `corruptPolicy`.
 Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a comment says so.
 """
 
@@ -12,8 +15,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.protocol.messages.record import properties_at, properties_of, store_timestamp_ms
-from sparrowmq.protocol.selector import Selector
+from sparrowmq.protocol.messages.record import is_sound, properties_at, properties_of, store_timestamp_ms
+from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
@@ -94,9 +97,48 @@ def read(
             first = entries.begin
             whole = log.view(first, entries.end - first)
             if whole is not None:
+                if first < log.proved_from and (sound := _count_sound(log, entries, whole)) < count:
+                    return _before_damage(log, queue, offset, entries, sound)
                 views = [whole] if len(whole) == size else _cut(whole, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
     return _select(log, queue, offset, max(max_count, 1), max_bytes, selector)
+
+
+def _count_sound(log: CommitLog, entries: Entries, whole: memoryview) -> int:
+    """How many records are sound before one that is not; they lie in a part of the log that nobody has looked at."""
+    first, crc_from = entries.begin, log.crc_from
+    if len(whole) > 2 * entries.size_bytes + LARGE:  # there is more between them than is to be read
+        return next(
+            (i for i in range(len(entries)) if not log.is_proved(entries.offset(i), entries.size(i))),
+            len(entries),
+        )
+    copy = bytes(whole)
+    for i in range(len(entries)):
+        offset = entries.offset(i)
+        if offset < log.proved_from and not is_sound(
+            copy, offset - first, entries.size(i), offset, offset >= crc_from
+        ):
+            return i
+    return len(entries)
+
+
+def _count_wanted_sound(log: CommitLog, entries: Entries, selector: Selector) -> int:
+    """How many entries there are before one that may be wanted and whose record is damaged."""
+    for i in range(len(entries)):
+        begin, size = entries.offset(i), entries.size(i)
+        if begin >= log.proved_from:
+            break
+        if size != GAP_SIZE and selector.wants(entries.tags_code(i)) and not log.is_proved(begin, size):
+            return i
+    return len(entries)
+
+
+def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:
+    """What lies before a damaged record; where nothing does, what is to be said of it. Raises: CorruptRecord."""
+    if sound:
+        return read(log, queue, offset, sound, GAP_SIZE, ALL)
+    log.tell_damage(entries.offset(0))
+    return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
 
 
 def _cut(whole: memoryview, entries: Entries) -> list[memoryview]:
@@ -235,6 +277,12 @@ def _select(
     status = Status.NO_MATCHED_MESSAGE
     most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
     entries = queue.read(offset, most)
+    if entries and entries.begin < log.proved_from:
+        sound = _count_wanted_sound(log, entries, selector)
+        if sound == 0:
+            log.tell_damage(entries.begin)
+            return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
+        entries = entries.first(sound)
     window = _Window(log, entries, selector) if selector.needs_record else None
     i = 0
     while i < len(entries):

@@ -10,7 +10,8 @@ combination. So:
    fenced off (`quarantine`). A tail is cut; whatever was in it goes to set-aside, for people to look at.
 4. Zero the tail. Otherwise a new record which happens to end where an old one begins brings that one back to life.
 5. Cut queues and index back to what was on disk, and replay the log from there.
-6. Sync everything that is kept: a process that was killed leaves pages and names that only memory holds.
+6. Write again what is kept and was not known to be on disk, and sync it: a process that was killed leaves pages and
+   names that only memory holds, and after a failed sync Linux takes pages for written which never were.
 
 Nothing is appended before all of that is on disk. A crash in the middle of it is a crash like any other: each
 step can be taken twice.
@@ -33,10 +34,14 @@ from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTE
 from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX, Checkpoint, save
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.dispatch import Dispatch, Hole
 from sparrowmq.store.index import Index
-from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout
+from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout, missing_file
+from sparrowmq.store.mending import Mending
+from sparrowmq.store.positions import agreed
+from sparrowmq.store.queue_ends import ALL_TOPICS, Known
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
 
@@ -44,6 +49,7 @@ log = logging.getLogger(__name__)
 
 LOST_TOPIC: Final = "SPARROWMQ_LOST"
 _CHUNK: Final = 1 << 20
+_REPLAY_BATCH: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -73,7 +79,9 @@ class Recovery:
     checkpoint: Checkpoint
     policy: CorruptPolicy
     clean: bool
-    after_java: bool = False  # whether a broker of Java was the last that opened the store
+    after_java: bool  # whether a broker of Java was the last that opened the store
+    ends: Known
+    mending: Mending
 
     def run(self) -> Recovered:
         """Make log, queues and index agree, on disk.
@@ -81,18 +89,46 @@ class Recovery:
         Raises:
             CorruptRecord: what had been on disk is damaged.
         """
+        self._agree()
         if self.checkpoint.positions is not None:
             self.log.crc_from = self.checkpoint.positions.crc_from
         scan_from = self._scan_from()
         found = self._scan(scan_from)
         if self.checkpoint.positions is None or not self.clean or found.cut_bytes:
             self._cut(found.end)
+            self._write_again(scan_from, found.end)
             for file in self.log.row.between(scan_from, found.end + 1):
                 file.sync()
             self.vfs.sync_folder(self.layout.commit_log)
         self.log.start_at(found.end)
         self._derive(scan_from, found.end)
         return found
+
+    def _agree(self) -> None:
+        """Take the lower place of the two copies of our positions; after Java there is none."""
+        positions, copy = self.checkpoint.positions, self.ends.positions
+        deleted = self.ends.deleted
+        if copy is not None and not self.after_java:
+            self._demand_first(deleted.get(ALL_TOPICS, 0))
+        for topic in [topic for topic, offset in deleted.items() if offset <= self.log.begin]:
+            del deleted[topic]  # none of its records is left
+        if copy is not None and (self.after_java or copy.dispatched < self.log.begin):
+            self.ends = Known()
+        elif copy is not None:
+            if positions is None:
+                log.warning("the checkpoint is damaged or missing; its second copy counts")
+                self.checkpoint = replace(self.checkpoint, log_ms=self.ends.log_ms)
+            self.checkpoint = replace(self.checkpoint, positions=agreed(positions, copy))
+
+    def _demand_first(self, begin: int) -> None:
+        """See that the log still begins where its oldest files were deleted last. Raises: BadStore."""
+        if self.log.begin <= begin:
+            return
+        if self.policy is CorruptPolicy.QUARANTINE:
+            log.error("the log should begin at %d; its files before %d are missing", begin, self.log.begin)
+            return
+        remedy = "restore it from a slave or a backup, or set corruptPolicy=quarantine to go on without its messages"
+        raise missing_file(self.layout.commit_log, begin, remedy)
 
     def _scan_from(self) -> int:
         """Where to begin: a record, a blank or the log's end lies there."""
@@ -291,6 +327,20 @@ class Recovery:
                 if any(bytes(file.view[begin : begin + size]).strip(b"\0")):
                     file.write(begin, bytes(size))
 
+    def _write_again(self, scan_from: int, end: int) -> None:
+        """Make the pages dirty that no sync is known to have covered; `run` syncs them.
+
+        A sync that fails drops the bytes and leaves the pages as if they were on disk, for whoever reads them next:
+
+            sync fails ─ the broker ends ─ a start reads its records, syncs: "all well" ─ the power fails: they are gone
+        """
+        positions = self.checkpoint.positions
+        begin = scan_from if positions is None else max(positions.flushed, self.log.begin)
+        for file in self.log.row.between(begin, end):
+            low, high = max(begin, file.begin) - file.begin, min(end, file.end) - file.begin
+            for at in range(low, high, _CHUNK):
+                file.write(at, file.read(at, min(_CHUNK, high - at)))
+
     def _path_at(self, offset: int) -> str:
         file = self.log.row.find(offset)
         return file.path if file is not None else self.log.row.folder
@@ -300,9 +350,16 @@ class Recovery:
         known = self._load_queues(scan_from, end)
         for queue in self.queues:
             self._cut_queue(queue, known)
+        self.dispatch.deleted = self.ends.deleted
         indexed = self._cut_index(known)
         last_offsets: dict[ConsumeQueue, int] = {}
         start = min(known, scan_from if indexed >= scan_from else self.log.begin)
+        for count, record in enumerate(self.log.sound_records(start, min(scan_from, end)), 1):
+            self.dispatch.replay(record, last_offsets, known, indexed, healing=True)
+            if count % _REPLAY_BATCH == 0:
+                self.dispatch.drain(known)
+                self.dispatch.index_keys()
+        start = max(start, scan_from)
         while start < end:
             try:
                 start = self._replay(start, end, last_offsets, known, indexed)
@@ -313,6 +370,7 @@ class Recovery:
             self.dispatch.drain(known)
             self.dispatch.index_keys()
         self.dispatch.drain(end)
+        self._fill_up()
         self.dispatch.index_keys()
 
     def _replay(
@@ -328,10 +386,22 @@ class Recovery:
             self.dispatch.replay_all(bytes(record), begin, last_offsets, known, indexed)
         return following
 
+    def _fill_up(self) -> None:
+        """Where records at a queue's end are lost, gaps stand for them: their offsets are not given out again."""
+        for (topic, queue_id), wanted in self.ends.ends.items():
+            queue = self.queues.get(topic, queue_id)
+            if queue is not None and queue.next_offset < wanted.end:
+                lost = wanted.end - queue.next_offset
+                log.error("queue %s/%d: the last %d messages are lost", topic, queue_id, lost)
+                queue.write_gap(wanted.end)
+
     def _load_queues(self, scan_from: int, end: int) -> int:
         """Find the queues on disk; they are right for the records before the answer."""
         positions = self.checkpoint.positions
         known = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
+        if positions is not None and self.ends.positions is not None:
+            self._restore_queues(known, end)
+            return known
         self.queues.load(None if self.clean else known)
         behind_last = [
             offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size
@@ -339,6 +409,20 @@ class Recovery:
         if not behind_last:
             return self.log.begin
         return min(max(behind_last), end) if self.clean and positions is None else known
+
+    def _restore_queues(self, known: int, end: int) -> None:
+        """Take the queues for what they were when their ends were written down; mend what is not so any more."""
+        damaged = self.queues.restore(self.ends.ends, None if self.clean else known)
+        for queue in self.queues:
+            if (queue.topic, queue.queue_id) not in self.ends.ends and queue.topic in self.ends.deleted:
+                self.queues.remove(queue)
+        self.mending.end = end
+        for queue, begins in damaged.items():
+            names = ", ".join(map(str, begins))
+            log.warning(
+                "queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names
+            )
+        self.mending.mend(damaged)
 
     def _cut_queue(self, queue: ConsumeQueue, known: int) -> None:
         """Take away the entries of records at or behind `known`, and after a crash all that may lie behind them."""
@@ -348,7 +432,8 @@ class Recovery:
             queue.restart(0)
         elif not self.clean or keep < queue.next_offset:
             queue.truncate(keep)
-        while not self.clean and not self._last_entry_fits(queue):
+        proved = (queue.topic, queue.queue_id) in self.ends.ends
+        while not self.clean and not proved and not self._last_entry_fits(queue):
             queue.truncate(queue.next_offset - 1)
         queue.forget_before(self.log.begin, known)
 
@@ -396,7 +481,7 @@ class Recovery:
 
     def _heal(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
         """Replay all records of one queue."""
-        for record in self.log.walk(self.log.begin, end):
+        for record in self.log.sound_records(self.log.begin, end):
             found = records.outline(record)
             if (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
                 self.dispatch.replay(record, last_offsets, self.log.begin, end, healing=True)

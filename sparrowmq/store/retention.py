@@ -23,8 +23,9 @@ from sparrowmq.errors import CorruptRecord, DiskFull
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.checkpoint import Checkpointer
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import Index
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
@@ -98,6 +99,8 @@ class Retention:
         expired = self.expired(now_ms, used, asked)
         if expired or asked is not Asked.NOTHING:
             self._unfinished = list(self._queues)
+        if expired:
+            self._checkpointer.let_go_before(self._log.row.files[expired].begin)
         for _ in range(expired):
             self._log.row.drop_first()
             yield

@@ -107,7 +107,7 @@ class Vfs(Protocol):
         """`sync` of a file that may not be open here; one that is gone is not missed."""
 
     def sync_folder(self, path: str) -> None:
-        """Return once the folder's names are on disk."""
+        """Return once the folder's names are on disk; one that is gone, or may not be read, is not missed."""
 
     def rename(self, path: str, to: str) -> None:
         """Give the file another name, in place of what had it."""
@@ -215,7 +215,7 @@ class Disk:
     def sync_folder(self, path: str) -> None:
         try:
             fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):  # who may not read a folder did not make it
             return
         try:
             os.fsync(fd)

@@ -26,6 +26,17 @@ def test_a_group_goes_on_where_it_committed(offsets):
     assert offsets.of_group("nobody", "Orders") == {}
 
 
+def test_no_group_goes_on_behind_the_end_of_a_queue(offsets, path, caplog):
+    offsets.commit("g", "Orders", 0, 12)
+    offsets.commit("g", "Orders", 1, 7)
+    offsets.commit("h", "Gone", 3, 5)
+    offsets.clamp(lambda topic, queue_id: {("Orders", 0): 10, ("Orders", 1): 7}.get((topic, queue_id), 0))
+    assert offsets.of_group("g", "Orders") == {0: 10, 1: 7}
+    assert offsets.query("h", "Gone", 3) == 0
+    assert "group g had consumed Orders/0 up to 12, which ends at 10 now; it goes on there" in caplog.text
+    assert offsets.file.dirty
+
+
 def test_a_reset_may_go_back(offsets):
     offsets.commit("g", "Orders", 0, 12)
     offsets.commit("g", "Orders", 0, 3)

@@ -55,6 +55,18 @@ async def test_a_broker_does_its_periodic_work_by_itself(tmp_path: Path) -> None
         assert json.loads(saved.read_text())["offsetTable"] == {"orders@consumers": {"0": 1}}
 
 
+async def test_a_group_that_was_ahead_of_the_log_gets_what_is_stored_next(tmp_path: Path) -> None:
+    """As a power cut leaves it that took the last messages of the log, and not what was noted of them."""
+    saved = tmp_path / "broker-0" / "config" / "consumerOffset.json"
+    async with live_broker(tmp_path) as live:
+        await live.send()
+        await live.pull(sys_flag=4 | 1, commit_offset=1)
+    saved.write_text(json.dumps({"offsetTable": {"orders@consumers": {"0": 5}}}))
+    async with live_broker(tmp_path) as live:
+        await live.send()
+    assert json.loads(saved.read_text())["offsetTable"] == {"orders@consumers": {"0": 1}}
+
+
 async def test_the_store_and_its_log_lie_where_they_are_put(tmp_path: Path) -> None:
     folders: dict[str, Any] = {"store_path": tmp_path / "here", "commit_log_path": tmp_path / "there"}
     async with live_broker(tmp_path, **folders) as live:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import SparrowError, StoreFailed
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
@@ -52,6 +52,8 @@ BURSTS: dict[str, float] = {
     "checkpoint": 0.4,
     "reopen": 0.2,
 }
+# Syncs that fail: the broker ends, and is started again, as its message says.
+FAILS: dict[str, float] = {"append": 10, "batch": 3, "dispatch": 3, "flush": 2, "checkpoint": 1, "fail": 1.5}
 # Several log and queue files that go at once.
 DROPS: dict[str, float] = {"append": 4, "batch": 10, "dispatch": 1, "checkpoint": 1, "drop": 1}
 
@@ -133,6 +135,16 @@ class Model:
         self.store.close()
         self._promise()
         self.store = open_store(self.vfs)
+
+    def fail(self) -> None:
+        """A sync fails, and the process ends; the next one goes on with what it finds, and says that it is on disk."""
+        self.append()
+        self.vfs.fail_next_sync = True
+        try:
+            self.store.flush()
+        except StoreFailed:
+            self.store = open_store(self.vfs)
+            self._promise()
 
     def drop(self) -> None:
         store = self.store

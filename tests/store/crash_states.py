@@ -5,12 +5,16 @@ point, and gives the states that a cut there could leave: what a sync covered is
 combination of 512-byte sectors, each in any version that it went through, any size that a file went through,
 and any of the names that no folder sync covered. A file whose folder is not there is not there.
 
+After a sync that failed the kernel takes for written what it could not write: it can be read, no later sync brings it
+to disk, and only what is written again is.
+
 A mutant is a store that forgets one of its syncs, or does it one effect too late: `Mutant` plays it, by the
 place in the store that asks for the sync.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import random
@@ -60,6 +64,7 @@ class RecordVfs:
         self.names = {path: number for number, path in enumerate(state.files)}
         self.effects: list[Effect] = []
         self.used = 0.0
+        self.fail_next_sync = False
         self._mutant = mutant
 
     @classmethod
@@ -79,7 +84,7 @@ class RecordVfs:
             self.data[first][rest[0] : rest[0] + len(rest[1])] = rest[1]
         elif kind == "truncate":
             self.data[first] = _content(bytes(self.data[first]), [("size", rest[0])])
-        elif kind not in ("sync", "sync_folder", "ack"):
+        elif kind not in ("sync", "sync_failed", "sync_folder", "ack"):
             _link(self.folders, self.names, (kind, first, *rest))
         self.effects.append((kind, first, *rest))
 
@@ -145,6 +150,10 @@ class RecordVfs:
 
     def sync(self, file: File) -> None:
         assert file.fd >= 0, f"sync of {file.path}, which is closed"
+        if self.fail_next_sync:
+            self.fail_next_sync = False
+            self.effects.append(("sync_failed", file.fd))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.note("sync", file.fd)
 
     def sync_path(self, path: str) -> None:
@@ -218,6 +227,7 @@ class Disk:
         self.data: dict[int, bytes] = dict(enumerate(start.files.values()))
         self.loose_names: list[Effect] = []
         self.loose_data: dict[int, list[Effect]] = {}
+        self.believed: dict[int, list[Effect]] = {}  # what a failed sync left: no sync will bring it to disk
 
     def apply(self, effect: Effect) -> None:
         kind, first, *rest = effect
@@ -229,8 +239,10 @@ class Disk:
             self.loose_data.setdefault(first, []).append((rest[0], rest[1]))
         elif kind == "truncate":
             self.loose_data.setdefault(first, []).append(("size", rest[0]))
+        elif kind == "sync_failed":
+            self.believed.setdefault(first, []).extend(self.loose_data.pop(first, []))
         elif kind == "sync":
-            self.data[first] = bytes(_content(self.data[first], self.loose_data.pop(first, [])))
+            self._sync(first)
         elif kind == "sync_folder":
             for name in [name for name in self.loose_names if _folder(name) == first]:
                 _link(self.folders, self.names, name)
@@ -238,17 +250,36 @@ class Disk:
         elif kind != "ack":
             self.loose_names.append(effect)
 
+    def _sync(self, number: int) -> None:
+        loose, believed = self.loose_data.pop(number, []), self.believed.get(number, [])
+        if not believed:
+            self.data[number] = bytes(_content(self.data[number], loose))
+            return
+        cached = bytes(_content(self.data[number], [*believed, *loose]))
+        written: set[int] = set()
+        durable = bytearray(self.data[number].ljust(len(cached), b"\0")[: len(cached)])
+        for place, change in loose:
+            if place != "size":
+                written |= set(range(place // SECTOR, (place + len(change) - 1) // SECTOR + 1))
+        for sector in written:
+            durable[sector * SECTOR : (sector + 1) * SECTOR] = cached[sector * SECTOR : (sector + 1) * SECTOR]
+        self.data[number] = bytes(durable)
+        self.believed[number] = [
+            (at, cached[at : at + SECTOR])
+            for at in range(0, len(cached), SECTOR)
+            if cached[at : at + SECTOR] != bytes(durable[at : at + SECTOR])
+        ]
+
     def states(self, limit: int, rng: random.Random) -> Iterator[DiskState]:
         """Up to `limit` of the states that a cut now could leave; all of them if there are no more."""
         units: list[Effect] = [(False, True)] * len(self.loose_names)
         places = []
-        for number, changes in self.loose_data.items():
-            versions = _versions(self.data[number], changes)
+        versions_of = {}
+        for number in {**self.loose_data, **self.believed}:
+            changes = [*self.believed.get(number, []), *self.loose_data.get(number, [])]
+            versions_of[number] = versions = _versions(self.data[number], changes)
             places += [(number, key) for key in versions]
             units += [tuple(range(len(choices))) for choices in versions.values()]
-        versions_of = {
-            number: _versions(self.data[number], changes) for number, changes in self.loose_data.items()
-        }
         for choice in _choices(units, limit, rng):
             yield self._state(choice, places, versions_of)
 

@@ -61,6 +61,7 @@ class Stores:
         store._log.write_out()
         store._log.close()
         store._queues.files.close()
+        store._ends.close()
         if store._index is not None:
             store._index.close()
         if store._lock is not None:

@@ -10,13 +10,14 @@ from sparrowmq.store.checkpoint import (
     VERIFIED_BYTES,
     Checkpoint,
     Checkpointer,
-    Positions,
     load,
     pack,
     save,
     unpack,
 )
 from sparrowmq.store.layout import NO_CRC
+from sparrowmq.store.positions import Positions
+from sparrowmq.store.queue_ends import QueueEnds
 from sparrowmq.store.vfs import Disk, Unsynced
 from sparrowmq.testing.clock import ManualClock
 from tests.store.crash_states import RecordVfs
@@ -94,7 +95,7 @@ def test_a_checkpoint_is_one_write_and_one_sync():
 
 def checkpointer(vfs, unsynced=None):
     vfs.make_folder("/store")
-    made = Checkpointer(vfs, "/store/checkpoint", unsynced or Unsynced(), None)
+    made = Checkpointer(vfs, "/store/checkpoint", unsynced or Unsynced(), None, QueueEnds(vfs, "/store/ends"))
     made.start(0)
     return made
 
@@ -114,7 +115,9 @@ def test_files_and_folders_are_on_disk_before_the_checkpoint_says_so():
     unsynced.folders.add("/store")
     before = len(vfs.effects)
     made.write(made.begin(1000, 5))
-    first, second, names, *checkpoint_itself = vfs.effects[before:]
+    first, second, names, *others = vfs.effects[before:]
+    ends = max(n for n, effect in enumerate(others) if effect[:2] == ("sync_folder", "/store/ends"))
+    checkpoint_itself = others[ends + 1 :]
     assert {first, second} == {("sync", 0), ("sync", 1)} and names == ("sync_folder", "/store")
     assert [effect[0] for effect in checkpoint_itself] == ["create", "write", "sync"]
     assert made.written == 1000

@@ -6,11 +6,13 @@ import psutil
 import pytest
 
 from sparrowmq.errors import BadStore, DiskFull, InvalidName
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.entries import GAP_SIZE, pack
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY, Layout
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+from tests.store.crash_states import RecordVfs
 from tests.store.faulty_disk import FaultyDisk
 
 FILE_ENTRIES = 4
@@ -355,3 +357,13 @@ def test_folders_that_are_no_queues_are_left_alone(queue: ConsumeQueue, tmp_path
     queues = table(tmp_path)
     queues.load(None)
     assert [(queue.topic, queue.queue_id) for queue in queues] == [("Orders", 0)]
+
+
+def test_of_two_files_that_go_the_first_is_gone_on_disk_before_the_second():
+    vfs = RecordVfs()
+    vfs.make_folder("/store")
+    queue = table(Path("/store"), vfs=vfs).obtain("Orders", 0)
+    fill(queue, 14)
+    before = len(vfs.effects)
+    queue.forget_before(1300, 10_000)
+    assert [effect[0] for effect in vfs.effects[before:]] == ["sync_folder", "unlink"] * 3

@@ -14,7 +14,7 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Retention
-from tests.store.crash_model import BURSTS, DROPS, STEPS, Exploration, Tally, sites_of
+from tests.store.crash_model import BURSTS, DROPS, FAILS, STEPS, Exploration, Tally, sites_of
 from tests.store.crash_states import Disk, DiskState, Mutant, RecordVfs
 
 MANY_STATES = 60_000
@@ -23,7 +23,6 @@ SITES = {
     "checkpoint.py:save:sync": False,  # the next effect removes `abort`: a clean start copes with an older checkpoint
     "checkpoint.py:write:sync": True,
     "checkpoint.py:write:sync_folder": True,
-    "consume_queue.py:forget_before:sync_folder": False,  # of two files that go, the one before must be gone
     "file_queue.py:create_next:sync": False,  # the two syncs of a new file can change places
     "file_queue.py:create_next:sync_folder": False,
     "file_queue.py:drop_first:sync_folder": True,
@@ -32,18 +31,27 @@ SITES = {
     "message_store.py:_recover:sync_folder": False,  # a start looks behind the log's end, whatever `abort` says
     "message_store.py:open:sync_folder": False,  # no message is taken before the next sync
     "recovery.py:run:sync": True,
-    "recovery.py:run:sync_folder": False,  # as above
 }
 # What recovery puts aside is for people: no message that was acknowledged is in it, so the model does not look there.
 UNSEEN = {"recovery.py:_save:sync", "recovery.py:_save:sync_folder"}
+# A process must have been killed between the making, or the going, of a log file and the sync of its name.
+UNSEEN |= {"recovery.py:run:sync_folder"}  # test_recovery.py shows what it is for
+UNSEEN |= {"file_queue.py:_begin_drop:sync_folder"}  # test_file_queue.py does
+# Of two queue files that go the one before must be gone; but a hole is mended since a start compares queues.
+UNSEEN |= {"consume_queue.py:forget_before:sync_folder"}  # test_consume_queue.py sees it done
+# Of the checkpoint and the file of queue ends the older one counts, so to have either later costs a start time.
+UNSEEN |= {
+    "queue_ends.py:_append:sync",
+    "queue_ends.py:_replace:sync",
+    "queue_ends.py:_replace:sync_folder",
+}
 # Workloads (seed, steps, kind) that show a fault early which others show late.
 Workload = tuple[int, int, dict[str, float]]
 QUICK: dict[str, Workload] = {
-    "consume_queue.py:forget_before:sync_folder": (8, 25, STEPS),
     "file_queue.py:drop_first:sync_folder": (8, 25, STEPS),
     "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
-    "recovery.py:run:sync_folder": (3, 8, BURSTS),
     "files go before queues are on disk": (1, 25, DROPS),
+    "what a failed sync left is believed": (1, 20, FAILS),
 }
 
 
@@ -58,7 +66,7 @@ def quiet() -> Iterator[None]:
 def hunt(mutant: Mutant | None, *first: Workload) -> Tally:
     """Explore workloads of all kinds, some first, until a violation is found or none was for long."""
     tally = Tally()
-    others = [(seed, 25, weights) for seed in range(40) for weights in (BURSTS, STEPS, DROPS)]
+    others = [(seed, 25, weights) for seed in range(40) for weights in (BURSTS, STEPS, DROPS, FAILS)]
     for seed, steps, weights in [*first, *others]:
         if not tally.violations and tally.examined < MANY_STATES:
             Exploration(seed, steps, 8, tally, mutant, 3, weights).run()
@@ -76,7 +84,7 @@ def test_no_crash_loses_what_was_acknowledged(capsys, wanted):
     tally = Tally()
     seed = 1000
     while len(tally.states) < wanted and not tally.violations:
-        for steps, per_cut, weights in ((20, 12, STEPS), (25, 8, BURSTS), (25, 8, DROPS)):
+        for steps, per_cut, weights in ((20, 12, STEPS), (25, 8, BURSTS), (25, 8, DROPS), (20, 8, FAILS)):
             Exploration(seed, steps, per_cut, tally, weights=weights).run()
         seed += 1
     with capsys.disabled():
@@ -125,11 +133,16 @@ def too_young(self: Retention, now_ms: int, used: float, asked: Asked = Asked.NO
     return max(0, sum(file.begin <= self._log.end for file in self._log.row.files) - 1)
 
 
+def believe_pages(self: Recovery, scan_from: int, end: int) -> None:
+    """Sync what can be read, as if that brought it to disk."""
+
+
 LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
     "the tail is not zeroed": (Recovery, "_cut", leave_tail),
     "entries that a crash left are believed": (ConsumeQueue, "truncate", believe_entries),
     "a record without its CRC passes for one of Java": (CommitLog, "problem", java_rule),
     "files go before queues are on disk": (Retention, "expired", too_young),
+    "what a failed sync left is believed": (Recovery, "_write_again", believe_pages),
 }
 
 

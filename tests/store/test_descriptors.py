@@ -143,7 +143,7 @@ def test_what_a_checkpoint_could_not_sync_is_synced_by_the_next_one(stores, monk
 
 def test_the_name_of_a_dropped_file_is_gone_before_the_next_one_is_dropped(stores, monkeypatch):
     store = stores.open()
-    while store.end < 13_000:
+    while store.end < 17_000:
         put(store, bytes(1000))
     store.checkpoint()
     row, sync, synced = store._log.row, Disk.sync_folder, []
@@ -155,6 +155,7 @@ def test_the_name_of_a_dropped_file_is_gone_before_the_next_one_is_dropped(store
         synced.append((path, len(list(Path(path).iterdir()))))
         sync(disk, path)
 
+    row.drop_first()
     monkeypatch.setattr(Disk, "sync_folder", refuse)
     with pytest.raises(OutOfResources):
         row.drop_first()

@@ -15,11 +15,12 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueTable
+from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC, Dispatch, Hole, tags_code
 from sparrowmq.store.index import VECTOR_MIN, Index
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, File, Unsynced
 from sparrowmq.testing.clock import ManualClock

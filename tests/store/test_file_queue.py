@@ -6,7 +6,7 @@ from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.file_queue import FileQueue
 from sparrowmq.store.layout import offset_name
 from sparrowmq.store.vfs import Disk
-from tests.store.crash_states import RecordVfs
+from tests.store.crash_states import DiskState, RecordVfs
 from tests.store.faulty_disk import FaultyDisk
 
 DISK = Disk()
@@ -88,7 +88,7 @@ def test_a_file_that_goes_is_gone_on_disk_before_the_next_one_goes():
     before = len(vfs.effects)
     row.drop_last()
     row.drop_first()
-    assert [effect[0] for effect in vfs.effects[before:]] == ["unlink", "sync_folder"] * 2
+    assert [effect[0] for effect in vfs.effects[before:]] == ["sync_folder", *["unlink", "sync_folder"] * 2]
 
 
 def test_a_hole_is_damage_and_names_the_missing_file(folder):
@@ -186,3 +186,10 @@ def test_a_file_that_does_not_follow_is_not_taken(folder):
     with pytest.raises(AssertionError, match="does not follow the row that ends at 4096"):
         row.add(row.create_next(8192))
     row.close()
+
+
+def test_a_short_file_that_goes_at_the_start_is_gone_on_disk_before_the_next_one_goes():
+    vfs = RecordVfs(DiskState({"/", "/log"}, {f"/log/{0:020d}": bytes(64), f"/log/{64:020d}": b""}))
+    row = FileQueue(vfs, "/log", 64)
+    row.drop_last()
+    assert [effect[0] for effect in vfs.effects] == ["unlink", "sync_folder", "unlink", "sync_folder"]

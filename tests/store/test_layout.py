@@ -86,6 +86,7 @@ def test_a_store_has_the_folders_and_names_that_are_drawn(stores):
         "checkpoint",
         "commitlog",
         "consumequeue",
+        "ends",
         "index",
         "lock",
     ]
@@ -95,3 +96,10 @@ def test_a_store_has_the_folders_and_names_that_are_drawn(stores):
     (index,) = os.listdir(layout.index)
     assert re.fullmatch(r"\d{17}", index)
     assert os.stat(layout.checkpoint).st_size == 4096
+
+
+def test_all_folders_above_a_store_are_known_from_the_top(tmp_path):
+    layout = Layout.of("/data/mq/store", "/logs/mq/commitlog")
+    assert layout.above == ["/", "/data", "/data/mq", "/logs", "/logs/mq"]
+    assert Layout.of("/data/store").above == ["/", "/data", "/data/store"]
+    assert Layout.of("store").above[-1].endswith("/store")

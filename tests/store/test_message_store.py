@@ -14,8 +14,10 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import ENTRY, offset_name
+from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import Status
-from sparrowmq.store.vfs import Disk
+from sparrowmq.store.vfs import Disk as RealDisk
+from tests.store.crash_states import Disk, RecordVfs
 from tests.store.stores import HOST, bodies, committed, message, messages, put, put_batch, safe
 
 LATER = 1 << 62
@@ -119,7 +121,7 @@ async def test_a_running_store_makes_checkpoints(stores, clock):
     async with asyncio.timeout(10):
         while store._checkpointer.written < end:
             await asyncio.sleep(0.001)
-    found = load(Disk(), stores.settings.layout.checkpoint).positions
+    found = load(RealDisk(), stores.settings.layout.checkpoint).positions
     assert found is not None and found.dispatched == end
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -516,3 +518,14 @@ def test_a_master_may_leave_out_the_checksum_over_records(stores, tmp_path):
 def test_settings_are_those_that_were_given(stores):
     settings = replace(stores.settings, retention_hours=5)
     assert stores.open(retention_hours=5).settings == settings
+
+
+def test_the_folders_above_a_new_store_are_on_disk_before_it_takes_a_message(stores):
+    vfs = RecordVfs()
+    MessageStore.open(
+        replace(stores.settings, path="/data/mq/store", commit_log_path="/logs/mq/log"), vfs=vfs
+    )
+    disk = Disk(vfs.start)
+    for effect in vfs.effects:
+        disk.apply(effect)
+    assert {"/data/mq/store", "/logs/mq/log"} <= disk.folders

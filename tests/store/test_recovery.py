@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.errors import BadStore, CorruptRecord, StoreFailed
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import FILE_SIZE, load
 from sparrowmq.store.layout import offset_name
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import CorruptPolicy
-from sparrowmq.store.vfs import Disk
+from sparrowmq.store.vfs import Disk as RealDisk
 from tests.store.crash_model import cuts
-from tests.store.crash_states import DiskState, RecordVfs
-from tests.store.stores import HOST, Stores, bodies, put
+from tests.store.crash_states import Disk, DiskState, RecordVfs
+from tests.store.stores import Stores, bodies, put
 
 QUARANTINE = CorruptPolicy.QUARANTINE
 FIVE = [b"message %d" % number for number in range(5)]
@@ -150,58 +148,6 @@ def test_a_torn_record_that_nothing_follows_is_kept_too(stores: Stores):
     assert saved.read_bytes() == torn
 
 
-def as_java(offset: int, queue_offset: int, text: bytes, properties: str = "") -> bytes:
-    """A record as 4.9 makes them: with a CRC of its body alone."""
-    entry = Entry("Orders", 0, text, Properties(properties), 1, HOST)
-    return records.encode(entry, Placed(offset, queue_offset, 1 << 41, HOST), False)
-
-
-def test_what_somebody_stored_behind_a_store_closed_in_order_stays(stores: Stores, caplog):
-    """As an Apache broker does that has the same log, and its abort file and its checkpoint in another folder."""
-    store = stores.open()
-    offsets = fill(store)
-    store.close()
-    first = as_java(offsets[5], 5, b"from Apache")
-    second = as_java(offsets[5] + len(first), 6, b"from Apache again")
-    overwrite(log_file(store), offsets[5], first + second)
-    store = stores.open()
-    assert bodies(store) == [*FIVE, b"from Apache", b"from Apache again"]
-    assert store.end == offsets[5] + len(first + second)
-    assert "the log goes on at offset" in caplog.text
-    assert put(store)[1] == 7
-
-
-def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(stores: Stores):
-    store = stores.open()
-    offsets = fill(store)
-    store.close()
-    torn = as_java(offsets[5], 5, b"from Apache")[:-8]
-    overwrite(log_file(store), offsets[5], torn)
-    store = stores.open()
-    assert bodies(store) == FIVE and store.end == offsets[5]
-    (saved,) = Path(store.settings.layout.set_aside).iterdir()
-    assert saved.read_bytes() == torn
-    assert not any(log_file(store).read_bytes()[offsets[5] :])
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("last", [b"lock", b"ours"])
-def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, killed: bool, last: bytes):
-    """It stores what is delivered late, or retried, with the CRC property of the record that it comes from."""
-    store = stores.open()
-    offsets = fill(store)
-    stores.crash(store) if killed else store.close()
-    copy = as_java(offsets[5], 5, b"a copy", "KEYS\x01a\x02__CRC32#\x010123456789\x02")
-    assert records.check(copy) == "its CRC does not fit its bytes"
-    overwrite(log_file(store), offsets[5], copy)
-    lock = Path(store.settings.layout.lock)
-    assert lock.read_bytes() == b"ours"
-    lock.write_bytes(last)  # as each start of Java's broker does
-    store = stores.open()
-    assert bodies(store) == [*FIVE, *([b"a copy"] if last == b"lock" else [])]
-    assert lock.read_bytes() == b"ours"
-
-
 def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -239,6 +185,38 @@ def test_queue_entries_of_records_that_are_cut_go_too(stores: Stores):
     store = stores.open()
     assert bodies(store) == FIVE[:3]
     assert not any(queue_file(store).read_bytes()[60:])
+
+
+def test_what_a_failed_sync_left_in_memory_is_written_again_before_it_counts(stores: Stores):
+    vfs = RecordVfs()
+    settings = replace(stores.settings, path="/store")
+    store = MessageStore.open(settings, vfs=vfs)
+    put(store, FIVE[0])
+    store.flush()
+    put(store, FIVE[1])
+    vfs.fail_next_sync = True
+    with pytest.raises(StoreFailed, match="start again, which keeps what had been acknowledged"):
+        store.flush()
+    store = MessageStore.open(settings, vfs=vfs)  # its pages are there, whatever came of them
+    assert bodies(store) == FIVE[:2] and store.flushed.value == store.end
+    disk = Disk(vfs.start)
+    for effect in vfs.effects:
+        disk.apply(effect)
+    for state in disk.states(30, random.Random(1)):
+        assert bodies(MessageStore.open(settings, vfs=RecordVfs(state))) == FIVE[:2]
+
+
+def test_a_log_file_that_a_killed_process_made_has_its_name_on_disk_before_it_is_used(stores: Stores):
+    vfs = RecordVfs()
+    settings = replace(stores.settings, path="/store")
+    MessageStore.open(settings, vfs=vfs)
+    path = f"{settings.layout.commit_log}/{offset_name(0)}"
+    vfs.sync(vfs.create(path, 4096, allocate=True))  # and the process is killed
+    MessageStore.open(settings, vfs=vfs)
+    disk = Disk(vfs.start)
+    for effect in vfs.effects:
+        disk.apply(effect)
+    assert path in disk.names
 
 
 # Damage to what had been on disk
@@ -504,7 +482,7 @@ def test_a_missing_checkpoint_is_made_anew(stores: Stores, killed: bool):
     Path(store.settings.layout.checkpoint).unlink()
     store = stores.open()
     assert bodies(store) == FIVE
-    found = load(Disk(), store.settings.layout.checkpoint).positions
+    found = load(RealDisk(), store.settings.layout.checkpoint).positions
     assert found is not None and found.flushed == offsets[-1]
 
 
@@ -512,8 +490,8 @@ def test_a_checkpoint_that_java_changed_is_void_and_its_times_count(stores: Stor
     store = stores.open()
     fill(store)
     store.close()
-    overwrite(Path(store.settings.layout.checkpoint), 7, b"\x01")  # Java knows only the first 24 bytes
-    assert load(Disk(), store.settings.layout.checkpoint).positions is None
+    flip(Path(store.settings.layout.checkpoint), 7)  # Java knows only the first 24 bytes
+    assert load(RealDisk(), store.settings.layout.checkpoint).positions is None
     assert bodies(stores.open()) == FIVE
 
 
@@ -547,7 +525,7 @@ def test_an_index_that_was_off_for_a_while_is_made_anew(stores: Stores, killed: 
     for number in range(5):
         assert len(store.query("Orders", f"message-{number}", *FOREVER)) == 1
     store.close()
-    found = load(Disk(), store.settings.layout.checkpoint).positions
+    found = load(RealDisk(), store.settings.layout.checkpoint).positions
     assert found is not None and found.index_file > 0  # the next start believes it
 
 

@@ -127,6 +127,20 @@ def test_every_flipped_bit_is_found():
         damaged = bytearray(made)
         damaged[bit // 8] ^= 1 << bit % 8
         assert record.check(damaged) is not None, f"bit {bit} of {len(made) * 8}"
+        between = b"before" + damaged + b"behind"
+        assert not record.is_sound(between, 6, len(made), 4096, True), f"bit {bit} of {len(made) * 8}"
+
+
+def test_a_record_among_others_is_checked_where_it_lies():
+    made = encoded()
+    assert record.is_sound(b"before" + made + b"behind", 6, len(made), 4096, True)
+    assert not record.is_sound(made, 0, len(made), 8192, True)
+    assert not record.is_sound(made[:-1], 0, len(made), 4096, True)
+    assert not record.is_sound(made, 0, 10, 4096, True)
+    java = encoded(crc=False)
+    assert record.is_sound(java, 0, len(java), 4096, False)
+    assert not record.is_sound(java, 0, len(java), 4096, True)
+    assert not record.is_sound(java.replace(b"hello", b"jello"), 0, len(java), 4096, False)
 
 
 def test_a_record_of_java_is_checked_by_its_body():

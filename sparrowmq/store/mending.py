@@ -1,0 +1,156 @@
+"""Queue files that are missing or damaged are made anew from the part of the log that their neighbours leave for them.
+
+    file before        damaged file          file behind
+    ... entry ─┐       ?   ?   ?   ?       ┌─ entry ...
+    log        ▼                           ▼
+    ───────────●═══════════════════════════●──────────────    only this is read, once for all files that are damaged
+
+How far the queue goes is known from elsewhere (queue_ends.py), so what the log has no more, or damaged, leaves a gap:
+no offset is given out twice. Of two records with one offset the later counts, as where a topic was deleted and made
+anew by a broker that did not tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record import Outline, outline
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.dispatch import tags_code
+from sparrowmq.store.entries import Entries
+from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY
+
+log = logging.getLogger(__name__)
+
+_CHUNK: Final = 512
+
+Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
+
+
+class Mending:
+    """Makes files of queues anew.
+
+    Attributes:
+        end: records before this offset of the log are in queues on disk.
+    """
+
+    def __init__(
+        self, commit_log: CommitLog, delay_levels_ms: tuple[int, ...], deleted: Mapping[str, int]
+    ) -> None:
+        self.end = 0
+        self._log = commit_log
+        self._delay_levels_ms = delay_levels_ms
+        self._deleted = deleted
+        # What is not to be read now: to look for a neighbour can find one more file that is damaged.
+        self._bad: dict[ConsumeQueue, set[int]] = {}
+
+    def mend_file(self, queue: ConsumeQueue, begin: int) -> None:
+        """Make one file of a queue anew, that begins with entry `begin`."""
+        self.mend({queue: [begin]})
+
+    def mend(self, damaged: Damaged) -> None:
+        """Make files anew, that are given by their first entries."""
+        if not damaged:
+            return
+        for queue, begins in damaged.items():
+            self._bad.setdefault(queue, set()).update(begins)
+        ranges = [self._range(queue, begins) for queue, begins in damaged.items()]
+        low, high = min(begin for begin, _ in ranges), max(end for _, end in ranges)
+        pages = {(queue.topic, queue.queue_id): _Pages(queue, begins) for queue, begins in damaged.items()}
+        for record in self._log.sound_records(low, high):
+            found = outline(record)
+            page = pages.get((found.topic, found.queue_id))
+            if page is not None and self._counts(found):
+                code = tags_code(found, self._delay_levels_ms)
+                page.put(found.queue_offset, ENTRY.pack(found.physical_offset, found.size, code))
+        for page in pages.values():
+            page.finish()
+        for queue, begins in damaged.items():
+            self._bad[queue].difference_update(begins)
+
+    def _counts(self, found: Outline) -> bool:
+        """Whether the record has a place in its queue."""
+        is_deleted = found.physical_offset < self._deleted.get(found.topic, 0)
+        return not is_deleted and not found.sys_flag & SysFlag.PREPARED
+
+    def _range(self, queue: ConsumeQueue, begins: Iterable[int]) -> tuple[int, int]:
+        """The part of the log in which the records of these files lie."""
+        bad = self._bad[queue]
+        before = range(queue.begin, min(begins))
+        behind = range(max(begins) + queue.file_entries, queue.end.value)
+        low = _nearest(queue, before, bad, last=True)
+        high = _nearest(queue, behind, bad, last=False)
+        return max(low or 0, self._log.begin), self.end or self._log.end if high is None else high
+
+
+class _Pages:
+    """The damaged files of one queue, of which one is being filled."""
+
+    def __init__(self, queue: ConsumeQueue, begins: Iterable[int]) -> None:
+        self._queue = queue
+        self._left = set(begins)
+        self._wanted = set(begins)
+        self._begin = -1
+        self._content = bytearray()
+
+    def put(self, queue_offset: int, entry: bytes) -> None:
+        begin = self._queue.file_of(queue_offset)
+        if begin not in self._wanted or queue_offset >= self._queue.end.value:
+            return
+        if begin != self._begin:
+            self._turn_to(begin)
+        at = (queue_offset - begin) * ENTRY_SIZE
+        self._content[at : at + ENTRY_SIZE] = entry
+
+    def finish(self) -> None:
+        """Write the rest; files of which the log has nothing become gaps."""
+        self._write()
+        for begin in sorted(self._left):
+            self._turn_to(begin)
+            self._write()
+
+    def _turn_to(self, begin: int) -> None:
+        self._write()
+        queue = self._queue
+        count = min(queue.end.value - begin, queue.file_entries)
+        written = queue.read(begin, count).content if begin not in self._left else b""
+        self._content = bytearray(written or GAP_ENTRY * count)
+        self._begin = begin
+
+    def _write(self) -> None:
+        if self._begin < 0:
+            return
+        lost = sum(
+            self._content[at : at + ENTRY_SIZE] == GAP_ENTRY
+            for at in range(0, len(self._content), ENTRY_SIZE)
+        )
+        queue = self._queue
+        name = f"{queue.topic}/{queue.queue_id}"
+        log.warning("queue %s: entries from %d on were made anew from the log", name, self._begin)
+        if lost:
+            log.error("queue %s: the log has no record of %d of them", name, lost)
+        queue.replace_file(self._begin, bytes(self._content))
+        self._left.discard(self._begin)
+        self._begin = -1
+
+
+def _nearest(queue: ConsumeQueue, within: range, bad: set[int], last: bool) -> int | None:
+    """Where in the log the message lies that is the nearest in these entries, in no file that is damaged."""
+    step = queue.file_entries
+    starts = [
+        start
+        for begin in range(queue.file_of(within.start), within.stop, step)
+        if begin not in bad
+        for start in range(max(begin, within.start), min(begin + step, within.stop), _CHUNK)
+    ]
+    for start in reversed(starts) if last else starts:
+        entries: Entries = queue.read(start, min(_CHUNK, within.stop - start))
+        indexes = range(len(entries))
+        for i in reversed(indexes) if last else indexes:
+            if not entries.is_gap(i):
+                return entries.offset(i)
+    return None
