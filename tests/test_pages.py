@@ -54,3 +54,10 @@ def test_the_page_on_security_names_every_setting_of_tls_and_none_that_is_none()
     named = set(re.findall(r"`(tls(?:\.[A-Za-z]+)+|useTLS)(?:=[^`]*)?`", text))
     assert named - {"tls.properties"} <= known
     assert known - named == {"tls.server.authClient"}
+
+
+def test_each_decision_has_a_number_of_its_own():
+    numbers = [page.name[:4] for page in sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))]
+    assert numbers == sorted(set(numbers))
+    for page in (ROOT / "docs" / "adr").glob("[0-9]*.md"):
+        assert page.name == "0000-template.md" or page.read_text().startswith(f"# {page.name[:4]}. ")
