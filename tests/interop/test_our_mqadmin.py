@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sparrowmq.cli.mqadmin.main import run
+from sparrowmq.cli.mqadmin.table import COMMANDS
 from tests.interop.servers import APACHE, OURS
-from tests.interop.test_mqadmin import SCRIPT, play
+from tests.interop.test_mqadmin import SCRIPT, Admin, play
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
@@ -41,3 +42,9 @@ def told(request, tmp_path_factory):
 def test_our_mqadmin_says_what_javas_says(told, command):
     ours, javas = told
     assert ours[command] == javas[command]
+
+
+def test_each_command_explains_itself_byte_for_byte_as_in_java():
+    with Admin() as javas:
+        for command in COMMANDS:
+            assert our_tool("help", command.name) == javas.call("help", command.name)

@@ -37,8 +37,9 @@ class Command:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """Its options, and those that all commands have."""
-        return (HELP, NAMESRV, *self.own)
+        """Its options, and those that all commands have unless it has its own."""
+        own = {option.letter for option in self.own}
+        return (*(each for each in (HELP, NAMESRV) if each.letter not in own), *self.own)
 
 
 _TABLE: Final = """
@@ -233,6 +234,7 @@ cleanExpiredCQ brokers:clean_expired_cq CleanExpiredCQSubCommand
      c cluster : clustername
 deleteExpiredCommitLog brokers:delete_expired_commit_log DeleteExpiredCommitLogSubCommand
     : Delete expired CommitLog files
+     n namesrvAddr : Name server address
      b brokerAddr : Broker address
      c cluster : clustername
 cleanUnusedTopic brokers:clean_unused_topic CleanUnusedTopicCommand
