@@ -51,6 +51,7 @@ MODULES: Final = (
     "sparrowmq.store.index",
     "sparrowmq.store.dispatch",
     "sparrowmq.store.reading",
+    "sparrowmq.store.store_time",
     "sparrowmq.store.intake",
     "sparrowmq.store.message_store",
     "sparrowmq.auth.guard",

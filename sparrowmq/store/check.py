@@ -6,7 +6,7 @@
 The store must not be open: a running broker's queues and index are behind its log by design. What is verified:
 
 - the log's files follow each other, and have one size; each record is sound and says that it lies where it lies; a
-  file ends in a blank; behind the last record all is zero; store timestamps never go back;
+  file ends in a blank; behind the last record all is zero;
 - in each queue offsets are dense; each record has its entry and each entry its record, with size and tags code;
 - each index entry points to a record that has such a key, chains lead back, and each key of each record is found;
 - the checkpoint claims no more than there is.
@@ -75,7 +75,6 @@ class _Check:
         self._next: dict[tuple[str, int], int] = {}
         # What is missing in a queue, unless the topic turns out to have been deleted and made anew.
         self._missing: dict[tuple[str, int], list[str]] = {}
-        self._last_ms = 0
 
     def log_and_queues(self) -> Iterator[str]:
         """Walk the log; each record is looked up in its queue and in the index on the way."""
@@ -138,9 +137,6 @@ class _Check:
 
     def _record(self, found: Outline) -> Iterator[str]:
         where = f"the record at {found.physical_offset}"
-        if found.store_timestamp_ms < self._last_ms:
-            yield f"{where} was stored at {found.store_timestamp_ms}, the one before it at {self._last_ms}"
-        self._last_ms = found.store_timestamp_ms
         if self._index is not None:
             try:
                 for missing in self._missing_keys(found):

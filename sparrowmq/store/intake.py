@@ -27,6 +27,7 @@ from sparrowmq.store.flush import Flusher
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.store_time import StoreTime
 from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ class Intake:
     """Takes the messages of one store.
 
     Attributes:
-        now_ms: the store timestamp of this burst; it never goes back.
+        now_ms: the store timestamp of this burst.
+        time: what tells it.
         full: why nothing is taken now.
         turn: of the loop, at whose end bursts are written and shown.
     """
@@ -55,6 +57,7 @@ class Intake:
         keeps_keys: bool,
     ) -> None:
         self.now_ms = 0
+        self.time = StoreTime(clock)
         self.full: DiskFull | None = None
         self.turn: Turn | None = None
         self._clock = clock
@@ -214,7 +217,7 @@ class Intake:
 
         With SYNC the queues come at once: the thread that syncs gets the GIL then (a tenth more messages, measured).
         """
-        self.now_ms = max(self.now_ms, self._clock.now_ms())
+        self.now_ms = self.time.read()
         turn = self.turn
         if turn is None:
             return
@@ -314,7 +317,8 @@ class Intake:
             record, following = self._log.parse(offset)
             if record is not None:
                 self._replay(record, offset, last_offsets)
-                self.now_ms = max(self.now_ms, records.store_timestamp_ms(record))
+                self.time.begin(records.store_timestamp_ms(record))
+                self.now_ms = self.time.now_ms
             offset = following
         self._dispatch.drain(offset)
 

@@ -527,6 +527,7 @@ class MessageStore:
                 found.end,
                 found.cut_bytes,
             )
+        self._intake.time.begin(found.passed.last_ms)
         self._intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
         self._log.proved_from = found.marks[0]
         self._log.skips_damaged = self.settings.corrupt_policy is CorruptPolicy.QUARANTINE

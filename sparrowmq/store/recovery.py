@@ -496,7 +496,7 @@ def _has_whole_text(record: memoryview) -> bool:
 def _take(record: memoryview, passed: Passed) -> None:
     """Learn of a record that was looked at by itself."""
     passed.count += 1
-    passed.last_ms = max(passed.last_ms, records.store_timestamp_ms(record))
+    passed.last_ms = records.store_timestamp_ms(record)
     if (half := records.settled_half(record)) is not None:
         passed.settled.add(half)
 

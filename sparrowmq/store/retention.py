@@ -116,13 +116,14 @@ class Retention:
         most = len(files) if asked is Asked.FILES else _MAX_FILES
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
         held = self._hold.begin()
-        count = 0
+        count = last_ms = 0
         # A file of which the queues' entries are not on disk stays: after a crash nobody would know how far they went.
         # And so does the one that is being written.
-        for following in files[1:]:
+        for number, following in enumerate(files[1:], 1):
             if following.begin > self._checkpointer.written or count == most:
                 break
-            is_old = is_time and self._first_ms(following.begin, now_ms) < oldest_ms
+            last_ms = self._stored_ms(number, last_ms, now_ms)
+            is_old = is_time and last_ms < oldest_ms
             if not is_old and used < settings.disk_force_ratio:
                 break
             if held is not None and following.begin > held:
@@ -151,6 +152,18 @@ class Retention:
         """Whether the queue's first file holds only messages that are gone, and another one follows it."""
         following = queue.begin + self.settings.consume_queue_file_entries
         return following <= queue.min_offset and len(queue.paths) > 1
+
+    def _stored_ms(self, number: int, earliest_ms: int, now_ms: int) -> int:
+        """About when the last message of the file before file `number` was stored.
+
+        A clock that was set wrong may have left times that lie ahead, or before those of older files: they tell
+        nothing, and the first file behind them that has a likely one does.
+        """
+        for file in self._log.row.files[number:]:
+            stored_ms = self._first_ms(file.begin, now_ms)
+            if earliest_ms <= stored_ms <= now_ms:
+                return stored_ms
+        return now_ms
 
     def _first_ms(self, offset: int, now_ms: int) -> int:
         """When the first record of a file was stored: about when the last one of the file before it was."""

@@ -98,11 +98,6 @@ PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
         "the log is damaged from offset {end} to {behind}: a record; found magic 0x00000000 and size 0",
     ),
     (
-        "time that goes back",
-        lambda it: it.patch_record(3, 56, long(1000)),
-        "the record at {offsets[3]} was stored at 1000, the one before it at {now}",
-    ),
-    (
         "a number that is left out",
         lambda it: it.patch_record(3, 20, long(7)),
         "the record at {offsets[3]} is number 7 of queue Orders/0, 3 is missing",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -272,3 +273,33 @@ async def test_young_files_stay_even_if_somebody_asks(stores):
         store.clean(Asked.FILES)
         await clock.advance(1)
         assert bodies(store) == TEN
+
+
+@pytest.mark.parametrize("jump_h", [24 * 365, -24 * 365])
+async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_them_early(stores, jump_h):
+    clock = at(4)
+    store = open_at(stores, clock)
+    right_ms = clock._start_ms
+    for number, body in enumerate(TEN):
+        is_wrong = number in (4, 5)
+        clock._start_ms = right_ms + (jump_h * 3_600_000 if is_wrong else 0)
+        store._intake.time.begin(0)  # as if that had lasted
+        put(store, body)
+        store.dispatch()
+        await clock.advance(3600)
+        right_ms = clock._start_ms if not is_wrong else right_ms
+    clock._start_ms = right_ms
+    store.checkpoint()
+    retention = retention_of(store)
+    list(retention.run(clock.now_ms()))
+    assert len(log_files(store)) == 5
+    await clock.advance(
+        73 * 3600 - 6 * 3600
+    )  # what was sent in the right time before is old now, and what came last is not
+    hour = datetime.fromtimestamp(clock.now_ms() / 1000).hour
+    retention.settings = replace(store.settings, delete_when=str(hour))
+    list(retention.run(clock.now_ms()))
+    assert log_files(store)[0] != "0" and len(log_files(store)) >= 2
+    await clock.advance(24 * 3600)
+    list(retention.run(clock.now_ms()))
+    assert len(log_files(store)) == 1

@@ -44,7 +44,7 @@ class Passed:
     """What was learned of the records that passed.
 
     Attributes:
-        last_ms: when the youngest of them was stored.
+        last_ms: when the last of them was stored.
         settled: the half messages, by their log offsets, whose transactions ended with one of them.
     """
 
@@ -76,9 +76,7 @@ def pass_sound(content: bytes, place: int, crc_from: int, passed: Passed) -> int
         elif place + at >= crc_from or check(content[at : at + size], place + at) is not None:
             break
         hosts = content[at + HOST_BITS_AT] >> 4 & 3
-        stored_ms: int = read_i64_be(content, at + STORE_TIMESTAMP_BY_HOSTS[hosts])
-        if stored_ms > last_ms:
-            last_ms = stored_ms
+        last_ms = read_i64_be(content, at + STORE_TIMESTAMP_BY_HOSTS[hosts])
         prepared_at = at + BODY_SIZE_BY_HOSTS[hosts] - BODY_SIZE_BEHIND_PREPARED_OFFSET
         prepared_offset: int = read_i64_be(content, prepared_at)
         if prepared_offset or content[at + HOST_BITS_AT] & _TRANSACTION_MASK == _COMMIT:

@@ -1,0 +1,80 @@
+"""The time that messages are stored at: the machine's clock, which somebody may set wrong, and right again.
+
+    the clock goes on, or ahead          it is followed; ahead by more than an hour is told
+    it is back by less than a minute     time stands still until the clock has come there again
+    it is back by more                   time goes on by itself, for ten minutes; then the clock is believed
+
+So one jump ahead does not give all messages of a year the time of next year, and a short jump back does nothing. Times
+in the log rise but for that last case; who looks at them (retention) asks whether neighbours bear them out.
+Unlike Java, which takes whatever the clock says.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from sparrowmq.clock import Clock
+
+log = logging.getLogger(__name__)
+
+SMALL_STEP_MS: Final = 60_000
+PATIENCE_S: Final = 600.0
+_LEAP_MS: Final = 3_600_000
+
+
+class StoreTime:
+    """Tells the time for one store.
+
+    Attributes:
+        now_ms: what was told last.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.now_ms = 0
+        self._clock = clock
+        self._told_s = clock.monotonic()
+        self._was_read = False
+        self._behind_s: float | None = None  # since when the clock is far behind
+
+    def begin(self, last_ms: int) -> None:
+        """Go on from the time of the last message in the log."""
+        self.now_ms = last_ms
+        self._told_s = self._clock.monotonic()
+        self._was_read = False  # how long the broker was down nobody knows
+
+    def read(self) -> int:
+        """What time it is, in ms."""
+        clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        gone_ms = round((now_s - self._told_s) * 1000)
+        self._told_s = now_s
+        if clock_ms >= self.now_ms:
+            leap_ms = clock_ms - self.now_ms - gone_ms
+            if leap_ms > _LEAP_MS and self._was_read and self._behind_s is None:
+                log.warning(
+                    "the clock went %d s ahead at once; messages are stored at its time: check it",
+                    leap_ms // 1000,
+                )
+            self.now_ms = clock_ms
+            self._behind_s = None
+        elif self.now_ms - clock_ms > SMALL_STEP_MS:
+            self._go_on_without(clock_ms, now_s, gone_ms)
+        else:
+            self._behind_s = None
+        self._was_read = True
+        return self.now_ms
+
+    def _go_on_without(self, clock_ms: int, now_s: float, gone_ms: int) -> None:
+        """The clock is far behind what was told: have patience with it, and then believe it."""
+        behind_s = (self.now_ms - clock_ms) // 1000
+        if self._behind_s is None:
+            self._behind_s = now_s
+            log.warning(
+                "the clock is %d s behind the time of the last message; messages go on from there for %d minutes, and "
+                "if it still is then, they follow it: check the machine's time",
+                *(behind_s, PATIENCE_S // 60),
+            )
+        self.now_ms += gone_ms
+        if now_s - self._behind_s >= PATIENCE_S:
+            log.warning("the clock stays %d s behind; messages are stored at its time from now on", behind_s)
+            self.now_ms, self._behind_s = clock_ms, None

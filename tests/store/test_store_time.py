@@ -1,0 +1,99 @@
+"""What one jump of the clock does to the times of messages, both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrowmq.store.store_time import PATIENCE_S, StoreTime
+
+START_MS = 1_800_000_000_000
+YEAR_MS = 365 * 86_400_000
+
+
+class TwoClocks:
+    """The time of day, which a test sets, beside a monotonic clock."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+        self.s = 0.0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.s
+
+    def go(self, seconds: float) -> None:
+        self.ms += round(seconds * 1000)
+        self.s += seconds
+
+
+@pytest.fixture
+def clock() -> TwoClocks:
+    return TwoClocks()
+
+
+@pytest.fixture
+def time(clock: TwoClocks) -> StoreTime:
+    made = StoreTime(clock)  # type: ignore[arg-type]
+    made.begin(START_MS)
+    return made
+
+
+def test_a_clock_that_goes_on_is_followed_in_silence(clock, time, caplog):
+    for seconds in (0, 1, 0.001, 90_000, 3 * 86_400):
+        clock.go(seconds)
+        assert time.read() == clock.ms
+    assert caplog.text == ""
+
+
+def test_a_small_step_back_makes_time_stand_still(clock, time, caplog):
+    clock.ms -= 59_000
+    assert time.read() == START_MS
+    clock.go(58)
+    assert time.read() == START_MS
+    clock.go(2)
+    assert time.read() == START_MS + 1000
+    assert caplog.text == ""
+
+
+def test_a_jump_back_that_is_undone_does_nothing_but_warn(clock, time, caplog):
+    clock.ms -= YEAR_MS
+    for minutes in range(1, 6):
+        clock.go(60)
+        assert time.read() == START_MS + minutes * 60_000
+    assert caplog.text.count("behind the time of the last message") == 1
+    clock.ms += YEAR_MS
+    clock.go(1)
+    assert time.read() == clock.ms
+
+
+def test_a_jump_back_that_stays_is_followed_after_ten_minutes(clock, time, caplog):
+    clock.ms -= YEAR_MS
+    time.read()
+    clock.go(PATIENCE_S - 1)
+    assert time.read() == START_MS + (PATIENCE_S - 1) * 1000
+    clock.go(1)
+    assert time.read() == clock.ms
+    assert "messages are stored at its time from now on" in caplog.text
+
+
+def test_one_jump_ahead_is_told_and_undone_ten_minutes_after_the_clock_is_right(clock, time, caplog):
+    time.read()
+    clock.go(1)
+    clock.ms += YEAR_MS
+    assert time.read() == clock.ms
+    assert "went 31536000 s ahead" in caplog.text
+    clock.go(5)
+    clock.ms -= YEAR_MS
+    poisoned = time.read()
+    assert poisoned > START_MS + YEAR_MS
+    clock.go(PATIENCE_S)
+    assert time.read() == clock.ms == START_MS + 6000 + PATIENCE_S * 1000
+
+
+def test_a_log_from_the_future_is_gone_on_from_and_left(clock, time):
+    time.begin(START_MS + YEAR_MS)
+    assert time.read() == START_MS + YEAR_MS
+    clock.go(PATIENCE_S)
+    assert time.read() == clock.ms
