@@ -116,6 +116,12 @@ def namesrv(**given: Any) -> None:
 
 
 @_command("broker")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="So many of them as one service, of which each uses a processor: NAME-0, NAME-1 and so on.",
+)
 def broker(**given: Any) -> None:
     """Run a broker: it keeps messages and gives them to consumers."""
     from sparrowmq.broker.broker import Broker
@@ -127,6 +133,10 @@ def broker(**given: Any) -> None:
         BROKER_VARIABLES,
         _OF_APACHES_SCRIPTS,
     )
+    if given["brokers"] > 1:
+        from sparrowmq.cli.brokers import Brokers, command
+
+        sys.exit(Brokers([command(settings, given, number) for number in range(given["brokers"])]).run())
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
     run(
