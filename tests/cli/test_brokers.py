@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import sys
 import time
@@ -126,8 +127,12 @@ def two(start, tmp_path):
 
 
 def names(process, count):
-    lines = [process.stdout.readline() for _ in range(count)]
-    return {re.findall(r"broker\[([^,]+),", line)[0] for line in lines}
+    """The names of that many brokers, as they say that they serve."""
+    text, descriptor = "", process.stdout.fileno()
+    while text.count("boot success") < count:
+        assert select.select([descriptor], [], [], 30)[0], text
+        text += os.read(descriptor, 4096).decode()
+    return set(re.findall(r"broker\[([^,]+),", text))
 
 
 def test_one_that_is_killed_comes_back_while_the_other_serves_and_a_signal_ends_all_in_order(two, tmp_path):
