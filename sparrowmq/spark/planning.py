@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
@@ -29,13 +30,14 @@ from sparrowmq.spark.choice import is_meant
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.option_values import EARLIEST, LATEST
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.ranges import Bounds, Offsets, Range, first_at, lose, settle
+from sparrowmq.spark.ranges import Bounds, Offsets, Range, lose, search, settle
 
 log = logging.getLogger(__name__)
 
 AllBounds = Mapping[MessageQueue, Bounds]
 
 _SAMPLE_ROWS: Final = 32
+_SAMPLED_RANGES: Final = 64
 # A trigger waits no longer for one broker, so that the rows of the others are not late.
 _SOON_S: Final = 1.0
 _TYPICAL_ROW_BYTES: Final = 1024
@@ -89,7 +91,7 @@ class Plan:
         """
         times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
         if times is not None:
-            return {queue: self._start_at(queue, times[queue], bounds[queue]) for queue in bounds}
+            return self._demand_later(self._first_at_each(times, bounds), times, bounds)
         place = self._options.start or otherwise
         if place == "group":
             return self._settled(self._committed(bounds), bounds)
@@ -99,7 +101,7 @@ class Plan:
         """Where to stop. Raises: as `starts`."""
         times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
         if times is not None:
-            return {queue: self._first_at(queue, times[queue], bounds[queue]) for queue in bounds}
+            return self._first_at_each(times, bounds)
         return self._settled(_places(self._options.end or "latest", bounds, "endingOffsets"), bounds)
 
     def within(self, range: Range, first_ms: int | None, end_ms: int | None) -> Range:
@@ -114,9 +116,9 @@ class Plan:
         return bounds.end if self._options.new_queues == "latest" else bounds.start
 
     def row_bytes(self, ranges: Collection[Range]) -> int:
-        """About how many bytes a message has, from a few at the start of each range whose broker is there."""
+        """About how many bytes a message has, from a few at the start of some ranges whose brokers are there."""
         sizes: list[int] = []
-        for each in ranges:
+        for each in list(ranges)[:: max(1, len(ranges) // _SAMPLED_RANGES)]:
             with suppress(NetworkError, NoRoute):
                 sizes += self._sample_now(each).column("storeSize").to_pylist()
         return sum(sizes) // len(sizes) if sizes else _TYPICAL_ROW_BYTES
@@ -184,53 +186,70 @@ class Plan:
             return dict.fromkeys(bounds, for_all)
         return None if by_queue is None else _complete(by_queue, bounds, "...OffsetsByTimestamp")
 
-    def _start_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
-        offset = self._first_at(queue, wanted_ms, bounds)
-        if offset == bounds.end and self._options.when_no_later == "error":
-            raise ConfigError(
-                f"{queue} has no message of {wanted_ms} or later to start at; "
-                "set startingOffsetsByTimestampStrategy=latest to start at its end then"
-            )
-        return offset
+    def _demand_later(self, starts: Offsets, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Offsets:
+        for queue, offset in starts.items():
+            if offset == bounds[queue].end and self._options.when_no_later == "error":
+                raise ConfigError(
+                    f"{queue} has no message of {times[queue]} or later to start at; "
+                    "set startingOffsetsByTimestampStrategy=latest to start at its end then"
+                )
+        return starts
 
     def _first_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
-        asked = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=wanted_ms)
-        found = self._network.retrying(lambda: self._network.ask({queue: (queue, asked)}))
-        return first_at(
-            lambda offset: self._store_time_ms(queue, offset), wanted_ms, _offset(found[queue]), bounds
-        )
+        return self._first_at_each({queue: wanted_ms}, {queue: bounds})[queue]
 
-    def _store_time_ms(self, queue: MessageQueue, offset: int) -> int:
-        sample = self._sample(Range(queue, offset, offset + 1))
-        if not len(sample):
-            lose(f"offset {offset} of {queue} is gone", fail=self._options.fail_on_data_loss)
-            return 0
-        return int(sample.store_times_ms[0])
+    def _first_at_each(self, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Offsets:
+        """The first offset of each queue that was stored at a time or later; all queues are asked side by side."""
+        asked = {
+            queue: (queue, SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=times[queue]))
+            for queue in bounds
+        }
+        hints = self._network.retrying(lambda: self._network.ask(asked))
+        searches = {queue: search(times[queue], _offset(hints[queue]), bounds[queue]) for queue in bounds}
+        found: Offsets = {}
+        told: dict[MessageQueue, int | None] = dict.fromkeys(searches)
+        while told:
+            wanted: Offsets = {}
+            for queue, time_ms in told.items():
+                try:
+                    # A generator that was not begun takes None, as `next` does.
+                    wanted[queue] = searches[queue].send(time_ms)  # type: ignore[arg-type]
+                except StopIteration as done:
+                    found[queue] = done.value
+            told = dict(self._store_times_ms(wanted))
+        return {queue: found[queue] for queue in bounds}
 
-    def _sample(self, range: Range) -> RecordColumns:
-        return self._network.retrying(lambda: self._sample_now(range))
+    def _store_times_ms(self, offsets: Offsets) -> dict[MessageQueue, int]:
+        """When each of these messages was stored; 0 for one that is gone. Raises: RowsLost, as `starts`."""
+        asked = {queue: (queue, self._pull(queue, offset, 1)) for queue, offset in offsets.items()}
+        bodies = self._network.retrying(lambda: self._network.ask_for_bodies(asked))
+        times: dict[MessageQueue, int] = {}
+        for queue, offset in offsets.items():
+            found = _found(bodies[queue])
+            if not found:
+                lose(f"offset {offset} of {queue} is gone", fail=self._options.fail_on_data_loss)
+            times[queue] = record.store_timestamp_ms(found) if found else 0
+        return times
 
     def _sample_now(self, range: Range) -> RecordColumns:
         """A few messages from the start of a range; none if it does not begin there any more."""
-        request = PullMessage(
+        request = self._pull(range.queue, range.start, min(len(range), _SAMPLE_ROWS))
+        found = self._network.ask_for_bodies({range.queue: (range.queue, request)})
+        return RecordColumns(_found(found[range.queue]))
+
+    def _pull(self, queue: MessageQueue, offset: int, count: int) -> PullMessage:
+        return PullMessage(
             consumer_group=self._options.group or self._options.group_prefix,
-            topic=range.queue.topic,
-            queue_id=range.queue.queue_id,
-            queue_offset=range.start,
-            max_msg_nums=min(len(range), _SAMPLE_ROWS),
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
             sys_flag=PullFlag.SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
             subscription="*",
         )
-        try:
-            _, body = self._network.link(range.queue).call(request)
-        except RemoteError as error:
-            if error.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
-                return RecordColumns(b"")
-            raise
-        return RecordColumns(body)
 
     def _committed(self, bounds: AllBounds) -> Offsets:
         """Where the consumer group is; a queue that it never read is taken as a new one."""
@@ -286,6 +305,15 @@ def _bounds_or_why_not(start: _Reply, end: _Reply) -> Bounds | RemoteError | Net
     if not isinstance(start, OffsetReply):
         return start
     return Bounds(start.offset, end.offset) if isinstance(end, OffsetReply) else end
+
+
+def _found(body: bytes | RemoteError) -> bytes:
+    """The answer to a pull; nothing, if the queue does not hold the messages any more. Raises: another refusal."""
+    if not isinstance(body, RemoteError):
+        return body
+    if body.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
+        return b""
+    raise body
 
 
 def _offset(reply: OffsetReply | RemoteError) -> int:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -196,21 +195,29 @@ def _pack(pieces: Sequence[Range], count: int) -> list[tuple[Range, ...]]:
     return [tuple(sorted(each)) for each in bins]
 
 
-def first_at(time_of: Callable[[int], int], wanted_ms: int, hint: int, bounds: Bounds) -> int:
-    """The first offset whose message was stored at `wanted_ms` or later; `bounds.end` when there is none.
+def search(wanted_ms: int, hint: int, bounds: Bounds) -> Generator[int, int, int]:
+    """Find the first offset whose message was stored at `wanted_ms` or later; `bounds.end` when there is none.
+
+    It gives an offset and wants to be sent when its message was stored, until it returns: so the searches of many
+    queues can ask side by side.
 
     `hint` is what the broker answered: a Java 4.9 broker gives the nearest message, on either side, and any of those
-    that share the millisecond. So step away from it, ever further, until the answer is enclosed. `time_of` asks for
-    one message.
+    that share the millisecond. So step away from it, ever further, until the answer is enclosed.
     """
     low = high = min(max(hint, bounds.start), bounds.end)
     step = 1
-    while low > bounds.start and time_of(low - 1) >= wanted_ms:
+    while low > bounds.start and (yield low - 1) >= wanted_ms:
         high = low - 1
         low = max(bounds.start, high - step)
         step *= 2
-    while high < bounds.end and time_of(high) < wanted_ms:
+    while high < bounds.end and (yield high) < wanted_ms:
         low = high + 1
         high = min(bounds.end, low + step)
         step *= 2
-    return low + bisect_left(range(low, high), wanted_ms, key=time_of)
+    while low < high:
+        middle = (low + high) // 2
+        if (yield middle) < wanted_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,5 +1,7 @@
 """sparrowmq.spark.planning: queues and offsets, as the options and the brokers have them."""
 
+from itertools import groupby
+
 import pytest
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
@@ -131,6 +133,17 @@ def test_a_time_that_no_message_reached_is_an_error_unless_the_end_will_do(plan,
         plan(startingTimestamp="600").starts(stored, otherwise="earliest")
     late = plan(startingTimestamp="600", startingOffsetsByTimestampStrategy="latest")
     assert late.starts(stored, otherwise="earliest") == {q(0): 60, q(1): 5}
+
+
+def test_the_times_of_many_queues_are_searched_side_by_side(peer, plan):
+    for number in range(300):
+        peer.store("T", number, [b"x"] * 50, times=lambda offset, number=number: 10 * offset + number)
+    bounds = plan().bounds()
+    peer.asked.clear()
+    starts = plan(startingTimestamp="305").starts(bounds, otherwise="earliest")
+    assert starts == {q(number): max(0, -(-(305 - number) // 10)) for number in range(300)}
+    turns = [code for code, _ in groupby(code for code, _ in peer.asked)]
+    assert turns == [105, 29, 11]  # and not 300 times one after the other
 
 
 @pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])

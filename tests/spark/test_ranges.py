@@ -17,10 +17,10 @@ from sparrowmq.spark.ranges import (
     RowsLost,
     between,
     capped,
-    first_at,
     from_json,
     is_worth_a_batch,
     lose,
+    search,
     settle,
     share,
     to_json,
@@ -176,6 +176,17 @@ def test_tasks_hold_every_row_once_and_do_not_depend_on_the_order_asked(sizes, l
         mine = [piece for piece in pieces if piece.queue == each.queue]
         assert [piece.start for piece in mine] == [each.start, *(piece.end for piece in mine[:-1])]
         assert mine[-1].end == each.end
+
+
+def first_at(time_of, wanted, hint, bounds):
+    """What a search finds, whose questions `time_of` answers."""
+    searching = search(wanted, hint, bounds)
+    try:
+        offset = next(searching)
+        while True:
+            offset = searching.send(time_of(offset))
+    except StopIteration as done:
+        return done.value
 
 
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(-1, 31), st.integers(-5, 80), st.integers(0, 9))

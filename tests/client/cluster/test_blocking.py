@@ -14,7 +14,7 @@ from sparrowmq.errors import (
     RemoteProtocolError,
 )
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.headers import GetMaxOffset, QueryConsumerOffset
+from sparrowmq.protocol.requests.headers import GetMaxOffset, PullMessage, QueryConsumerOffset
 from sparrowmq.protocol.signature import signer
 from tests.peer import BROKER, HangUp, Peer, Refuse
 
@@ -87,6 +87,23 @@ def test_many_queues_are_asked_at_once_and_refusals_stand_beside_answers(peer, c
     assert found[queues[1]].offset == 9
     refusal = found[queues[0]]
     assert isinstance(refusal, RemoteError) and refusal.code == 22
+
+
+def test_the_bodies_of_many_answers_come_at_once_with_refusals_beside_them(peer, connect):
+    for number in range(600):
+        peer.store("T", number, [b"body-%d" % number])
+    peer.answers[11].append(Refuse(21))
+    asked = {
+        queue: (queue, pull(queue)) for queue in (MessageQueue("T", BROKER, number) for number in range(600))
+    }
+    found = connect().ask_for_bodies(asked)
+    refusal = found[MessageQueue("T", BROKER, 0)]
+    assert isinstance(refusal, RemoteError) and refusal.code == 21
+    assert all(b"body-%d" % number in found[MessageQueue("T", BROKER, number)] for number in range(1, 600))
+
+
+def pull(queue):
+    return PullMessage("g", queue.topic, queue.queue_id, 0, 1, 4, 0, 0, 0, subscription="*")
 
 
 def test_abandoned_answers_close_their_connection_and_no_other(peer, connect):
