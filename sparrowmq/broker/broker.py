@@ -39,6 +39,7 @@ from sparrowmq.broker.handlers.relay import RelayHandler
 from sparrowmq.broker.handlers.reply import ReplyHandler, ReplyRules
 from sparrowmq.broker.handlers.retry import RetryHandler
 from sparrowmq.broker.handlers.send import SendHandler
+from sparrowmq.broker.handlers.staging import StagingHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.handlers.transactions import TransactionHandler
 from sparrowmq.broker.metrics.known import Known
@@ -51,6 +52,7 @@ from sparrowmq.broker.replication.mirror import Mirror
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing
 from sparrowmq.broker.replication.replica import Replica
+from sparrowmq.broker.staging import Staging
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
@@ -201,10 +203,8 @@ class Broker:
         clients, locks, consumption = Clients(clock), QueueLocks(clock), Consumption(clock, figures)
         filters = Filters(settings.property_filter)
         timer_max_s = settings.max_timer_s if settings.timers else None
-        by_level, at_time = (
-            delay_levels(delays, clock),
-            timer_detour(clock, settings.max_timer_s, settings.timers),
-        )
+        by_level = delay_levels(delays, clock)
+        at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
         writer = Writer(store, settings.cluster, (at_time, by_level))
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
@@ -217,6 +217,8 @@ class Broker:
         else:
             timed = TimedDelivery(store, writer, at_time, clock, figures)
             role, is_over = self._master(store, delayed, timed, transactions, figures)
+        staged = folder / "stagedBatches.json"
+        staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
         status = Status(settings, figures, clock)
         sends = SendHandler(store, writer, topics, groups, transactions, send_rules(settings, store), figures)
         pulls = PullHandler(
@@ -232,6 +234,8 @@ class Broker:
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions),)),
+            staging.part(),
+            Part((StagingHandler(store, staging, topics, settings.max_message_bytes),)),
             clients.part(),
             locks.part(),
             status.part(),

@@ -17,7 +17,7 @@ from sparrowmq.broker.detour import Detour
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, mark
+from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.store.message_store import MessageStore
 
@@ -78,6 +78,18 @@ class Writer:
             self._complete(entry)
         return self._store.append_batch(entries)
 
+    def check_plain(self, properties: Properties) -> None:
+        """Refuse a message that `put_batch` would. Raises: RemoteError."""
+        for detour in self._detours:
+            if properties.has(detour.mark):
+                raise RemoteError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"a staged batch cannot hold a message with the property {detour.mark[1:-1]}: it waits",
+                )
+        whole = len(properties.encode()) + len(self._cluster.encode())
+        if whole > MAX_PROPERTIES_BYTES:
+            raise _too_long(whole)
+
     def _complete(self, entry: Entry) -> None:
         """The properties as they are stored: without the wish to wait, with the cluster's name, which Go needs."""
         properties = entry.properties
@@ -86,7 +98,11 @@ class Writer:
             properties.add(self._cluster)
         size = len(properties.encode())
         if size > MAX_PROPERTIES_BYTES:
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the properties take {size} bytes; at most {MAX_PROPERTIES_BYTES} can be stored, use the body",
-            )
+            raise _too_long(size)
+
+
+def _too_long(size: int) -> RemoteError:
+    return RemoteError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the properties take {size} bytes; at most {MAX_PROPERTIES_BYTES} can be stored, use the body",
+    )

@@ -1,6 +1,6 @@
 """Numbers with names: what a request asks, how a reply went, which language the peer is written in.
 
-Source: RequestCode, ResponseCode and LanguageCode of Java 5.3, with the codes that only 4.9 has.
+Source: RequestCode, ResponseCode and LanguageCode of Java 5.3, with the codes that only 4.9 has, and two of our own.
 A number is never given a second meaning, so those that nobody sends any more stay here.
 """
 
@@ -186,6 +186,10 @@ class RequestCode(IntEnum):
     GET_BROKER_CLUSTER_ACL_INFO = 52
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG = 53
     GET_BROKER_CLUSTER_ACL_CONFIG = 54
+
+    # Ours, far from Java's; a binary header has room for an int16.
+    STAGE_BATCH = 32_001
+    COMMIT_BATCH = 32_002
 
     # Declared in Java, sent by nobody: kept so that no number gets a second meaning.
     QUERY_BROKER_OFFSET = 13

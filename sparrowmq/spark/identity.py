@@ -52,10 +52,11 @@ def of_stream() -> Writing:
     return Writing(task.query or "", task.batch, task.partition, task.run)
 
 
-def of_write(write_id: str, *, is_named: bool) -> Writing:
+def of_write(write_id: str, run: str, *, is_named: bool) -> Writing:
     """What the task of a batch write, or of one in `foreachBatch`, writes that runs here.
 
     Args:
+        run: of a write outside of a stream.
         is_named: whether the user named the write.
     Raises:
         ConfigError: it is one of a stream's batches, so that it is repeated under another random name.
@@ -67,7 +68,7 @@ def of_write(write_id: str, *, is_named: bool) -> Writing:
             'write .option("writeId", "..."), another one for each write of the function'
         )
     writer = f"{task.query}/{write_id}" if task.query else write_id
-    return Writing(writer, task.batch, task.partition, task.run)
+    return Writing(writer, task.batch, task.partition, task.run if task.query else run)
 
 
 class RowIds:

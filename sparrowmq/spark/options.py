@@ -49,6 +49,7 @@ _SPARKS_OWN: Final = frozenset(
 # What the sink promises, as users write it.
 AT_LEAST_ONCE: Final = "at_least_once"
 IDEMPOTENT: Final = "idempotent"
+EXACTLY_ONCE: Final = "exactly_once"
 
 
 def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases: tuple[str, ...] = ()) -> Any:
@@ -206,8 +207,11 @@ class SinkOptions(ClusterOptions):
     """Where rows go, and how surely."""
 
     topic: str | None = option("topic", values.topic)
-    guarantee: str = option("deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT), AT_LEAST_ONCE)
+    guarantee: str = option(
+        "deliveryGuarantee", one_of(AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE), AT_LEAST_ONCE
+    )
     write_id: str | None = option("writeId", text)
+    broker_name: str | None = option("brokerName", text)
     progress_is_late: bool = option("asyncProgressTrackingEnabled", flag, False)  # Spark's own
     group: str = option("producerGroup", values.group, "spark-rocketmq-sink")
     batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
@@ -226,6 +230,11 @@ class SinkOptions(ClusterOptions):
             raise ConfigError(
                 f"deliveryGuarantee={self.guarantee} cannot be kept with asyncProgressTrackingEnabled=true, "
                 "which lets Spark repeat several batches as others; leave that out"
+            )
+        if (self.guarantee == EXACTLY_ONCE) != (self.broker_name is not None):
+            raise ConfigError(
+                "deliveryGuarantee=exactly_once and the option brokerName go together: one broker decides whether a "
+                "batch is committed, and gets all rows. Let it be the same for the life of a query"
             )
 
 

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.link import Link, answer
@@ -31,7 +31,7 @@ from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_topic
-from sparrowmq.protocol.requests.headers import SendMessageV2
+from sparrowmq.protocol.wire.header import Request
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.refusals import may_go_elsewhere
 
@@ -47,6 +47,9 @@ class QueueBatch:
     is_loose: bool = False
     parts: list[BatchPart] = field(default_factory=list)
     size_bytes: int = 0
+    number: int = (
+        -1
+    )  # of the request that carries it, where requests are counted; the same when it is sent again
 
     def add(self, part: BatchPart) -> None:
         self.parts.append(part)
@@ -65,7 +68,7 @@ class _Sent:
     """A request under way; `link` is None when not even sending worked."""
 
     batch: QueueBatch
-    request: SendMessageV2
+    request: Request[Any]
     link: Link | None
     opaque: int = 0
 
@@ -165,13 +168,19 @@ class Sender:
         self._under_way.append(self._start(batch))
 
     def _start(self, batch: QueueBatch) -> _Sent:
-        packed = batch.packed()
-        request = packed.request(self._options.group, batch.queue, time.time_ns() // 1_000_000)
+        request, body = self._request(batch, time.time_ns() // 1_000_000)
         try:
             link = self._network.link(batch.queue)
-            return _Sent(batch, request, link, link.send(request, packed.body))
+            return _Sent(batch, request, link, link.send(request, body))
         except (NetworkError, NoRoute):
             return _Sent(batch, request, None)
+
+    def _request(self, batch: QueueBatch, now_ms: int) -> tuple[Request[Any], bytes]:
+        packed = batch.packed()
+        return packed.request(self._options.group, batch.queue, now_ms), packed.body
+
+    def _confirmed(self, batch: QueueBatch) -> None:
+        self.stored += len(batch.parts)
 
     def _settle_first(self) -> None:
         """Wait until the oldest batch is stored, sending it again if need be."""
@@ -197,7 +206,7 @@ class Sender:
                 self._queues.clear()
                 sent.batch.queue = self.any_queue(sent.batch.queue.topic)
             sent = self._start(sent.batch)
-        self.stored += len(sent.batch.parts)
+        self._confirmed(sent.batch)
 
     def _is_illegal(self, error: Exception) -> TypeGuard[RemoteError]:
         """Whether the broker would refuse the same messages for ever, and somebody wants to have them."""
@@ -231,8 +240,11 @@ class Sender:
                 return error
             if self._is_illegal(error):
                 return error
-            raise SendFailed(f"the broker refuses messages to {sent.batch.queue}: {error}") from error
+            raise self._refusal(sent.batch.queue, error) from error
         return None
+
+    def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
+        return SendFailed(f"the broker refuses messages to {queue}: {error}")
 
 
 def _size_bytes(part: BatchPart) -> int:

@@ -16,7 +16,8 @@
 Any other column of the source's table may be there and is not used, so that a topic can be copied; what RocketMQ itself
 wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them. When Spark
 repeats a task its rows are sent again: at least once. With deliveryGuarantee=idempotent they have the same unique ids
-then (`identity.py`), so that readers can drop them (`repeats.py`).
+then (`identity.py`), so that readers can drop them (`repeats.py`); with exactly_once they are staged, and the driver
+commits those of the attempts that reported to it (`staged.py`).
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ from sparrowmq.spark import schema as table
 from sparrowmq.spark.identity import RowIds, Writing, of_stream, of_write
 from sparrowmq.spark.logs import show
 from sparrowmq.spark.network import network_of
-from sparrowmq.spark.options import AT_LEAST_ONCE, SinkOptions
+from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 from sparrowmq.spark.pace import paced
 from sparrowmq.spark.rejects import Rejects
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.staged import Attempt, StagedSender, commit
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +122,7 @@ class Stored(WriterCommitMessage):
     count: int
     skipped: int = 0
     dead: int = 0
+    attempt: Attempt | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -128,14 +131,16 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._write_id = options.write_id or uuid.uuid4().hex
+        self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
         is_named = self._options.write_id is not None or self._options.guarantee == AT_LEAST_ONCE
-        writing = of_write(self._write_id, is_named=is_named)
+        writing = of_write(self._write_id, self._run, is_named=is_named)
         return send_all(iterator, network_of(self._options), self._options, writing)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         tell("the write", messages)
+        decide(network_of(self._options), self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         show()
@@ -153,6 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         tell(f"batch {batchId}", messages)
+        decide(network_of(self._options, waits=True), self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         show()
@@ -180,6 +186,15 @@ def tell(what: str, messages: Iterable[WriterCommitMessage | None]) -> None:
         )
 
 
+def decide(
+    network: BlockingNetwork, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]
+) -> None:
+    """Commit what tasks staged, if they did. Raises: SendFailed."""
+    attempts = [each.attempt for each in messages if isinstance(each, Stored) and each.attempt is not None]
+    if commit(network, options, attempts):
+        log.warning("%s was committed before; its rows are not stored again", attempts[0].writing)
+
+
 def send_all(
     batches: Iterator[pa.RecordBatch],
     network: BlockingNetwork,
@@ -193,7 +208,8 @@ def send_all(
         InvalidMessage: a row cannot be a message.
     """
     try:
-        sender = Sender(network, options)
+        staged = StagedSender(network, options, writing) if options.guarantee == EXACTLY_ONCE else None
+        sender = staged or Sender(network, options)
         rejects = Rejects(sender, options, writing)
         ids = unique_ids(options) if options.guarantee == AT_LEAST_ONCE else RowIds(writing)
         messages = RowMessages(sender, ids, options, rejects)
@@ -201,7 +217,8 @@ def send_all(
             messages.send(batch)
         sender.finish()
         rejects.tell()
-        return Stored(sender.stored - rejects.dead, rejects.skipped, rejects.dead)
+        attempt = staged.attempt if staged is not None else None
+        return Stored(sender.stored - rejects.dead, rejects.skipped, rejects.dead, attempt)
     finally:
         network.release()
 

@@ -34,5 +34,5 @@ def test_ids_have_javas_form_and_say_the_beginning_of_the_month():
 
 
 def test_outside_of_spark_a_write_is_what_it_is_called():
-    assert of_write("copy-1", is_named=True) == Writing("copy-1")
+    assert of_write("copy-1", "run-1", is_named=True) == Writing("copy-1", run="run-1")
     assert of_stream() == Writing("")

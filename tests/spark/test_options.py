@@ -144,13 +144,19 @@ def test_files_are_meant_where_there_is_a_path_and_no_name_server():
     assert parse(StoredOptions, {"path": "file:/store", "subscribe": "a"}).path == "/store"
 
 
-@pytest.mark.parametrize("value", ["idempotent"])
-def test_stronger_guarantees_need_batches_that_are_repeated_as_they_were(value):
-    given = BASE | {"deliveryGuarantee": value.upper()}
+@pytest.mark.parametrize(("value", "more"), [("idempotent", {}), ("exactly_once", {"brokerName": "b"})])
+def test_stronger_guarantees_need_batches_that_are_repeated_as_they_were(value, more):
+    given = BASE | more | {"deliveryGuarantee": value.upper()}
     assert parse(SinkOptions, given).guarantee == value
     with pytest.raises(ConfigError, match=f"{value} cannot be kept with asyncProgressTrackingEnabled=true"):
         parse(SinkOptions, given | {"asyncProgressTrackingEnabled": "true"})
     assert parse(SinkOptions, BASE | {"asyncProgressTrackingEnabled": "true"}).guarantee == "at_least_once"
+
+
+def test_one_broker_decides_about_batches_that_are_there_once():
+    for given in ({"deliveryGuarantee": "exactly_once"}, {"brokerName": "b"}):
+        with pytest.raises(ConfigError, match="exactly_once and the option brokerName go together"):
+            parse(SinkOptions, BASE | given)
 
 
 def test_dead_letters_need_a_topic_of_their_own():

@@ -281,6 +281,59 @@ def test_an_idempotent_batch_that_is_repeated_has_the_same_ids(topic, spark, nam
     assert copy.read().select("msgId", "body").distinct().count() == 200
 
 
+def test_an_exactly_once_batch_that_is_repeated_is_there_once(topic, spark, namesrv, tmp_path):
+    topic.send(0, 200)
+    copy = Topic(spark, namesrv)
+    given = copy.options | {"deliveryGuarantee": "exactly_once", "brokerName": "broker-0"}
+
+    def go_on() -> None:
+        writing = topic.stream(**LIMIT).select("body").writeStream.format("rocketmq").options(**given)
+        query = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(DEADLINE_S * 2)
+
+    for _ in range(2):
+        go_on()
+        copy.wait_for(200)
+        # The driver dies after the last batch was committed and before it says so: Spark does the batch again.
+        last = max(int(log.name) for log in tmp_path.glob("commits/[0-9]*"))
+        for log in tmp_path.glob(f"commits/*{last}*"):
+            log.unlink()
+    topic.send(200, 20)
+    go_on()
+    if not HAS_LIMITS:  # that run was for the unfinished batch
+        go_on()
+    copy.wait_for(220)
+    assert numbers(copy.read()) == list(range(220))
+
+
+def test_an_exactly_once_write_is_there_as_a_whole_although_its_tasks_fail(topic, spark, namesrv, tmp_path):
+    copy = Topic(spark, namesrv)
+    given = copy.options | {
+        "deliveryGuarantee": "exactly_once",
+        "brokerName": "broker-0",
+        "writeId": copy.name,
+    }
+    failed = str(tmp_path / "failed")
+
+    def fail_once(batches):
+        for at, batch in enumerate(batches):
+            yield batch
+            if at == 1 and not Path(failed).exists():
+                Path(failed).touch()
+                raise ValueError("as the test says")
+
+    rows = (
+        spark.range(0, 40_000, 1, 2)
+        .selectExpr("cast(id as string) body")
+        .mapInArrow(fail_once, "body string")
+    )
+    for _ in range(2):  # the second is known by its name
+        rows.write.format("rocketmq").options(**given).mode("append").save()
+        copy.wait_for(40_000)
+    assert numbers(copy.read()) == list(range(40_000))
+    assert Path(failed).exists()
+
+
 def test_a_write_within_a_batch_is_idempotent_by_its_name(topic, spark, namesrv, tmp_path):
     topic.send(0, 20)
     copy = Topic(spark, namesrv)

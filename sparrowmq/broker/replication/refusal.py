@@ -38,6 +38,10 @@ def refusing(guard: Guard | None) -> Guard:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "service not available now: this broker is a slave, so putMessage is forbidden; send to its master",
             )
+        if row.code == RequestCode.COMMIT_BATCH:
+            raise RemoteError(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave; its master has the staged batch"
+            )
         if row.code == RequestCode.END_TRANSACTION:
             raise RemoteError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,

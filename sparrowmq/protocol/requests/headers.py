@@ -124,6 +124,37 @@ class LitePullMessage(PullMessage):
     code: ClassVar[int] = RequestCode.LITE_PULL_MESSAGE
 
 
+class StageBatch(Request[NoFields]):
+    """Store messages for one queue, in a batch's body, that nobody sees before their batch is committed. Ours."""
+
+    code: ClassVar[int] = RequestCode.STAGE_BATCH
+
+    topic: str
+    queue_id: int
+    writer: str
+    run: str
+    batch: int
+    attempt: str
+    number: int
+    born_timestamp: int
+
+
+class CommitBatchReply(Header):
+    """Whether the batch had been committed before; then this changed nothing."""
+
+    repeated: bool
+
+
+class CommitBatch(Request[CommitBatchReply]):
+    """Publish a batch: the body has, as JSON, how many requests each of its attempts has staged. Ours."""
+
+    code: ClassVar[int] = RequestCode.COMMIT_BATCH
+
+    writer: str
+    run: str
+    batch: int
+
+
 class RecallMessageReply(Header):
     msg_id: str
 

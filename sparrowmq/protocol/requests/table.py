@@ -94,6 +94,7 @@ _SERVED = (
         client.SendReply,
         client.SendReplyV2,
         client.RecallMessage,
+        client.StageBatch,
     ),
     *_served(
         Role.BROKER,
@@ -121,6 +122,8 @@ _SERVED = (
         client.CheckClientConfig,
         # It names a half message, whose producer was allowed to send it.
         client.EndTransaction,
+        # Likewise: what it publishes, its writer was allowed to stage.
+        client.CommitBatch,
     ),
     *_served(
         Role.BROKER,
