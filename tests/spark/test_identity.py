@@ -21,6 +21,7 @@ def test_no_two_rows_have_the_same_id():
     made = [
         *ids(70_000, batch=1, partition=2),
         *ids(1000, batch=2, partition=1),
+        *ids(1000, batch=2, partition=2),
         *ids(1000, batch=12),
         *ids(1000, partition=12),
     ]

@@ -258,7 +258,11 @@ def test_who_is_given_an_illegal_message_may_send_another(peer, sender):
         sending.put("T", part(number))
     sending.finish()
     assert (everything(peer), everything(peer, "D")) == ([1, 2], [0])
-    assert sending.stored == 3
+    peer.answers[SEND].append(Refuse(13))
+    sending.put("T", part(3))
+    sending.finish()  # which alone learns of the refusal
+    assert everything(peer, "D") == [0, 3]
+    assert sending.stored == 4
 
 
 def test_without_anybody_to_give_it_to_an_illegal_message_ends_the_task(peer, sender):

@@ -272,7 +272,7 @@ def test_what_is_rejected_changes_no_id(peer, connect):
     options = peer.sink(topic="T", onError="skip", deliveryGuarantee="idempotent")
     for second in (b"2", None):
         send_all(iter([rows_of(b"1", second, b"3")]), connect(), options, WRITING)
-    assert len({row["properties"]["UNIQ_KEY"] for row in stored(peer)}) == 3
+    assert len({(row["body"], row["properties"]["UNIQ_KEY"]) for row in stored(peer)}) == 3
 
 
 def test_a_rate_holds_for_the_task(peer, connect):
