@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
+from sparrowmq.testing import Cluster
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Live, live_broker
 
 
@@ -166,6 +168,20 @@ async def test_a_change_is_kept_in_the_brokers_file(tmp_path: Path) -> None:
         await session.call(UpdateBrokerConfig(), b"maxMessageSize=200\n")
         pool.close()
     assert load(file) == {"maxMessageSize": "200"} and file.read_text().startswith("# ours")
+
+
+async def test_how_much_the_log_says_changes(tmp_path: Path) -> None:
+    ours = logging.getLogger("sparrowmq")
+    before = ours.level
+    try:
+        async with Cluster(tmp_path) as cluster:
+            pool = Pool(SystemClock())
+            session = await pool.session(cluster.brokers[0].address)
+            await session.call(UpdateBrokerConfig(), b"logLevel=ERROR\n")
+            pool.close()
+        assert ours.level == logging.ERROR
+    finally:
+        ours.setLevel(before)
 
 
 def test_every_setting_that_can_change_is_tried_here() -> None:
