@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -207,7 +207,8 @@ def run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V]
     os.umask(0o077)  # Messages are nobody else's to read.
     descriptors.raise_limit()
     # What a map shows can be cut off, or lie on a bad sector: then the process dies, but not in silence.
-    faulthandler.enable()
+    with suppress(OSError):  # where stderr is no file
+        faulthandler.enable()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(build(), ready))

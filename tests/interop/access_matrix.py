@@ -145,8 +145,13 @@ _FIELDS: Final[Mapping[str, object]] = {
     "note": "as signed",
     "recallHandle": "x",
 }
-# What would be gone, or another topic, for those who come later.
+# What would be gone, or another topic, for those who come later; and what a field is in this request alone.
 _OTHERWISE: Final[Mapping[int, Mapping[str, object]]] = {
+    314: {"srcGroup": GROUP, "destGroup": "cloned", "offline": "true"},
+    315: {"statsName": "TOPIC_PUT_NUMS", "statsKey": TOPIC},
+    321: {"index": 0, "count": 1},
+    32001: {"writer": "w", "run": "r", "batch": 0, "attempt": "a", "number": 0},
+    32002: {"writer": "w", "run": "r", "batch": 0},
     17: {"topic": "Made"},
     215: {"topic": "Doomed"},
     207: {"groupName": "doomed"},
