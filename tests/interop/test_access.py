@@ -142,7 +142,9 @@ async def test_whoever_is_not_known_is_denied_at_once(
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("name", ["cpp", GO, NODE, "java-4.9.8", "java-5.4.0"])
+@pytest.mark.parametrize(
+    "name", ["cpp", GO, NODE, "java-4.9.8", pytest.param("java-5.4.0", marks=pytest.mark.slow)]
+)
 @pytest.mark.cell("acl", columns=["cpp", "go", "node", "java-4.9.8", "java-5.4.0"])
 def test_a_foreign_client_signs_and_is_denied_what_its_account_may_not(ours: Target, name: str) -> None:
     spelled = name.replace(".", "-")

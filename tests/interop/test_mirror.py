@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["spark"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 COUNT = 500
 SHOWN_LIMIT_S = 30

@@ -102,7 +102,18 @@ def test_a_store_that_forgets_a_sync_is_found_out(site):
     assert tally.violations, f"{tally.examined} states did not show that {site} is needed"
 
 
-@pytest.mark.parametrize("site", [site for site, matters in SITES.items() if matters])
+# What is found out only after very many states.
+LONGEST = "checkpoint.py:write:sync_folder"
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        pytest.param(site, marks=pytest.mark.slow if site == LONGEST else ())
+        for site, matters in SITES.items()
+        if matters
+    ],
+)
 def test_a_store_that_syncs_one_effect_too_late_is_found_out(site):
     tally = hunt(Mutant(site, late=True), *quick(f"{site} late"), *quick(site))
     assert tally.violations, (

@@ -40,6 +40,7 @@ def test_table_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     assert "was begun with format 'parquet', not 'delta'" in refused.output
 
 
+@pytest.mark.slow
 def test_publish_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.register.session", lambda **_: topic.spark)
     where = {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}

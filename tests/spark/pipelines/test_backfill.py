@@ -21,7 +21,7 @@ def where(topic):
     return {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", pytest.param("iceberg", marks=pytest.mark.slow)])
 def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_path, kind):
     topic.send(0, 300)
     shutil.copytree(folder / "broker-0", tmp_path / "backup")
