@@ -16,6 +16,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.stats import Figures
+from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
 
@@ -256,21 +257,16 @@ async def test_others_messages_between_do_not_count_as_published(tmp_path, it):
     found.store.close()
 
 
-async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_path, it, monkeypatch):
+async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_path, it, clock):
     it.stage(source(), "a", 0, "1", "2")
     it.stage(source(), "a", 1, "3")
     it.commit(source(), a=2)
     found = it.kill(tmp_path / "killed")
-    append = found.store.append_batch
-
-    def full(entries):
-        raise DiskFull("/store", "no room")
-
-    monkeypatch.setattr(found.store, "append_batch", full)
+    found.store.stall(DiskFull("/store", "no room"))
     for _ in range(2):
         with pytest.raises(DiskFull):
             found.staging.publish_some()
-    monkeypatch.setattr(found.store, "append_batch", append)
+    await clock.advance(FULL_PAUSE_S + 1)
     found.publish()
     assert found.bodies() == ["1", "2", "3"]
     found.store.close()

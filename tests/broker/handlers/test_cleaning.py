@@ -21,8 +21,7 @@ async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
 
 async def test_the_store_is_told_to_clean_at_once(desk, client):
     desk.store.asked_to_clean()
-    asked: list[Asked] = []
-    desk.store.clean = asked.append
     await client.call(CleanExpiredConsumeQueue())
+    assert desk.store.asked_to_clean() is Asked.QUEUES
     await client.call(DeleteExpiredCommitLog())
-    assert asked == [Asked.QUEUES, Asked.FILES]
+    assert desk.store.asked_to_clean() is Asked.FILES
