@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import Any, cast
 
 from sparrowmq.broker.handlers.cleaning import CleaningHandler
 from sparrowmq.protocol.requests.admin_headers import (
@@ -33,8 +34,8 @@ class Told:
 
 
 def test_the_store_is_told_to_clean_at_once(desk):
-    store, peer = Told(), SimpleNamespace(address="127.0.0.1:1")
-    handler = CleaningHandler(store, desk.topics)
+    store, peer = Told(), cast(Any, SimpleNamespace(address="127.0.0.1:1"))
+    handler = CleaningHandler(cast(Any, store), desk.topics)
     handler.queues(CleanExpiredConsumeQueue(), b"", peer)
     handler.files(DeleteExpiredCommitLog(), b"", peer)
     assert store.asked == [Asked.QUEUES, Asked.FILES]
