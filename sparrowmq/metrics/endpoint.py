@@ -58,14 +58,7 @@ class Endpoint:
 
     async def run(self) -> None:
         """Until cancelled. Raises: ConfigError, nobody can listen."""
-        await self._door.open(self._make, _BACKLOG)
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            self._door.close()
-            for visit in list(self._visits):
-                visit.close()
-            await self._door.closed()
+        await self._door.serve(self._make, _BACKLOG, self._visits)
 
     async def answer(self, target: str) -> Answer:
         """What is said to `GET target`."""

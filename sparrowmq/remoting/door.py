@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
 
 from sparrowmq.errors import ConfigError
+
+
+class Guest(Protocol):
+    """Who came by a door."""
+
+    def close(self) -> None:
+        """End the connection."""
 
 
 class Door:
@@ -69,6 +76,21 @@ class Door:
         except OSError as error:
             self.release()
             raise self._refused(error) from error
+
+    async def serve(self, make: Callable[[], Any], backlog: int, guests: Collection[Guest]) -> None:
+        """Listen until cancelled; whoever is still here then, by `guests`, is let go.
+
+        Raises:
+            ConfigError: as `bind`.
+        """
+        await self.open(make, backlog)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.close()
+            for guest in list(guests):
+                guest.close()
+            await self.closed()
 
     def close(self) -> None:
         """Take no more connections."""

@@ -1,7 +1,5 @@
 """sparrowmq.broker.staging: a committed batch appears once, whatever dies in between."""
 
-import shutil
-
 import pytest
 
 from sparrowmq.broker.config import BrokerSettings
@@ -19,6 +17,7 @@ from sparrowmq.stats import Figures
 from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
+from tests.store.stores import copy_cut
 
 BORN = hosts.pack("127.0.0.1:5000")
 
@@ -80,16 +79,7 @@ class Broker:
 
     def kill(self, into, keep=None):
         """What a disk holds now, up to an offset of the log, in another folder."""
-        self.store.dispatch()
-        self.store.flush()
-        end = self.store.end if keep is None else keep
-        shutil.copytree(self.path, into, ignore=shutil.ignore_patterns("lock"))
-        for file in (into / "commitlog").iterdir():
-            begin = int(file.name)
-            with file.open("r+b") as log:
-                size = file.stat().st_size
-                log.seek(max(0, min(end - begin, size)))
-                log.write(bytes(max(0, size - max(0, end - begin))))
+        copy_cut(self.store, into, keep)
         return Broker(into, self.clock)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.offsets import Offsets
@@ -17,6 +15,7 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
+from tests.store.stores import copy_cut
 
 BORN = hosts.pack("127.0.0.1:5000")
 HALF, OP, LOST = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -124,14 +123,5 @@ class Transacting:
 
     def kill(self, into, keep=None):
         """What a disk holds now, up to an offset of the log, in another folder; this one goes on."""
-        self.store.dispatch()
-        self.store.flush()
-        end = self.store.end if keep is None else keep
-        shutil.copytree(self.path, into, ignore=shutil.ignore_patterns("lock"))
-        for file in (into / "commitlog").iterdir():
-            begin = int(file.name)
-            with file.open("r+b") as log:
-                size = file.stat().st_size
-                log.seek(max(0, min(end - begin, size)))
-                log.write(bytes(max(0, size - max(0, end - begin))))
+        copy_cut(self.store, into, keep)
         return into

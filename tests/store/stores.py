@@ -7,6 +7,7 @@ verified, so every test of the store ends in `sparrowmq.store.check`.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -156,3 +157,17 @@ def bodies(store: MessageStore, topic: str = "Orders", queue_id: int = 0) -> lis
         found += [bytes(each.body) for each in messages(read)]
         offset = read.next_offset
     return found
+
+
+def copy_cut(store: MessageStore, into: Path, keep: int | None = None) -> None:
+    """Copy what a disk holds of a store, up to an offset of the log, as a kill or power cut leaves it."""
+    store.dispatch()
+    store.flush()
+    end = store.end if keep is None else keep
+    shutil.copytree(store.settings.layout.root, into, ignore=shutil.ignore_patterns("lock"))
+    for file in (into / "commitlog").iterdir():
+        begin = int(file.name)
+        with file.open("r+b") as log:
+            size = file.stat().st_size
+            log.seek(max(0, min(end - begin, size)))
+            log.write(bytes(max(0, size - max(0, end - begin))))

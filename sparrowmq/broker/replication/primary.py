@@ -13,7 +13,6 @@ Source: HAService and CommitLog.submitReplicaRequest, Java 4.9.7.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -82,14 +81,7 @@ class Primary:
 
     async def run(self) -> None:
         """Let slaves come, until cancelled; then all of them are let go. Raises: ConfigError, nobody can listen."""
-        await self._door.open(self._make, _BACKLOG)
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            self._door.close()
-            for link in list(self.links):
-                link.close()
-            await self._door.closed()
+        await self._door.serve(self._make, _BACKLOG, self.links)
 
     def look(self) -> None:
         """Give and expect signs of life."""
