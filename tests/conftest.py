@@ -22,7 +22,7 @@ pytest_plugins = ["pytester"]
 ALLOWED_SKIPS = [
     r"only on (macOS|Windows)",
     r"needs Python 3\.1[2-9]",
-    r"needs (etcd|Docker|a network)",
+    r"needs (etcd|Docker|a network|a loop device)",
     r"RocketMQ's own server is not on this machine",
     r"Apache's 4\.9\.7 cannot",
     r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",

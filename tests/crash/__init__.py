@@ -1,1 +1,1 @@
-"""Does the broker keep its promises when it is killed? `./run crash --rounds N` asks for as long as you like."""
+"""Does the broker keep its promises when it is killed, or the power is cut? `./run chaos kill` asks for long."""

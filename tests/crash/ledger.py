@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
+
+LONGEST_SEND_NS: Final = 30 * 10**9
 
 
 @dataclass(slots=True)
@@ -56,6 +59,23 @@ class Ledger:
         if start + len(bodies) < len(known):
             yield f"queue {queue_id} had {len(known)} messages and now has {start + len(bodies)}"
         known[start:] = bodies
+
+    def forget(self, queue_id: int, end: int, since_ns: int) -> list[int]:
+        """A queue ends at `end` now, and what was acknowledged from `since_ns` on may be gone: as if it never was sent.
+
+        Returns: when each of those messages had been acknowledged.
+        """
+        gone = []
+        for entry in reversed(self.sent.values()):
+            if entry.invoked_ns < since_ns - LONGEST_SEND_NS:
+                break
+            if entry.queue_id != queue_id or entry.offset is None or entry.offset < end:
+                continue
+            if entry.returned_ns is not None and entry.returned_ns >= since_ns:
+                gone.append(entry.returned_ns)
+                entry.returned_ns = entry.offset = None
+        del self.shown.setdefault(queue_id, [])[end:]
+        return gone
 
     def violations(self) -> Iterator[str]:
         """Every broken sentence, after all queues were shown to their end."""

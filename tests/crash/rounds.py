@@ -1,7 +1,14 @@
-"""Rounds of: start a broker, load it, `kill -9` it at any moment, start it again and look at everything.
+"""Rounds of: start a broker, load it, end it at any moment, start it again and look at everything.
 
-Some rounds kill during recovery, before a single request. Log files are small, so that rolling to the next
+    CrashRig(folder, "SYNC_FLUSH", seed)                kill -9, at any moment
+    CrashRig(folder, ..., points=Points(folder, rng))   ... or at a crash point (deadly.py), that was tried least
+    CrashRig(folder, ..., disk=disk)                    a power cut of the disk that the store lies on (loop_disk.py)
+
+Some rounds end during recovery, before a single request. Log files are small, so that rolling to the next
 file happens in every round. All randomness comes from one seed, which every failure prints.
+
+With ASYNC_FLUSH a power cut may take what was acknowledged in the last half second, and only from the log's end: the
+ledger then forgets that. What was acknowledged earlier and is gone is lost.
 """
 
 from __future__ import annotations
@@ -12,24 +19,40 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, Protocol
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch, record
-from sparrowmq.protocol.requests.headers import PullMessage, SendBatchMessage, SendMessageV2
+from sparrowmq.protocol.requests.headers import (
+    GetMaxOffset,
+    PullMessage,
+    QueryConsumerOffset,
+    SendBatchMessage,
+    SendMessageV2,
+    UpdateConsumerOffset,
+)
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
+from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
 from tests.crash.ledger import Ledger, Sent
 
-TOPIC = "crash"
-QUEUES = 4
-WINDOW = 64
-START_LIMIT_S = 20.0
-CONF = """
+TOPIC: Final = "crash"
+GROUP: Final = "crash-look"
+QUEUES: Final = 4
+WINDOW: Final = 64
+START_LIMIT_S: Final = 20.0
+SHOWN_AGAIN: Final = 64  # messages of each queue that are looked at once more in each round
+BATCHES: Final = (1, 1, 1, 1, 1, 1, 8, 32)
+# ASYNC_FLUSH: how long ago what a power cut takes may have been acknowledged; a quarter of a second is for the sync
+# itself, on a machine that has other things to do.
+TAIL_NS: Final = (MAX_FLUSH_INTERVAL_MS + 250) * 1_000_000
+CONF: Final = """
 brokerName=crash-broker
 listenPort={port}
 brokerIP1=127.0.0.1
@@ -38,55 +61,128 @@ flushDiskType={flush}
 autoCreateTopicEnable=true
 mappedFileSizeCommitLog=524288
 mappedFileSizeConsumeQueue=20000
+flushConsumerOffsetInterval=200
 """
+
+
+class Disk(Protocol):
+    """What a store lies on, whose power can be cut."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    def cut(self) -> None:
+        """From now on nothing reaches the disk, and what did not is lost."""
+
+    def again(self) -> None:
+        """Switch it on again; nobody may have a file of it open."""
+
+
+@dataclass(slots=True)
+class Points:
+    """The crash points that brokers met, and how often each was to be the last of one, and was.
+
+    One that is hard to come by is not tried for ever.
+    """
+
+    folder: Path
+    rng: random.Random
+    tried: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=Counter)
+    chosen: str = ""
+
+    def command(self) -> list[str]:
+        """Words for Python, by which a broker dies at the point that was tried least."""
+        file = self.folder / "points"
+        known = sorted(set(file.read_text().splitlines())) if file.exists() else [""]
+        least = min(self.tried[point] for point in known)
+        self.chosen = self.rng.choice([point for point in known if self.tried[point] == least])
+        self.tried[self.chosen] += 1
+        return ["-m", "tests.crash.deadly", str(file), self.chosen, str(self.rng.choice((1, 1, 1, 2, 3, 8)))]
 
 
 @dataclass(slots=True)
 class Tally:
-    """What all rounds came to."""
+    """What all rounds came to.
+
+    Attributes:
+        forgotten: messages that a power cut was allowed to take.
+        tail_ms: how long before the cut the first of them had been acknowledged, at most.
+    """
 
     rounds: int = 0
     kills_in_recovery: int = 0
+    kills_at_points: int = 0
     restart_s: list[float] = field(default_factory=list)
+    forgotten: int = 0
+    tail_ms: float = 0.0
     violations: list[str] = field(default_factory=list)
 
 
 class CrashRig:
-    """One store under one broker that keeps dying."""
+    """One store under one broker that keeps dying.
 
-    def __init__(self, folder: Path, flush: str, seed: int) -> None:
-        self.folder = folder
+    Args:
+        load_s: how long it is under load, at most.
+        disk: what its store lies on, whose power is cut; without one the process is killed.
+        points: where the process may kill itself.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        flush: str,
+        seed: int,
+        *,
+        load_s: float = 0.2,
+        disk: Disk | None = None,
+        points: Points | None = None,
+    ) -> None:
         self.ledger = Ledger()
         self.tally = Tally()
+        self._load_s = load_s
+        self._disk = disk
+        self._points = points
+        self._may_lose_tail = disk is not None and flush == "ASYNC_FLUSH"
+        self._cut_ns = 0
         self._random = random.Random(seed)
         self._port = _free_port()
         self._conf = folder / "broker.conf"
-        self._conf.write_text(CONF.format(port=self._port, store=folder / "store", flush=flush))
+        store = (disk.folder if disk is not None else folder) / "store"
+        self._conf.write_text(CONF.format(port=self._port, store=store, flush=flush))
         self._log = folder / "broker.log"
         self._number = 0
 
+    async def play(self, rounds: int) -> None:
+        """So many rounds, or until a promise is broken; at last all of it is read, and the broker stopped."""
+        for _ in range(rounds):
+            await self.round()
+            if self.tally.violations:
+                return
+        await self.finish()
+
     async def round(self) -> None:
-        """One life of the broker, then everything it holds is looked at."""
+        """One life of the broker: what the one before left is looked at, then it is loaded until it dies."""
         if self._random.random() < 0.2:
-            await self._kill_in_recovery()
-        process = await self._start()
-        began = time.monotonic()
-        pool = await self._connect(process)
-        self.tally.restart_s.append(time.monotonic() - began)
-        session = await pool.session(self._address)
-        self.tally.violations += await self._look(session)
-        load = asyncio.ensure_future(self._load(session))
-        await asyncio.sleep(self._random.uniform(0.02, 0.2))
-        process.send_signal(signal.SIGKILL)
-        await asyncio.gather(process.wait(), load)
-        pool.close()
+            await self._end_in_recovery()
+        process = await self._start(self._points)
+        try:
+            died = await self._live(process)
+        except SparrowError:
+            died = await self._died_at_its_point(process)
+            if not died:
+                raise
+        if self._points is not None and died:
+            self._points.hits[self._points.chosen] += 1
+            self.tally.kills_at_points += 1
+        await self._end(process)
         self.tally.rounds += 1
 
     async def finish(self) -> None:
         """A last start and a look at everything, then a clean stop."""
         process = await self._start()
         pool = await self._connect(process)
-        self.tally.violations += await self._look(await pool.session(self._address))
+        self.tally.violations += await self._look(await pool.session(self._address), everything=True)
         self.tally.violations += list(self.ledger.violations())
         pool.close()
         process.send_signal(signal.SIGTERM)
@@ -97,26 +193,63 @@ class CrashRig:
     def _address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _live(self, process: asyncio.subprocess.Process) -> bool:
+        """Whether it died by itself."""
+        began = time.monotonic()
+        pool = await self._connect(process)
+        self.tally.restart_s.append(time.monotonic() - began)
+        session = await pool.session(self._address)
+        self.tally.violations += await self._look(session)
+        load = asyncio.ensure_future(self._load(session))
+        await asyncio.wait([load], timeout=self._random.uniform(0.02, self._load_s))
+        died = load.done()
+        if not died:
+            await self._end(process)
+        await load
+        pool.close()
+        return died
+
+    async def _died_at_its_point(self, process: asyncio.subprocess.Process) -> bool:
+        if self._points is None:
+            return False
+        return await asyncio.wait_for(process.wait(), START_LIMIT_S) == -signal.SIGKILL
+
+    async def _start(self, points: Points | None = None) -> asyncio.subprocess.Process:
+        program = ["-m", "sparrowmq"] if points is None else points.command()
         with self._log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "sparrowmq", "broker", "-c", str(self._conf), stdout=log, stderr=log
+                *(sys.executable, *program, "broker", "-c", str(self._conf)), stdout=log, stderr=log
             )
 
-    async def _kill_in_recovery(self) -> None:
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """Cut the power, or kill; a process that died by itself may lose the power, too."""
+        if self._disk is not None:
+            self._cut_ns = time.monotonic_ns()
+            self._disk.cut()
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+        if self._disk is not None:
+            await asyncio.to_thread(self._disk.again)
+
+    async def _end_in_recovery(self) -> None:
         process = await self._start()
         await asyncio.sleep(self._random.uniform(0.05, 0.5))
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
+        cut_ns = self._cut_ns
+        await self._end(process)
+        self._cut_ns = cut_ns  # nothing was acknowledged since
         self.tally.kills_in_recovery += 1
 
     async def _connect(self, process: asyncio.subprocess.Process) -> Pool:
+        """Raises: SparrowError, it died as it was told to."""
         pool, deadline = Pool(SystemClock()), time.monotonic() + START_LIMIT_S
         while True:
             try:
                 await pool.session(self._address)
                 return pool
             except SparrowError:
+                if process.returncode is not None and self._points is not None:
+                    raise
                 if process.returncode is not None or time.monotonic() > deadline:
                     raise RuntimeError(
                         f"the broker did not start again:\n{self._log.read_text()[-2000:]}"
@@ -137,7 +270,7 @@ class CrashRig:
 
     async def _send(self, session: Session) -> None:
         queue_id = self._random.randrange(QUEUES)
-        count = self._random.choice((1, 1, 1, 1, 1, 1, 1, 8))
+        count = self._random.choice(BATCHES)
         entries = [self._new(queue_id) for _ in range(count)]
         kind = SendMessageV2 if count == 1 else SendBatchMessage
         body = (
@@ -160,45 +293,61 @@ class CrashRig:
         body = b"message %d " % self._number + self._random.randbytes(self._random.randrange(1, 600))
         return self.ledger.send(body, queue_id, time.monotonic_ns())
 
-    async def _look(self, session: Session) -> list[str]:
+    async def _look(self, session: Session, everything: bool = False) -> list[str]:
+        """What the queues have gained, or lost, since they were looked at last; or all that they hold."""
         found: list[str] = []
         for queue_id in range(QUEUES):
-            found += list(self.ledger.show(queue_id, 0, await _all_bodies(session, queue_id)))
+            end = await _ask(session, GetMaxOffset(TOPIC, queue_id))
+            if self._may_lose_tail:
+                self._forget(queue_id, end)
+            known = len(self.ledger.shown.get(queue_id, ()))
+            start = 0 if everything else max(0, min(known, end) - SHOWN_AGAIN)
+            found += self.ledger.show(queue_id, start, await _pull_all(session, queue_id, start))
+            committed = await _ask(session, QueryConsumerOffset(GROUP, TOPIC, queue_id))
+            if committed > end:
+                found.append(f"ahead: the group is at {committed} of queue {queue_id}, which ends at {end}")
+            if end:
+                await session.call(UpdateConsumerOffset(GROUP, TOPIC, queue_id, end), timeout_s=START_LIMIT_S)
         return found
 
+    def _forget(self, queue_id: int, end: int) -> None:
+        gone = self.ledger.forget(queue_id, end, self._cut_ns - TAIL_NS)
+        self.tally.forgotten += len(gone)
+        for returned_ns in gone:
+            self.tally.tail_ms = max(self.tally.tail_ms, (self._cut_ns - returned_ns) / 1e6)
 
-async def _all_bodies(session: Session, queue_id: int) -> list[bytes]:
+
+async def _ask(session: Session, header: GetMaxOffset | QueryConsumerOffset) -> int:
+    """An offset; 0 where there is none yet."""
     try:
-        return await _pull_all(session, queue_id)
+        response = await session.call(header, timeout_s=START_LIMIT_S)
     except RemoteError as error:
-        if error.code == ResponseCode.TOPIC_NOT_EXIST:
-            return []  # The broker was killed before it kept its first message.
+        if error.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.QUERY_NOT_FOUND):
+            return 0  # The broker was killed before it kept its first message.
         raise
+    return int(response.header.offset)
 
 
-async def _pull_all(session: Session, queue_id: int) -> list[bytes]:
+async def _pull_all(session: Session, queue_id: int, start: int) -> list[bytes]:
     bodies: list[bytes] = []
     while True:
         header = PullMessage(
-            "crash-look",
-            TOPIC,
-            queue_id,
-            len(bodies),
-            4096,
-            4,
-            0,
-            0,
-            0,
+            *(GROUP, TOPIC, queue_id, start + len(bodies), 4096, 4, 0, 0, 0),
             subscription="*",
             max_msg_bytes=1 << 20,
         )
-        response = await session.call(header, timeout_s=START_LIMIT_S, accept={19, 20, 21})
+        try:
+            response = await session.call(header, timeout_s=START_LIMIT_S, accept={19, 20, 21})
+        except RemoteError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
         if response.code != 0:
             return bodies
         for stored in map(record.decode, record.walk(response.body)):
-            if stored.queue_offset != len(bodies):
+            if stored.queue_offset != start + len(bodies):
                 raise AssertionError(
-                    f"queue {queue_id}: offset {stored.queue_offset} where {len(bodies)} is due"
+                    f"queue {queue_id}: offset {stored.queue_offset} where {start + len(bodies)} is due"
                 )
             bodies.append(stored.body)
 

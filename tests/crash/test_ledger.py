@@ -54,3 +54,18 @@ def test_an_offset_that_changes_its_message_is_named() -> None:
 def test_a_queue_that_shrinks_or_has_a_hole_is_named() -> None:
     assert list(honest().show(0, 0, [b"a"])) == ["queue 0 had 3 messages and now has 1"]
     assert list(honest().show(0, 5, [b"z"])) == ["queue 0: offsets 3 to 4 are missing"]
+
+
+def test_what_was_acknowledged_long_before_a_power_cut_is_not_forgotten() -> None:
+    ledger = honest()
+    late_ns = ledger.sent[b"e"].returned_ns
+    assert late_ns is not None
+    assert ledger.forget(1, 0, since_ns=late_ns) == [late_ns]
+    assert ledger.shown[1] == []
+    assert [violation.split(":")[0] for violation in ledger.violations()] == ["lost"]  # d, not e
+
+
+def test_what_is_still_there_after_a_power_cut_is_not_forgotten() -> None:
+    ledger = honest()
+    assert ledger.forget(1, 3, since_ns=0) == []
+    assert ledger.acked == 5
