@@ -1,6 +1,6 @@
 """What holds for every test: which run side by side, and what may not pass unseen on CI.
 
-`./run test` has a worker for each processor (docs/adr/0008-pytest-xdist.md). A file's tests stay together in one of
+`./run test` has a worker more than processors (docs/adr/0008-pytest-xdist.md). A file's tests stay together in one of
 them, so that what a module's fixture starts is started once, and so do the files that share a session's fixture. What
 takes longest begins first, or the other workers would wait for it at the end.
 On CI a skipped test is an error unless its reason says what that machine really lacks.
@@ -28,8 +28,10 @@ ALLOWED_SKIPS = [
     r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
-# Files that share the Spark session, the Java clients, or the brokers of our own client: each group has one worker.
+# Files, and folders, that share a Spark session, the Java clients, or the brokers of our own client: each group has one worker.
 TOGETHER = {
+    "tests/spark/commands": "pipelines",
+    "tests/spark/pipelines": "pipelines",
     "tests/spark/test_programs.py": "spark",
     "tests/spark/test_register.py": "spark",
     "tests/spark/test_with_spark.py": "spark",
@@ -49,6 +51,7 @@ TOGETHER = {
 APART = {"tests/store/test_crash_states.py"}
 # What takes ten seconds or more, by how long it takes.
 LONGEST_FIRST = [
+    "pipelines",
     "clients",
     "tests/interop/test_store_exchange.py",
     "spark",
@@ -99,7 +102,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def group_of(nodeid: str) -> str:
     """The tests of one group run in one worker, one after the other."""
     file = nodeid.partition("::")[0]
-    return nodeid if file in APART else TOGETHER.get(file, file)
+    if file in APART:
+        return nodeid
+    return next((group for place, group in TOGETHER.items() if f"{file}/".startswith(f"{place}/")), file)
 
 
 def rank(group: str) -> int:
