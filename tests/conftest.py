@@ -28,7 +28,7 @@ ALLOWED_SKIPS = [
     r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
-# Files, and folders, that share a Spark session, the Java clients, or the brokers of our own client: each group has one worker.
+# Files and folders that share a Spark session, Java clients, or brokers of our own client: each group has one worker.
 TOGETHER = {
     "tests/spark/commands": "pipelines",
     "tests/spark/pipelines": "pipelines",
