@@ -21,9 +21,11 @@ from sparrowmq.errors import ConfigError, SparrowError
 INTERRUPTED = 130
 
 SUMMARY = """
-{sent:,} flights sent, {stored:,} stored, {table_rows:,} in the table: \
-{lost} lost, {doubled} doubled, {out_of_order} out of order
-{statistics:,} hours of statistics in their table, {results:,} of them consumed as messages
+{sent:,} flights were sent and {stored:,} stored; the table has {table_rows:,} rows: \
+{lost} lost, {doubled} doubled, {out_of_order} out of order.
+Their statistics have {statistics:,} rows, one for each airport and hour; {messages:,} messages told of \
+{results:,} of them.
+{again:,} of these only correct an hour that was told before: more of its flights came with Spark's next micro-batch.
 """
 RATES = "  {name:10}  {messages:>8,} messages in {seconds:6.2f} s  {messages_per_s:>7,}/s  {megabytes_per_s:6.2f} MB/s"
 TO_TRY = """
@@ -107,7 +109,8 @@ def wait_for_ctrl_c() -> None:
 
 def tell(report: dict[str, Any]) -> None:
     """The report for people."""
-    print(SUMMARY.format(**report))
+    messages = report["stages"]["results"]["messages"]
+    print(SUMMARY.format(**report, messages=messages, again=messages - report["results"]))
     for name, stage in report["stages"].items():
         print(RATES.format(name=name, **stage))
     print(f"\nflights     {report['flights_table']}\nstatistics  {report['statistics_table']}")

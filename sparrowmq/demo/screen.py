@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from sparrowmq.demo.results import Results
 from sparrowmq.demo.stages import Stages
@@ -27,6 +28,7 @@ class Screen:
         self._console = Console(file=file or sys.stdout, highlight=False, soft_wrap=True)
         self._live: Live | None = None
         self._next_line = time.monotonic() + LINE_EVERY_S
+        self._told = ""
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -34,8 +36,14 @@ class Screen:
 
     def refresh(self) -> None:
         if self._live is not None:
-            self._live.update(Group(self._bars(), self._worst_hours()), refresh=True)
-        elif time.monotonic() >= self._next_line:
+            self._live.update(
+                Group(self._bars(), Text(self._stages.waits), self._worst_hours()), refresh=True
+            )
+            return
+        if self._stages.waits != self._told:
+            self._told = self._stages.waits
+            self.say(self._told or "all parts are at work")
+        if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
             self.say(self._line())
 

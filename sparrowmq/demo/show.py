@@ -32,6 +32,11 @@ QUEUES = 4
 REFRESH_S = 0.2
 RESULTS_TIMEOUT_S = 30.0
 
+STARTING = "Spark is starting: about five seconds in which its bars stand still"
+FIRST_BATCH = "Spark runs its first micro-batches, which take the longest"
+LAST_RESULTS = "the last results are on their way to who consumes them"
+PROVING = "every row is compared with the data set"
+
 Call = Callable[..., Awaitable[Any]]
 
 
@@ -71,17 +76,21 @@ class Show:
 
     async def _everything(self) -> Any:
         """All that goes on at the same time; gives what the tables must hold."""
-        spark = SparkProcess(self._folders.work)
+        spark, stages = SparkProcess(self._folders.work), self._stages
         with thread_of(spark) as in_thread:
             async with connect(self._cluster.namesrv) as mq, asyncio.TaskGroup() as tasks:
                 consuming = tasks.create_task(self._results.consume(mq, DELAYS))
                 starting = tasks.create_task(_task(in_thread(spark.start)))
                 replay = tasks.create_task(self._replay(mq))
+                stages.waits = STARTING
                 session = await starting
-                await in_thread(make_tables, session, self._places(), self._stages)
+                stages.waits = FIRST_BATCH
+                await in_thread(make_tables, session, self._places(), stages)
+                stages.waits = LAST_RESULTS
                 await replay
                 await self._wait_for_results()
                 consuming.cancel()
+            stages.waits = PROVING
             stopping = in_thread(spark.stop, session)
             source = await asyncio.to_thread(proof.departures, self._limit)
             await stopping
@@ -105,7 +114,10 @@ class Show:
             await asyncio.sleep(REFRESH_S / 4)
 
     async def _refresh(self) -> None:
+        stages = self._stages
         while True:
+            if stages.waits == FIRST_BATCH and stages.table.done and stages.statistics.done:
+                stages.waits = ""
             self.screen.refresh()
             await asyncio.sleep(REFRESH_S)
 

@@ -60,12 +60,17 @@ class Stage:
 
 @dataclass(slots=True)
 class Stages:
-    """The four parts, in the order in which a message passes them."""
+    """The four parts, in the order in which a message passes them.
+
+    Attributes:
+        waits: what is waited for while bars stand still, for people; empty while all move.
+    """
 
     replay: Stage = field(default_factory=lambda: Stage("flights sent and acknowledged"))
     table: Stage = field(default_factory=lambda: Stage("in the table of flights"))
     statistics: Stage = field(default_factory=lambda: Stage("in the statistics"))
     results: Stage = field(default_factory=lambda: Stage("results consumed"))
+    waits: str = ""
 
     def all(self) -> dict[str, Stage]:
         """By name."""

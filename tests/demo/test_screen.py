@@ -60,6 +60,24 @@ def test_a_file_gets_a_plain_line_now_and_then(stages, results, monkeypatch):
     assert file.getvalue() == "replay 250 of 1000, table 0, statistics 0, results 0\n"
 
 
+def test_a_terminal_shows_what_bars_wait_for_that_stand_still(stages, results, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    file = Terminal()
+    with Screen(stages, results, file) as shown:
+        stages.waits = "Spark is starting"
+        shown.refresh()
+    assert "Spark is starting" in file.getvalue()
+
+
+def test_a_file_is_told_once_what_is_waited_for_and_when_that_is_over(stages, results):
+    file = io.StringIO()
+    with Screen(stages, results, file) as shown:
+        for waits in ("Spark is starting", "Spark is starting", ""):
+            stages.waits = waits
+            shown.refresh()
+    assert file.getvalue() == "Spark is starting\nall parts are at work\n"
+
+
 def test_what_is_said_stays_as_it_is(stages, results):
     file = io.StringIO()
     Screen(stages, results, file).say("files in [/tmp/x]")

@@ -53,6 +53,7 @@ def test_what_comes_out_is_what_went_in_and_the_cluster_can_be_kept(tmp_path):
         assert demo.stdout is not None
         *lines, report = until_the_report(demo.stdout)
         check(json.loads(report))
+        check_words("".join(lines), json.loads(report))
         [address] = re.findall(r"export NAMESRV_ADDR=(\S+)", "".join(lines))
         with (
             sync.connect(address) as mq,
@@ -84,6 +85,14 @@ def check(report) -> None:
     assert all(stage["messages_per_s"] > 0 for stage in report["stages"].values())
     assert pq.read_table(report["flights_table"]).num_rows == COUNT
     assert pq.read_table(report["statistics_table"]).num_rows == report["statistics"]
+
+
+def check_words(said: str, report) -> None:
+    """What people read: why bars stand still, and why more results came than there are hours."""
+    assert said.index("Spark is starting") < said.index("every row is compared")
+    results, told = report["results"], report["stages"]["results"]["messages"]
+    assert f"{told:,} messages told of {results:,} of them" in said
+    assert f"{told - results:,} of these only correct an hour that was told before" in said
 
 
 def test_a_folder_with_tables_is_refused_at_once(tmp_path, capsys):
