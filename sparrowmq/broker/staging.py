@@ -17,6 +17,10 @@ The log has it all, and the log keeps a prefix of what was appended. Killed betw
     all of them, no "done"         the same, and nothing is left to store
 So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon.
 
+A batch may be staged at several brokers. One of them decides: its commit record also says which attempts the others are
+to publish, and whoever commits there again is told. So a writer that died between two commits ends what was decided,
+with what was staged before it died; which is why a run that ends leaves its attempts here until their batch is decided.
+
 What is known here (`writers`) is told by the topic's records after a start, from a position on that a file has: at or
 before the first record of whatever is staged and undecided, or committed and not done. The file is saved once the
 log is on disk that it speaks of.
@@ -116,10 +120,23 @@ class Publication:
 
     source: Source
     previous_batch: int
+    previous_others: Others
     position: int  # of the first record that is needed for it
     pieces: deque[Piece]
     begins: dict[Address, int] = field(default_factory=dict)  # where its queues ended when it was committed
     skipped: dict[Address, int] = field(default_factory=dict)  # messages of the next pieces that are there
+
+
+Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a commit: up to where the log must be safe, and what was decided."""
+
+    end: int
+    is_repeated: bool
+    others: Others
 
 
 @dataclass(slots=True)
@@ -128,6 +145,7 @@ class Author:
 
     runs: list[str] = field(default_factory=list)  # the last one is the one that may write
     last_batch: int = -1
+    others: Others = field(default_factory=dict)  # of the last batch
     used_ms: int = 0
     commit_end: int = 0  # of the record that committed the last batch
     attempts: dict[str, Attempt] = field(default_factory=dict)
@@ -139,6 +157,7 @@ class SavedAuthor(msgspec.Struct):
     runs: list[str]
     last_batch: int
     used_ms: int
+    others: Others = {}
 
 
 class SavedStaging(msgspec.Struct):
@@ -151,11 +170,12 @@ class SavedStaging(msgspec.Struct):
 class CommitBody(msgspec.Struct):
     """What a commit says, in its request and in its record: how many requests of each attempt were answered.
 
-    The record also has where the queues ended then, by "topic@queue".
+    `others` says the same of other brokers. The record also has where the queues ended then, by "topic@queue".
     """
 
     attempts: dict[str, int]
     begins: dict[str, int] = {}
+    others: Others = {}
 
 
 class Staging:
@@ -224,7 +244,8 @@ class Staging:
         """
         author = self._author(source)
         known = author.attempts.get(attempt)
-        if source.batch <= author.last_batch or (known is not None and number in known.pieces):
+        is_here = known is not None and known.run == source.run and number in known.pieces
+        if source.batch <= author.last_batch or is_here:
             return None
         for part in parts:
             self._check(part)
@@ -234,12 +255,12 @@ class Staging:
         self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
         return placed
 
-    def commit(self, source: Source, attempts: Mapping[str, int]) -> tuple[int, bool]:
+    def commit(self, source: Source, attempts: Mapping[str, int], others: Others | None = None) -> Decision:
         """Decide that these attempts are the batch; they are published soon, whatever happens.
 
         Args:
             attempts: how many requests each has staged.
-        Returns: up to where the log must be safe, and whether the batch had been committed before.
+            others: likewise, what other brokers are to publish.
         Raises:
             RemoteError: the writer has another run now, or not all is here that the attempts staged.
             StoreFailed, DiskFull: nothing was decided.
@@ -247,16 +268,17 @@ class Staging:
         author = self._author(source)
         if source.batch <= author.last_batch:
             self._drop(author, source.batch)
-            return author.commit_end, True
+            decided = author.others if source.batch == author.last_batch else {}
+            return Decision(author.commit_end, True, decided)
         pieces, position = self._pieces(author, source, attempts)
-        body = msgspec.json.encode(CommitBody(dict(attempts), self._ends(pieces)))
+        others = others or {}
+        body = msgspec.json.encode(CommitBody(dict(attempts), self._ends(pieces), others))
         placed = self._append(_COMMIT, source, body)
-        self._decide(
-            author, source, Publication(source, author.last_batch, position, deque(pieces)), placed.end
-        )
+        publication = Publication(source, author.last_batch, author.others, position, deque(pieces))
+        self._decide(author, publication, others, placed.end)
         self._committed.value += 1
         self._wake.set()
-        return placed.end, False
+        return Decision(placed.end, False, others)
 
     # What is done by itself ------------------------------------------------------------------------------------------
 
@@ -329,7 +351,7 @@ class Staging:
         if source.run in author.runs:
             return author
         author.runs = [*author.runs[1 - REMEMBERED_RUNS :], source.run]
-        author.attempts.clear()
+        author.attempts = {name: each for name, each in author.attempts.items() if each.run in author.runs}
         return author
 
     def _check(self, part: batches.BatchPart) -> None:
@@ -357,9 +379,10 @@ class Staging:
                 position = min(position, attempt.position)
         return pieces, position
 
-    def _decide(self, author: Author, source: Source, publication: Publication, end: int) -> None:
-        author.last_batch, author.commit_end = source.batch, end
-        self._drop(author, source.batch)
+    def _decide(self, author: Author, publication: Publication, others: Others, end: int) -> None:
+        batch = publication.source.batch
+        author.last_batch, author.others, author.commit_end = batch, others, end
+        self._drop(author, batch)
         self._pending.append(publication)
 
     def _drop(self, author: Author, batch: int) -> None:
@@ -368,7 +391,9 @@ class Staging:
 
     def _add(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
         attempts = self.writers[source.writer].attempts
-        found = attempts.setdefault(attempt, Attempt(source.batch, source.run, position))
+        found = attempts.get(attempt)
+        if found is None or found.run != source.run:
+            found = attempts[attempt] = Attempt(source.batch, source.run, position)
         found.pieces.setdefault(number, piece)
 
     def _publish(self, publication: Publication, piece: Piece) -> None:
@@ -431,7 +456,7 @@ class Staging:
     def _recover(self, saved: SavedStaging) -> None:
         self._saved = saved
         for name, each in saved.writers.items():
-            self.writers[name] = Author(each.runs, each.last_batch, each.used_ms)
+            self.writers[name] = Author(each.runs, each.last_batch, each.others, each.used_ms)
         for position, message in self._records(STAGED_TOPIC, 0, saved.position):
             self._replay(position, message)
         for publication in self._pending:
@@ -458,8 +483,11 @@ class Staging:
         elif kind == _COMMIT:
             body = msgspec.json.decode(message.body, type=CommitBody)
             pieces, first = self._pieces(author, source, body.attempts)
-            publication = Publication(source, author.last_batch, first, deque(pieces), _begins(body))
-            self._decide(author, source, publication, message.physical_offset + message.store_size)
+            publication = Publication(
+                source, author.last_batch, author.others, first, deque(pieces), _begins(body)
+            )
+            end = message.physical_offset + message.store_size
+            self._decide(author, publication, body.others, end)
 
     def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
         """How many of the pieces' messages for a queue are in it already, from `begin` on, in their order."""
@@ -497,15 +525,16 @@ class Staging:
 
     def _content(self) -> SavedStaging:
         """What a start needs to know besides the topic's records from `position` on."""
-        undone: dict[str, int] = {}
+        undone: dict[str, tuple[int, Others]] = {}
         for publication in self._pending:
-            undone.setdefault(publication.source.writer, publication.previous_batch)
+            before = publication.previous_batch, publication.previous_others
+            undone.setdefault(publication.source.writer, before)
         positions = [publication.position for publication in self._pending]
         positions += [each.position for author in self.writers.values() for each in author.attempts.values()]
-        writers = {
-            name: SavedAuthor(list(each.runs), undone.get(name, each.last_batch), each.used_ms)
-            for name, each in self.writers.items()
-        }
+        writers = {}
+        for name, each in self.writers.items():
+            batch, others = undone.get(name, (each.last_batch, each.others))
+            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others)
         return SavedStaging(min(positions, default=self._end), writers)
 
     def _forget(self) -> None:

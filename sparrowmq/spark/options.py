@@ -212,6 +212,7 @@ class SinkOptions(ClusterOptions):
     )
     write_id: str | None = option("writeId", text)
     broker_name: str | None = option("brokerName", text)
+    all_brokers: bool = option("allBrokers", flag, False)
     progress_is_late: bool = option("asyncProgressTrackingEnabled", flag, False)  # Spark's own
     group: str = option("producerGroup", values.group, "spark-rocketmq-sink")
     batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
@@ -234,7 +235,12 @@ class SinkOptions(ClusterOptions):
         if (self.guarantee == EXACTLY_ONCE) != (self.broker_name is not None):
             raise ConfigError(
                 "deliveryGuarantee=exactly_once and the option brokerName go together: one broker decides whether a "
-                "batch is committed, and gets all rows. Let it be the same for the life of a query"
+                "batch is committed, and gets all rows, or some with allBrokers=true. Let it be the same for the life "
+                "of a query"
+            )
+        if self.all_brokers and self.guarantee != EXACTLY_ONCE:
+            raise ConfigError(
+                "the option allBrokers goes with deliveryGuarantee=exactly_once; with the others rows go to all anyway"
             )
 
 

@@ -152,6 +152,10 @@ class Sender:
         """The topic's queue whose turn it is. Raises: as `queues`."""
         return self._turns.next(self.queues(topic))
 
+    def queue_instead(self, batch: QueueBatch) -> MessageQueue:
+        """Where a loose batch goes that did not come to be stored. Raises: as `queues`."""
+        return self.any_queue(batch.queue.topic)
+
     def _fits(self, batch: QueueBatch, part: BatchPart) -> bool:
         if len(batch.parts) >= self._options.batch_rows:
             return False
@@ -204,7 +208,7 @@ class Sender:
                 ) from last
             if sent.batch.is_loose:
                 self._queues.clear()
-                sent.batch.queue = self.any_queue(sent.batch.queue.topic)
+                sent.batch.queue = self.queue_instead(sent.batch)
             sent = self._start(sent.batch)
         self._confirmed(sent.batch)
 

@@ -5,13 +5,21 @@
 
 Whatever Spark repeats comes to nothing: a task's other attempts are not named, a batch that was committed is not staged
 or committed again, and a driver that is still alive when the query was started again elsewhere is refused
-(`broker/staging.py`). One broker decides, so all rows of a query go to queues of one broker: option brokerName.
+(`broker/staging.py`). One broker decides, that of the option brokerName. It gets all rows; or, with allBrokers=true,
+the driver commits at it first and then at each other one what it decided:
+
+    commit at brokerName    [attempts of all brokers] ──> decided; a driver that comes again is told the same attempts
+    commit at each other    [its attempts] ─────────────> published, once
+
+So a driver that dies in between leaves nothing half done: the next one learns what was decided, whatever its own tasks
+staged meanwhile, and ends it. Rows are seen at one broker after the other.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +32,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.headers import CommitBatch, StageBatch
+from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, StageBatch
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.spark.identity import Writing
 from sparrowmq.spark.options import SinkOptions
@@ -34,11 +42,11 @@ log = logging.getLogger(__name__)
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What a task's attempt has staged: so many requests, for `topic` among others."""
+    """What a task's attempt has staged: so many requests at each broker, for `topic` among others."""
 
     writing: Writing
     name: str
-    requests: int
+    requests: dict[str, int]
     topic: str
 
 
@@ -50,24 +58,30 @@ class StagedSender(Sender):
         self._writing = writing
         self._name = uuid.uuid4().hex
         self._begun = 0
-        self._staged = 0
+        self._staged: Counter[str] = Counter()
         self._topic = ""
 
     @property
     def attempt(self) -> Attempt:
         """What was staged, once `finish` has returned."""
-        return Attempt(self._writing, self._name, self._staged, self._topic)
+        return Attempt(self._writing, self._name, dict(self._staged), self._topic)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Those of the broker that decides. Raises: as `Sender`; SendFailed, if it has none."""
-        broker = self._options.broker_name
-        found = tuple(queue for queue in super().queues(topic) if queue.broker_name == broker)
+        """Those of the broker that decides, or of all. Raises: as `Sender`; SendFailed, if the former has none."""
+        broker, everywhere = self._options.broker_name, super().queues(topic)
+        found = tuple(queue for queue in everywhere if queue.broker_name == broker)
         if not found:
             raise SendFailed(
                 f"broker {broker} has no queue of topic {topic} that takes messages; with "
-                "deliveryGuarantee=exactly_once all rows go to the broker of the option brokerName"
+                "deliveryGuarantee=exactly_once the broker of the option brokerName decides, and so gets rows"
             )
-        return found
+        return everywhere if self._options.all_brokers else found
+
+    def queue_instead(self, batch: QueueBatch) -> MessageQueue:
+        """One of the same broker: it may have staged the batch, though its answer did not come."""
+        broker, topic = batch.queue.broker_name, batch.queue.topic
+        others = [queue for queue in self.queues(topic) if queue.broker_name == broker]
+        return self._turns.next(others) if others else batch.queue
 
     def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
         """Raises: InvalidMessage; such a message would be parked, and not be published with its batch."""
@@ -95,7 +109,7 @@ class StagedSender(Sender):
 
     def _confirmed(self, batch: QueueBatch) -> None:
         super()._confirmed(batch)
-        self._staged += 1
+        self._staged[batch.queue.broker_name] += 1
         self._topic = batch.queue.topic
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
@@ -115,33 +129,56 @@ def refusal(what: str, broker: str, error: Exception) -> SendFailed:
 
 
 def commit(network: BlockingNetwork, options: SinkOptions, attempts: Sequence[Attempt]) -> bool:
-    """Publish what the attempts staged, which are of one batch; returns whether that had been done before.
+    """Publish what the attempts staged, which are of one batch; returns whether that had been decided before.
 
     Nothing is asked if nothing was staged. Called again it changes nothing.
 
     Raises:
-        SendFailed: the broker refuses, as another run of the query has taken over, or stays away too long. Whether
+        SendFailed: a broker refuses, as another run of the query has taken over, or stays away too long. Whether
             the batch was committed is not known then; Spark repeats it, which is no matter.
     """
     attempts = [attempt for attempt in attempts if attempt.requests]
     if not attempts:
         return False
-    writing, broker = attempts[0].writing, options.broker_name or ""
-    request = CommitBatch(writing.writer, writing.run, writing.batch)
-    body = msgspec.json.encode({"attempts": {attempt.name: attempt.requests for attempt in attempts}})
-    queue, failures = MessageQueue(attempts[0].topic, broker, 0), 0
-    while True:
-        try:
-            reply, _ = network.link(queue).call(request, body, timeout_s=options.send_timeout_ms / 1000)
-        except (NetworkError, RemoteError, NoRoute) as error:
-            is_passing = may_go_right_again(error) or isinstance(error, NoRoute)
-            if not is_passing and not (isinstance(error, RemoteError) and error.code in LESS_SAFE):
-                raise refusal(f"the commit of batch {writing.batch}", broker, error) from error
-            failures += 1
+    staged: dict[str, dict[str, int]] = {}
+    for attempt in attempts:
+        for broker, requests in attempt.requests.items():
+            staged.setdefault(broker, {})[attempt.name] = requests
+    committing, decider = _Committing(network, options, attempts[0]), options.broker_name or ""
+    own = staged.pop(decider, {})
+    reply = committing.ask(decider, {"attempts": own, "others": staged})
+    others = msgspec.json.decode(reply.others, type=dict[str, dict[str, int]]) if reply.others else {}
+    for broker, decided in sorted(others.items()):
+        committing.ask(broker, {"attempts": decided})
+    return reply.repeated
+
+
+class _Committing:
+    """Asks brokers to commit one batch, until they have answered."""
+
+    def __init__(self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt) -> None:
+        self._network = network
+        self._timeout_s = options.send_timeout_ms / 1000
+        self._topic = attempt.topic
+        writing = attempt.writing
+        self._request = CommitBatch(writing.writer, writing.run, writing.batch)
+
+    def ask(self, broker: str, said: dict[str, Any]) -> CommitBatchReply:
+        """Raises: SendFailed."""
+        body, queue, failures = msgspec.json.encode(said), MessageQueue(self._topic, broker, 0), 0
+        batch = self._request.batch
+        while True:
             try:
-                network.recover(error, failures)
-            except (NetworkError, RemoteError, NoRoute) as last:
-                raise SendFailed(f"batch {writing.batch} was not committed at {broker}: {last}") from last
-        else:
-            network.recovered()
-            return reply.repeated
+                reply, _ = self._network.link(queue).call(self._request, body, timeout_s=self._timeout_s)
+            except (NetworkError, RemoteError, NoRoute) as error:
+                is_passing = may_go_right_again(error) or isinstance(error, NoRoute)
+                if not is_passing and not (isinstance(error, RemoteError) and error.code in LESS_SAFE):
+                    raise refusal(f"the commit of batch {batch}", broker, error) from error
+                failures += 1
+                try:
+                    self._network.recover(error, failures)
+                except (NetworkError, RemoteError, NoRoute) as last:
+                    raise SendFailed(f"batch {batch} was not committed at {broker}: {last}") from last
+            else:
+                self._network.recovered()
+                return reply

@@ -50,7 +50,7 @@ class Broker:
         return self.staging.stage(source, attempt, number, entry, given)
 
     def commit(self, source, **attempts):
-        return self.staging.commit(source, attempts)[1]
+        return self.staging.commit(source, attempts).is_repeated
 
     def publish(self):
         while self.staging.publish_some():
@@ -124,6 +124,44 @@ async def test_a_request_that_comes_again_is_stored_once(it):
     it.commit(source(), a=1)
     it.publish()
     assert it.bodies() == ["1"]
+
+
+async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_path, it):
+    others = {"broker-b": {"a": 3}}
+    it.stage(source(), "a", 0, "1")
+    assert it.staging.commit(source(), {"a": 1}, others).others == others
+    again = source(run="run-2")
+    repeated = it.staging.commit(again, {"z": 1}, {"broker-b": {"z": 9}})
+    assert (repeated.is_repeated, repeated.others) == (True, others)
+    found = it.kill(tmp_path / "killed")  # told by the log
+    assert found.staging.commit(again, {}).others == others
+    found.publish()
+    await found.staging.close()
+    last = found.kill(tmp_path / "again")  # told by the file
+    assert last.staging.commit(again, {}).others == others
+    assert last.staging.commit(source(1, "run-2"), {}).is_repeated is False
+    assert last.staging.commit(source(1, "run-2"), {}).others == {}
+    found.store.close()
+    last.store.close()
+
+
+async def test_what_a_run_staged_can_be_committed_by_the_next_one(tmp_path, it):
+    it.stage(source(), "decided", 0, "1")
+    it.stage(source(run="run-2"), "again", 0, "1")
+    found = it.kill(tmp_path / "killed")
+    for each in (it, found):
+        assert each.commit(source(run="run-2"), decided=1) is False
+        each.publish()
+        assert each.bodies() == ["1"]
+    found.store.close()
+
+
+async def test_a_name_that_another_run_used_is_a_new_attempt(it):
+    it.stage(source(), "a", 0, "1")
+    assert it.stage(source(run="run-2"), "a", 0, "2") is not None
+    it.commit(source(run="run-2"), a=1)
+    it.publish()
+    assert it.bodies() == ["2"]
 
 
 async def test_parts_are_published_in_the_order_of_their_numbers(it):

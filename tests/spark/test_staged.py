@@ -17,10 +17,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import msgspec
 import pyarrow as pa
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, InvalidMessage, NoRoute, SendFailed
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import CommitBatch
 from sparrowmq.spark.identity import Writing
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
@@ -28,9 +31,11 @@ from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import between
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
-from sparrowmq.spark.staged import commit
+from sparrowmq.spark.sender import QueueBatch
+from sparrowmq.spark.staged import StagedSender, commit
 from sparrowmq.spark.writer import Stored, decide, send_all
 from sparrowmq.testing.background import BackgroundCluster
+from tests.interop.apache import free_ports
 from tests.interop.servers import OurBroker, OurNamesrv, topic_fields
 from tests.interop.wire import Wire
 from tests.spark.peer import BROKER, Refuse
@@ -196,6 +201,67 @@ def test_14_all_rows_go_to_the_one_broker(namesrv, begin):
         query.task(0, 0, range(5))
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name server of two brokers."""
+    with BackgroundCluster(tmp_path_factory.mktemp("brokers"), brokers=2) as cluster:
+        yield cluster.namesrv
+
+
+def spread(query: Query, batch: int, rows: range) -> Stored:
+    """A task that stages at both brokers."""
+    report = query.task(batch, 0, rows)
+    assert report.attempt is not None and sorted(report.attempt.requests) == ["broker-0", "broker-1"]
+    return report
+
+
+def test_14_rows_of_all_brokers_are_there_once(pair, begin):
+    query = begin(pair, allBrokers="true")
+    reports = [spread(query, 0, range(100)), query.task(0, 1, range(100, 200))]
+    assert query.read() == []
+    query.commit(*reports)
+    query.commit(*reports)
+    assert query.shows(range(200))
+    assert {queue.broker_name for queue in query.network.route(query.given["topic"]).readable} == {
+        "broker-0",
+        "broker-1",
+    }
+
+
+def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_its_work(pair, begin):
+    query = begin(pair, allBrokers="true")
+    died = spread(query, 0, range(100)).attempt
+    assert died is not None
+    own = {"attempts": {died.name: died.requests["broker-0"]}}
+    others = {"broker-1": {died.name: died.requests["broker-1"]}}
+    request = CommitBatch(died.writing.writer, died.writing.run, 0)
+    link = query.network.link(MessageQueue(died.topic, "broker-0", 0))
+    link.call(request, msgspec.json.encode(own | {"others": others}))  # and at broker-1 never
+    query.restart()
+    again = query.task(0, 0, range(20))  # rows that lie elsewhere than before are no matter
+    query.commit(again, query.task(0, 1, range(20, 100)))
+    assert query.shows(range(100))
+    query.commit(spread(query, 1, range(100, 200)))
+    assert query.shows(range(200))
+
+
+def test_a_batch_that_got_no_answer_stays_with_its_broker(pair, begin):
+    query = begin(pair, allBrokers="true")
+    topic = query.given["topic"]
+    sender = StagedSender(query.network, query.options, Writing(topic, run=query.run))
+    for queue in sender.queues(topic):
+        instead = [sender.queue_instead(QueueBatch(queue, is_loose=True)) for _ in range(8)]
+        assert {each.broker_name for each in instead} == {queue.broker_name}
+        assert len(set(instead)) > 1
+
+
+def test_15_what_a_repeated_batch_says_otherwise_is_not_taken(query):
+    query.commit(query.task(0, 0, range(5)))
+    query.restart()
+    query.commit(query.task(0, 0, range(100, 107)))  # as with current_timestamp() or rand()
+    assert query.shows(range(5))
+
+
 def test_16_batches_must_be_repeated_as_they_were(namesrv):
     with pytest.raises(ConfigError, match="exactly_once cannot be kept with asyncProgressTrackingEnabled"):
         Query(namesrv, "t", asyncProgressTrackingEnabled="true")
@@ -242,7 +308,7 @@ def test_a_request_that_is_sent_again_is_staged_once(peer, begin):
     peer.store("T", 0, [])
     peer.answers[32_001].extend([Refuse(2, "busy"), Refuse(10, "not flushed in time"), Refuse(0), Refuse(0)])
     report = begin(peer.address, "T", broker=BROKER).task(0, 0, range(20))
-    assert report.attempt is not None and (report.count, report.attempt.requests) == (20, 2)
+    assert report.attempt is not None and (report.count, report.attempt.requests) == (20, {BROKER: 2})
     numbers = [int(fields["number"]) for code, fields in peer.asked if code == 32_001]
     assert sorted(set(numbers)) == [0, 1] and len(numbers) == 4
 
@@ -290,6 +356,34 @@ def test_10_a_broker_that_is_killed_at_any_time_publishes_each_batch_once(killab
     again()
     query.commit(query.task(3, 0, range(1200, 1600)))
     assert query.shows(range(1600))
+
+
+@pytest.mark.timeout(120)
+def test_11_a_commit_that_a_slave_has_outlives_its_master(tmp_path, begin):
+    ports = free_ports(2)
+    both = {"brokerName": "b", "brokerClusterName": "c"}
+    as_master = both | {"brokerRole": "SYNC_MASTER", "haListenPort": ports[0]}
+    as_slave = both | {"brokerRole": "SLAVE", "brokerId": 1, "haListenPort": ports[1]}
+    with OurNamesrv() as namesrv, ExitStack() as stack:
+        master, slave, promoted = (
+            OurBroker(namesrv.address, tmp_path / store, conf)
+            for store, conf in (("m", as_master), ("s", as_slave), ("s", both))
+        )
+        stack.enter_context(master)
+        with Wire(master.port) as wire:
+            assert wire.ask(17, topic_fields("T", 4)).code == 0
+        stack.enter_context(slave)
+        query = begin(namesrv.address, "T", broker="b")
+        query.commit(query.task(0, 0, range(400)))  # told when the slave has it
+        master.kill()
+        slave.stop()
+        stack.enter_context(promoted)
+        with Wire(promoted.port) as wire:
+            assert wire.ask(17, topic_fields("T", 4)).code == 0
+        query.restart()
+        query.commit(query.task(0, 0, range(400)))
+        query.commit(query.task(1, 0, range(400, 410)))
+        assert query.shows(range(410))
 
 
 def test_a_commit_whose_answer_was_lost_is_asked_for_again(killable):

@@ -67,8 +67,9 @@ class StagingHandler:
             given = msgspec.json.decode(body, type=CommitBody)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
-        end, repeated = self._staging.commit(_source(header), given.attempts)
-        return After(self._store.safety(True), end, CommitBatchReply(repeated))
+        decided = self._staging.commit(_source(header), given.attempts, given.others)
+        others = msgspec.json.encode(decided.others).decode() if decided.others else None
+        return After(self._store.safety(True), decided.end, CommitBatchReply(decided.is_repeated, others))
 
     def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
         """Refuse a topic or queue that takes no messages; a topic is made if a send would make it."""

@@ -140,13 +140,20 @@ class StageBatch(Request[NoFields]):
 
 
 class CommitBatchReply(Header):
-    """Whether the batch had been committed before; then this changed nothing."""
+    """Whether the batch had been committed before; then this changed nothing.
+
+    `others` is JSON: by broker, and by attempt, how many requests other brokers are to publish.
+    """
 
     repeated: bool
+    others: str | None = None
 
 
 class CommitBatch(Request[CommitBatchReply]):
-    """Publish a batch: the body has, as JSON, how many requests each of its attempts has staged. Ours."""
+    """Publish a batch: the body has, as JSON, how many requests each of its attempts has staged. Ours.
+
+    It may also say what each other broker is to publish; this one then decides, and tells it to who asks again.
+    """
 
     code: ClassVar[int] = RequestCode.COMMIT_BATCH
 

@@ -41,6 +41,16 @@ async def test_a_batch_is_delivered_after_its_commit(tmp_path):
         assert [each.unique_key for each in await broker.messages()] == ["1", "2"]
 
 
+async def test_what_others_are_to_publish_is_kept_with_the_decision(tmp_path):
+    others = {"broker-b": {"attempt": 2}}
+    async with live_broker(tmp_path) as broker:
+        await broker.session.call(stage(), body("1"))
+        said = json.dumps({"attempts": {"attempt": 1}, "others": others}).encode()
+        for content in (said, SAID):
+            answer = await broker.session.call(commit(), content)
+            assert json.loads(answer.header.others) == others
+
+
 @pytest.mark.parametrize(
     ("request_", "content", "code", "what"),
     [
