@@ -72,11 +72,22 @@ class Plan:
         return routed, sorted(filter(self._is_chosen, set(begun).difference(routed)))
 
     def bounds_of_those_there(
-        self, queues: Collection[MessageQueue]
+        self, queues: Collection[MessageQueue], begun: Collection[MessageQueue] = ()
     ) -> dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute]:
-        """What each queue holds, or why its broker did not say."""
-        found = self._network.ask_those_there(_questions(queues), _SOON_S)
-        return {queue: _bounds_or_why_not(*(found[queue, kind] for kind in _KINDS)) for queue in queues}
+        """What each queue holds, or why its broker did not say.
+
+        Of those that were `begun` only the end is asked for, and they are told to begin at 0: that rows are gone is
+        found by reading.
+        """
+        asked = _questions([queue for queue in queues if queue not in begun])
+        for queue in queues:
+            if queue in begun:
+                asked[queue, GetMaxOffset] = queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
+        found, known = self._network.ask_those_there(asked, _SOON_S), OffsetReply(0)
+        return {
+            queue: _bounds_or_why_not(found.get((queue, GetMinOffset), known), found[queue, GetMaxOffset])
+            for queue in queues
+        }
 
     def has_master(self, broker_name: str) -> bool:
         """Whether a broker's answers are its master's; a slave may be behind."""

@@ -50,7 +50,7 @@ class Presence:
         found: dict[MessageQueue, Bounds] = {}
         absent: dict[str, Exception] = {}
         behind: dict[str, object] = {}
-        for queue, held in plan.bounds_of_those_there(asked).items():
+        for queue, held in plan.bounds_of_those_there(asked, begun).items():
             if isinstance(held, NetworkError | NoRoute):
                 absent[queue.broker_name] = held
             elif isinstance(held, RemoteError):

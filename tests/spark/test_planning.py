@@ -88,6 +88,12 @@ def test_a_broker_that_is_away_leaves_only_its_own_queues_out(plan, stored):
     assert found == stored
 
 
+def test_of_queues_that_were_begun_only_the_end_is_asked(peer, plan, stored):
+    found = plan().bounds_of_those_there(list(stored), begun={q(0): 20})
+    assert found == {q(0): Bounds(0, stored[q(0)].end), q(1): stored[q(1)]}
+    assert (peer.count(30), peer.count(31)) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

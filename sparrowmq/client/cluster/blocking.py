@@ -54,6 +54,7 @@ _PART_SPENT_ON_ASKING: Final = 0.1
 _KNOWN_TIMEOUT_S: Final = 1.0
 # Nobody reads answers while requests are written, so that they are to fit into the buffers between.
 _BODIES_AT_ONCE: Final = 256
+_HEADERS_AT_ONCE: Final = 512  # and as many before
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,24 +253,32 @@ class BlockingNetwork:
         timeout_s: float,
         connect_timeout_s: float,
     ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
+        keys: dict[str, list[T]] = {}
+        for key, (queue, _) in requests.items():
+            keys.setdefault(queue.broker_name, []).append(key)
         failures: dict[str, NetworkError | NoRoute] = {}
-        sent: dict[T, tuple[Link, int]] = {}
-        for key, (queue, request) in requests.items():
-            if queue.broker_name not in failures:
-                try:
-                    link = self.link(queue, connect_timeout_s)
-                    sent[key] = link, link.send(request)
-                except (NetworkError, NoRoute) as error:
-                    failures[queue.broker_name] = error
         found: dict[T, R | RemoteError | NetworkError | NoRoute] = {}
-        for key, (queue, request) in requests.items():
-            if queue.broker_name not in failures:
+        under_way: list[tuple[str, Link, list[tuple[T, int]]]] = []
+        most = max(map(len, keys.values()), default=0)
+        for begin in range(0, most + _HEADERS_AT_ONCE, _HEADERS_AT_ONCE):  # in the last round nothing is sent
+            before, under_way = under_way, []
+            for broker, all_keys in keys.items():
+                some = all_keys[begin : begin + _HEADERS_AT_ONCE]
+                if some and broker not in failures:
+                    try:
+                        link = self.link(requests[some[0]][0], connect_timeout_s)
+                        opaques = link.send_all(requests[key][1] for key in some)
+                        under_way.append((broker, link, list(zip(some, opaques, strict=True))))
+                    except (NetworkError, NoRoute) as error:
+                        failures[broker] = error
+            for broker, link, sent in before:
                 try:
-                    found[key] = _answer_or_refusal(request, *sent[key], timeout_s)
-                    continue
+                    for key, opaque in sent:
+                        found[key] = _answer_or_refusal(requests[key][1], link, opaque, timeout_s)
                 except NetworkError as error:
-                    failures[queue.broker_name] = error
-            found[key] = failures[queue.broker_name]
+                    failures[broker] = error
+        for broker, error in failures.items():
+            found |= {key: error for key in keys[broker] if key not in found}
         self._doubtful |= failures.keys()
         self._drop_ended()
         return found

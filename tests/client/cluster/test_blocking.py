@@ -89,6 +89,19 @@ def test_many_queues_are_asked_at_once_and_refusals_stand_beside_answers(peer, c
     assert isinstance(refusal, RemoteError) and refusal.code == 22
 
 
+def test_answers_to_more_than_is_asked_at_once_are_told_apart(peer, connect):
+    count = 1100  # more than two rounds
+    peer.store("T", 0, [])
+    for number in range(count):
+        peer.committed["G", number] = number * 7
+    asked = {
+        number: (MessageQueue("T", BROKER, number), QueryConsumerOffset("G", "T", number))
+        for number in range(count)
+    }
+    found = connect().ask(asked)
+    assert {number: found[number].offset for number in asked} == {number: number * 7 for number in asked}
+
+
 def test_the_bodies_of_many_answers_come_at_once_with_refusals_beside_them(peer, connect):
     for number in range(600):
         peer.store("T", number, [b"body-%d" % number])
