@@ -30,6 +30,7 @@ TOPIC = "T"
 QUEUES = 2
 SCHEMA = pa.schema([("brokerName", pa.string()), ("body", pa.string())])
 DEADLINE_S = 30
+OUTAGE_S = 300
 SOON_S = 2.0  # how late the rows of others may be
 
 
@@ -147,6 +148,34 @@ def test_without_a_name_server_rows_come_in_time(land):
     land.namesrv.__enter__()
     land.send("b", 5)
     query.until("b", land.sent["b"], SOON_S)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(OUTAGE_S + 120)
+@pytest.mark.parametrize("who", ["broker", "name server"])
+def test_five_minutes_without_one_of_them_lose_double_and_delay_nothing(land, who):
+    query, most_s = Query(land), 0.0
+    gone = land.brokers["b"] if who == "broker" else land.namesrv
+    there = ["a"] if who == "broker" else ["a", "b"]
+    for name in land.sent:
+        land.send(name, 20)
+        query.until(name, land.sent[name])
+    land.send("b", 20)
+    gone.kill()
+    end = time.monotonic() + OUTAGE_S
+    while time.monotonic() < end:
+        for name in there:
+            land.send(name, 30)
+            sent = time.monotonic()
+            query.until(name, land.sent[name], SOON_S)
+            most_s = max(most_s, time.monotonic() - sent)
+        time.sleep(1)
+    gone.__enter__()
+    for name in land.sent:
+        land.send(name, 20)
+        query.until(name, land.sent[name])
+    print(f"{who} away for {OUTAGE_S} s: the latest rows came after {most_s:.2f} s")
+    assert most_s <= SOON_S
 
 
 def test_after_a_drained_broker_left_a_strict_query_restarts_and_runs_on(land):

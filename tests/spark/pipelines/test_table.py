@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -18,6 +19,7 @@ pytest.importorskip("duckdb")
 import duckdb
 import psutil
 
+from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.testing.background import BackgroundCluster
@@ -29,6 +31,7 @@ from tests.spark.test_with_spark import Topic
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 BAD = [b"no json", b"", b"[1]"]
+MALFORMED = 1000
 
 
 @pytest.fixture(scope="module")
@@ -166,26 +169,50 @@ def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
-    """Each driver finds more to read than it lives to write, so every kill hits one that is at work."""
+    """Each driver finds more to read than it lives to write, so every kill hits one that is at work.
+
+    Half way bodies get another field; some are malformed; and at the end the last commit is forgotten.
+    """
     kills, more, state = 7, 40_000, tmp_path / "table.state"
-    command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic.name, "--once"]
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic.name, "--once", "--mode", "json"]
     command += ["-n", topic.options["nameServer"], "--to", str(tmp_path / "table"), "--format", kind]
     command += ["-o", "maxOffsetsPerTrigger=5000"]
     chance = random.Random(kind)
+    bodies = [_body(number, has_more=number >= kills // 2 * more) for number in range(kills * more)]
     for kill in range(kills):
-        topic.send(kill * more, more)
+        topic.send_bodies(bodies[kill * more : (kill + 1) * more])
         kill_at_work(command, state, tmp_path / "log", chance.uniform(0, 2))
     command[-1] = "maxOffsetsPerTrigger=100000"
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    assert json.loads(ended.stdout)["errors"] == 0
+    errors = 0
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        errors += json.loads(ended.stdout)["errors"]
+        forget_last_commit(state)
     rows = rows_of(kind, tmp_path / "table")
-    assert sorted(int(row["body"]) for row in rows) == list(range(kills * more))
+    good = [number for number in range(len(bodies)) if number % MALFORMED]
+    assert [(row["id"], row["more"]) for row in sorted(rows, key=lambda row: row["id"])] == [
+        (number, 1.5 if number >= kills // 2 * more else None) for number in good
+    ]
+    rejected = rows_of(kind, tmp_path / "table.errors")
+    assert len(rejected) == len(bodies) - len(good) >= errors
+    places = {(row["_mq"]["queueId"], row["_mq"]["queueOffset"]) for row in rows + rejected}
+    assert len(places) == len(bodies)
+
+
+def _body(number, *, has_more):
+    """Every `MALFORMED`th is no JSON."""
+    if number % MALFORMED == 0:
+        return b"no json %d" % number
+    return b'{"id":%d,"more":1.5}' % number if has_more else b'{"id":%d}' % number
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_five_million_rows_go_through_in_memory_that_does_not_grow(spark, tmp_path):
-    rows, most = 5_000_000, 1.15
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(("millions", "queues"), [(5, 4), (1, 200), (1, 5000)])
+def test_millions_of_rows_go_through_in_memory_that_does_not_grow(spark, tmp_path, millions, queues):
+    """SPARROWMQ_MILLIONS says how many, for longer runs."""
+    millions = int(os.environ.get("SPARROWMQ_MILLIONS", millions))
+    rows, batches, most = millions * 1_000_000, 10, 1.15
     sizes: list[int] = []
 
     def look(_line):
@@ -196,15 +223,24 @@ def test_five_million_rows_go_through_in_memory_that_does_not_grow(spark, tmp_pa
 
     with BackgroundCluster(tmp_path / "broker", commit_log_file_bytes=256 << 20) as cluster:
         topic = Topic(spark, cluster.namesrv)
-        for first in range(0, rows, rows // 10):
-            topic.send(first, rows // 10)
+        with sync.connect(cluster.namesrv) as mq:
+            mq.admin.create_topic(topic.name, queues=queues)
+        for first in range(0, rows, rows // batches):
+            topic.send(first, rows // batches)
         begin = time.monotonic()
         report = table(
-            topic.name, tmp_path / "t", name_server=cluster.namesrv, once=True, spark=spark, say=look
+            topic.name,
+            tmp_path / "t",
+            name_server=cluster.namesrv,
+            once=True,
+            spark=spark,
+            options={"maxOffsetsPerTrigger": str(rows // batches)},
+            say=look,
         )
-    assert (report.read, report.written, report.batches) == (rows, rows, 10)
+    assert (report.read, report.written) == (rows, rows)
     print(
-        f"{rows / (time.monotonic() - begin):,.0f} rows/s; MiB after each batch: {[size >> 20 for size in sizes]}"
+        f"{rows:,} rows of {queues:,} queues: {rows / (time.monotonic() - begin):,.0f} rows/s; "
+        f"MiB after each batch: {[size >> 20 for size in sizes]}"
     )
     assert max(sizes[5:]) < most * max(sizes[1:5])
     (found,) = duckdb.execute(f"select count(distinct body) from '{tmp_path}/t/*/*.parquet'").fetchall()
