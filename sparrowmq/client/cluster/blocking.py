@@ -277,8 +277,8 @@ class BlockingNetwork:
                         found[key] = _answer_or_refusal(requests[key][1], link, opaque, timeout_s)
                 except NetworkError as error:
                     failures[broker] = error
-        for broker, error in failures.items():
-            found |= {key: error for key in keys[broker] if key not in found}
+        for broker, why in failures.items():
+            found |= {key: why for key in keys[broker] if key not in found}
         self._doubtful |= failures.keys()
         self._drop_ended()
         return found

@@ -18,10 +18,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import psutil
 import pyarrow as pa
 
@@ -49,22 +49,21 @@ _SCHEMA: Final = pa.schema([("msgId", pa.string()), ("body", pa.string())])
 VICTIMS: Final = {"driver": 1, "executor": 1, "worker": 4, "broker": 3}
 
 
-class Result(msgspec.Struct):
-    """What one run showed. `repeated` rows are there twice and have the same id; `doubled` ones have not."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run showed.
 
-    guarantee: str
-    broker: str
-    brokers: int
-    seed: int
+    Attributes:
+        lost: rows that are not there.
+        doubled: rows that are there twice; with idempotent, after those with the same id were dropped.
+        repeated: how many rows have an id that others have, too.
+    """
+
     rows: int
     kills: dict[str, int]
-    lost: int
-    doubled: int
+    lost: list[int]
+    doubled: list[int]
     repeated: int
-    seconds: float
-
-    def line(self) -> str:
-        return msgspec.json.encode({"rig": "spark"} | msgspec.to_builtins(self)).decode()
 
 
 class Rig:
@@ -115,13 +114,14 @@ class Rig:
                 for broker in self._brokers:
                     broker.kill()  # Apache's takes nine seconds to stop
         ids = dict(found)
-        bodies = Counter(ids.values() if self._guarantee != EXACTLY_ONCE else (body for _, body in found))
-        lost = sum(str(number) not in bodies for number in range(rows))
-        took = time.monotonic() - begun
+        there = Counter(int(body) for _, body in (found if self._guarantee == EXACTLY_ONCE else ids.items()))
         return Result(
-            self._guarantee, self._kind, len(self._brokers), self._seed, rows, dict(sorted(killed.items())), lost,
-            bodies.total() - len(bodies), len(found) - len(ids), round(took, 1),
-        )  # fmt: skip
+            rows=rows,
+            kills=dict(sorted(killed.items())),
+            lost=[row for row in range(rows) if row not in there],
+            doubled=[row for row, times in there.items() if times > 1],
+            repeated=len(found) - len(ids),
+        )
 
     def _broker(self, name: str) -> OurBroker | ApacheBroker:
         conf = {"brokerName": name, "mappedFileSizeCommitLog": 64 << 20}
