@@ -54,6 +54,7 @@ from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Hold, Retention
 from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
+from sparrowmq.store.shortening import differ, shorten
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
 from sparrowmq.turn import Turn
@@ -110,16 +111,20 @@ class MessageStore:
         vfs: Vfs | None = None,
         clock: Clock | None = None,
         read_only: bool = False,
+        cut_at: int | None = None,
     ) -> MessageStore:
         """Open a store, or make one where there is none, and bring it in order if it was left by a crash.
 
         With `read_only` nothing is locked, mended or written: what the queues on disk know can be read.
 
+        Args:
+            cut_at: where its log stops being the beginning of its master's, if it is as long (shortening.py).
         Raises:
             StoreLocked: another broker has it open, or a store with the same log.
             CorruptRecord: what had been on disk is damaged.
             BadStore: files are missing, or are not of the configured sizes.
             DiskFull: there is no room for what recovery has to write.
+            LogsDiffer: it cannot be cut there.
         """
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
         if read_only:
@@ -137,7 +142,9 @@ class MessageStore:
                 vfs.sync_folder(folder)
             clean = not vfs.exists(layout.abort)
             store = cls(settings, vfs, clock)
-            store._recover(clean, after_java=vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA)
+            store._recover(
+                clean, cut_at, after_java=vfs.read(lock.file, 0, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
+            )
             vfs.write(lock.file, 0, LOCK_OF_OURS)
         except BaseException:
             lock.close()
@@ -226,6 +233,11 @@ class MessageStore:
     def end(self) -> int:
         """The offset at which the next record will begin."""
         return self._log.end
+
+    @property
+    def newest_ms(self) -> int:
+        """When the newest message was stored; 0 without any."""
+        return self._intake.now_ms
 
     def safety(self, wants_safety: bool) -> Safety:
         """What the answer about a message waits for: with SYNC the disk, with ASYNC the write.
@@ -497,7 +509,7 @@ class MessageStore:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _recover(self, clean: bool, after_java: bool) -> None:
+    def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
         """Bring the store in order, say on disk that it is, and that it runs."""
         layout, known = self.settings.layout, self._ends.load()
         mending = Mending(self._log, self.settings.delay_levels_ms, known.deleted)
@@ -516,7 +528,12 @@ class MessageStore:
             mending,
         )
         self._queues.files.mend = mending.mend_file
+        if cut_at is not None:
+            shorten(recovery, cut_at)
+        clean = recovery.clean
         found = recovery.run()
+        if cut_at is not None and found.end > cut_at:
+            raise differ(cut_at)
         recovery.ends.deleted[ALL_TOPICS] = self._log.begin
         self._ends.begin(recovery.ends)
         self._queues.files.changed.update(self._queues)

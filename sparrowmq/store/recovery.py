@@ -95,7 +95,7 @@ class Recovery:
         scan_from = self._scan_from()
         found = self._scan(scan_from)
         if self.checkpoint.positions is None or not self.clean or found.cut_bytes:
-            self._cut(found.end)
+            self.cut(found.end)
             self._write_again(scan_from, found.end)
             for file in self.log.row.between(scan_from, found.end + 1):
                 file.sync()
@@ -232,7 +232,7 @@ class Recovery:
         survivor = self.log.next_sound(offset, used)
         if not self._was_on_disk(offset, survivor):
             found.cut_bytes = used - offset
-            self._save(offset, used, "cut")
+            self.set_aside(offset, used, "cut")
             return None
         if self.policy is CorruptPolicy.FAIL:
             raise CorruptRecord(
@@ -241,7 +241,7 @@ class Recovery:
                 f"there should be {bad.expected}; it had been on disk, so this is no torn tail. Restore the file "
                 "from a slave or a backup, or set corruptPolicy=quarantine to go on without the damaged messages",
             ) from bad
-        self._save(offset, survivor or used, "damaged")
+        self.set_aside(offset, survivor or used, "damaged")
         self._distrust(offset)
         if survivor is None:
             found.cut_bytes = used - offset
@@ -266,7 +266,7 @@ class Recovery:
         file = self.log.row.find(offset)
         return file is None or not any(file.read(offset - file.begin, SECTOR))
 
-    def _save(self, begin: int, end: int, why: str) -> None:
+    def set_aside(self, begin: int, end: int, why: str) -> None:
         """Copy `[begin, end)` of the log to set-aside; what is there already was saved before a crash."""
         if begin >= end:
             return
@@ -310,7 +310,7 @@ class Recovery:
                 file.write(low - file.begin, _filler(low, high - low, stored_ms))
             file.sync()
 
-    def _cut(self, end: int) -> None:
+    def cut(self, end: int) -> None:
         """Leave nothing behind `end`: later files go, the last one first, and the rest of the file becomes zeros.
 
         Before anything is appended, `run` syncs that file.

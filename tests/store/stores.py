@@ -48,11 +48,17 @@ class Stores:
         self._left: dict[str, StoreSettings] = {}
 
     def open(
-        self, *, vfs: Vfs | None = None, clock: Clock | None = None, read_only: bool = False, **changes: Any
+        self,
+        *,
+        vfs: Vfs | None = None,
+        clock: Clock | None = None,
+        read_only: bool = False,
+        cut_at: int | None = None,
+        **changes: Any,
     ) -> MessageStore:
         """A store with `settings`, but for `changes`."""
         settings = replace(self.settings, **changes)
-        store = MessageStore.open(settings, vfs=vfs, clock=clock, read_only=read_only)
+        store = MessageStore.open(settings, vfs=vfs, clock=clock, read_only=read_only, cut_at=cut_at)
         self._open.append(store)
         self._left[settings.layout.root] = settings
         return store

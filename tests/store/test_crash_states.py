@@ -33,7 +33,7 @@ SITES = {
     "recovery.py:run:sync": True,
 }
 # What recovery puts aside is for people: no message that was acknowledged is in it, so the model does not look there.
-UNSEEN = {"recovery.py:_save:sync", "recovery.py:_save:sync_folder"}
+UNSEEN = {"recovery.py:set_aside:sync", "recovery.py:set_aside:sync_folder"}
 # A process must have been killed between the making, or the going, of a log file and the sync of its name.
 UNSEEN |= {"recovery.py:run:sync_folder"}  # test_recovery.py shows what it is for
 UNSEEN |= {"file_queue.py:_begin_drop:sync_folder"}  # test_file_queue.py does
@@ -149,7 +149,7 @@ def believe_pages(self: Recovery, scan_from: int, end: int) -> None:
 
 
 LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
-    "the tail is not zeroed": (Recovery, "_cut", leave_tail),
+    "the tail is not zeroed": (Recovery, "cut", leave_tail),
     "entries that a crash left are believed": (ConsumeQueue, "truncate", believe_entries),
     "a record without its CRC passes for one of Java": (CommitLog, "problem", java_rule),
     "files go before queues are on disk": (Retention, "expired", too_young),
