@@ -9,13 +9,24 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from bench.load import run_load
 from bench.peers import BEFORE, FROM_SOURCE, PEERS, Peer, cpu_s, is_known
 from bench.results import Measure, keep_section, table
 
 WARM_UP: Final = 600_000
+
+
+class Named(Protocol):
+    """What is measured."""
+
+    @property
+    def name(self) -> str:
+        """As the table has it."""
+
+
+P = TypeVar("P", bound=Named)
 
 
 class Run:
@@ -29,7 +40,7 @@ class Run:
         )
 
     def alternate(
-        self, case: tuple[str, ...], peers: Sequence[Peer], measure: Callable[[Peer], dict[str, Any]]
+        self, case: tuple[str, ...], peers: Sequence[P], measure: Callable[[P], dict[str, Any]]
     ) -> None:
         """Measure every broker once a round."""
         for _round in range(self.options.rounds):

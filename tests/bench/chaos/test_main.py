@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.crash.not_here import NotHere
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch, tmp_path: Path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    yield
+    logging.disable(logging.NOTSET)  # which a rig is played without
 
 
 def rig_of(monkeypatch, name: str, play) -> None:
@@ -22,7 +25,7 @@ def rig_of(monkeypatch, name: str, play) -> None:
 
 def test_every_rig_says_what_it_asks_and_can_be_played():
     rigs = chaos.rigs()
-    assert {"kill", "power"} <= set(rigs)
+    assert {"failover", "kill", "power"} <= set(rigs)
     for name in rigs:
         assert callable(importlib.import_module(f"bench.chaos.{name}").play)
 
