@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.admin.groups import Member as Member
     from sparrowmq.client.admin.groups import QueueLag as QueueLag
     from sparrowmq.client.admin.servers import BrokerPlace as BrokerPlace
+    from sparrowmq.client.admin.standings import Standing as Standing
     from sparrowmq.client.admin.topics import QueueRange as QueueRange
     from sparrowmq.client.admin.topics import Topic as Topic
     from sparrowmq.client.admin.topics import TopicShare as TopicShare
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from sparrowmq.errors import ConnectionClosed as ConnectionClosed
     from sparrowmq.errors import CorruptRecord as CorruptRecord
     from sparrowmq.errors import DiskFull as DiskFull
+    from sparrowmq.errors import EtcdFailed as EtcdFailed
     from sparrowmq.errors import InvalidFilter as InvalidFilter
     from sparrowmq.errors import InvalidMessage as InvalidMessage
     from sparrowmq.errors import InvalidName as InvalidName
@@ -106,6 +108,7 @@ _HOMES = {
     "Credentials": "client.cluster.access",
     "DiskFull": "errors",
     "EndTransactionTrace": "protocol.messages.trace",
+    "EtcdFailed": "errors",
     "Group": "client.admin.groups",
     "GroupLag": "client.admin.groups",
     "Hooks": "client.hooks",
@@ -142,6 +145,7 @@ _HOMES = {
     "SendResult": "client.sending.outcome",
     "SendStatus": "client.sending.outcome",
     "SparrowError": "errors",
+    "Standing": "client.admin.standings",
     "StoreError": "errors",
     "StoreFailed": "errors",
     "StoreLocked": "errors",

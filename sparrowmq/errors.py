@@ -15,6 +15,7 @@
     │   ├── BrokerUnreachable
     │   ├── NameServerUnreachable
     │   ├── ConnectionClosed
+    │   ├── EtcdFailed            etcd, which keeps who is the master, did not answer, or not as it should
     │   └── RequestTimeout
     ├── NoRoute                   no name server knows a broker for the topic
     ├── NoGroup                   no broker knows the consumer group
@@ -232,6 +233,10 @@ class RequestTimeout(NetworkError):
             f"{self.address} did not answer {self.what} within {self.timeout_s:g} s; "
             "whether it was carried out is unknown"
         )
+
+
+class EtcdFailed(NetworkError):
+    """Etcd, which keeps who is the master, could not be asked; what was to be changed may have been, or not."""
 
 
 class NoRoute(SparrowError):

@@ -63,6 +63,14 @@ class Watermark:
         while self._heap:
             self._call(heapq.heappop(self._heap)[2], self.error)
 
+    def refuse(self, error: BaseException) -> None:
+        """Give every present waiter `error`; later ones may see the value rise."""
+        heap, self._heap, self._dead = self._heap, [], 0
+        for _, _, waiter in sorted(heap):
+            callback, waiter.callback = waiter.callback, None
+            if callback is not None:
+                callback(error)
+
     def when(self, target: int, callback: OnReached) -> Waiter | None:
         """Call `callback(None)` once the value reaches `target`, or `callback(error)` if it never will.
 

@@ -33,6 +33,7 @@ NAMES = [
     "ReceivedMessage",
     "SendResult",
     "SendStatus",
+    "Standing",
     "Topic",
     "TopicShare",
     "Transaction",

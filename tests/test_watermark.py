@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from sparrowmq.errors import StoreFailed
-from sparrowmq.watermark import Watermark
+from sparrowmq.watermark import Waiter, Watermark
 
 
 def test_waiters_are_called_lowest_target_first() -> None:
@@ -135,3 +135,24 @@ async def test_a_waiting_coroutine_gets_the_failure() -> None:
     mark.fail(StoreFailed("gone"))
     with pytest.raises(StoreFailed):
         await waiting
+
+
+def test_who_waits_can_be_refused_and_later_ones_see_it_rise():
+    mark = Watermark()
+    told: list[tuple[int, BaseException | None]] = []
+
+    def wait(target: int) -> Waiter | None:
+        return mark.when(target, lambda error: told.append((target, error)))
+
+    for target in (5, 3, 9):
+        wait(target)
+    cancelled = wait(4)
+    assert cancelled is not None
+    cancelled.cancel()
+    refusal = OSError("not now")
+    mark.refuse(refusal)
+    assert told == [(3, refusal), (5, refusal), (9, refusal)] and mark.waiting == 0
+    wait(5)
+    assert mark.waiting == 1
+    mark.advance(5)
+    assert told[3:] == [(5, None)]

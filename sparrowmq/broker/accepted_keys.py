@@ -56,12 +56,13 @@ _BY_REASON = {
 _OF_5 = (
     "users and policies of 5.x are not there; use aclEnable=true with conf/plain_acl.yml, and leave it out"
 )
-_WITHOUT_FAILOVER = "run masters without failover, and leave it out"
+_WITHOUT_FAILOVER = (
+    "set enableControllerMode=true and etcdEndpoints instead (docs/failover.md), and leave it out"
+)
 
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}
 REFUSED: Final = {
     "authenticationEnabled": _OF_5,
     "authorizationEnabled": _OF_5,
-    "enableControllerMode": _WITHOUT_FAILOVER,
     "enableDLegerCommitLog": _WITHOUT_FAILOVER,
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from sparrowmq import descriptors, logs
 from sparrowmq.background import Background
@@ -22,6 +23,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -50,8 +52,8 @@ from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
 from sparrowmq.broker.replication.mirror import Mirror
 from sparrowmq.broker.replication.primary import Primary
-from sparrowmq.broker.replication.refusal import refusing
-from sparrowmq.broker.replication.replica import Replica
+from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
+from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.broker.staging import Staging
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
@@ -63,9 +65,10 @@ from sparrowmq.broker.writing import Writer
 from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.metrics.settings import metrics_door
+from sparrowmq.protocol import replication
 from sparrowmq.protocol.requests.table import Role
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.dispatch import Dispatcher, Guard
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.pool import Pool
@@ -77,6 +80,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.turn import LOOKS, Turn
 
 IsOver = Callable[[int], bool]
+_MEMBERS_PAUSE_S: Final = 0.5  # until a member tries again to reach its master
 
 
 class Broker:
@@ -87,6 +91,10 @@ class Broker:
 
     Args:
         file: of the settings, where changes to them are kept.
+        term: what a member of those that elect their master does in this time; `member.py` makes it.
+    Attributes:
+        store: what it keeps; there once it is entered.
+        term: as given.
     Raises:
         ConfigError: too few files may be open (descriptors.py), or the files of TLS cannot be used.
     Raises on entering:
@@ -95,9 +103,15 @@ class Broker:
     """
 
     def __init__(
-        self, settings: BrokerSettings, clock: Clock | None = None, file: Path | None = None
+        self,
+        settings: BrokerSettings,
+        clock: Clock | None = None,
+        file: Path | None = None,
+        term: Term | None = None,
     ) -> None:
         self.settings = settings
+        self.term = term
+        self._replica: Replica | None = None
         self._changing = Changing(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
@@ -112,6 +126,11 @@ class Broker:
         self._slaves: Door | None = None
         self._metrics: Door | None = None
         self._stack = AsyncExitStack()
+
+    @property
+    def settings_now(self) -> BrokerSettings:
+        """The settings with what was changed while it ran."""
+        return self._changing.now
 
     @property
     def address(self) -> str:
@@ -139,6 +158,12 @@ class Broker:
     async def __aexit__(self, *error: object) -> bool | None:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
+    def stop_following(self) -> int:
+        """Take nothing more of the master; where the log ends from now on."""
+        if self._replica is not None:
+            self._replica.stop()
+        return self.store.end
+
     async def serve(self) -> None:
         """Never return; cancelled when the broker fails, whose reason then leaves the context."""
         await asyncio.get_running_loop().create_future()
@@ -156,9 +181,13 @@ class Broker:
         if self._metrics is not None:
             stack.callback(self._metrics.close)
         kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
-        store = MessageStore.open(kept, clock=self._clock)
-        stack.callback(store.close)
-        await self._start_parts(stack, store)
+        if self.term is None:
+            self.store = MessageStore.open(kept, clock=self._clock)
+        else:  # Elsewhere the lease of a master is renewed meanwhile.
+            cut_at = self.term.cut_at
+            self.store = await asyncio.to_thread(MessageStore.open, kept, clock=self._clock, cut_at=cut_at)
+        stack.callback(self.store.close)
+        await self._start_parts(stack, self.store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
         access = AccessControl(self.settings, topics_of(store))
@@ -168,6 +197,8 @@ class Broker:
         topics = Topics(self.settings.config_path / "topics.json", self.settings, self._clock)
         topics.adopt((topic, queue_id) for topic, queue_id, _ in store.queues())
         registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
+        if self.term is not None:
+            registration.may_speak = self.term.holds
         topics.on_change = registration.topics_changed
         self._changing.tell(registration.use)
         self._changing.tell(topics.use)
@@ -183,12 +214,17 @@ class Broker:
         for save in [save for part in parts for save in part.saves]:
             stack.push_async_callback(save)
         handlers = [handler for part in parts for handler in part.handlers]
-        guard = refusing(access.guard) if self.settings.is_slave else access.guard
+        guard = self._guard(access.guard)
         self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
         stack.push_async_callback(registration.leave)
         await registration.announced()
+
+    def _guard(self, guard: Guard | None) -> Guard | None:
+        if self.settings.is_slave:
+            return refusing(guard)
+        return guard if self.term is None else refusing_once_over(guard, self.term.holds)
 
     def _parts(
         self, store: MessageStore, topics: Topics, registration: Registration, pool: Pool
@@ -219,7 +255,7 @@ class Broker:
             role, is_over = self._master(store, delayed, timed, transactions, figures)
         staged = folder / "stagedBatches.json"
         staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
-        status = Status(settings, figures, clock)
+        status = Status(settings, figures, clock, self.term.told if self.term else dict)
         sends = SendHandler(store, writer, topics, groups, transactions, send_rules(settings, store), figures)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
@@ -304,8 +340,10 @@ class Broker:
         save_offsets_s, save_delays_s = self._save_periods_s
         parts = [delayed.part(save_delays_s), timed.part(), transactions.part(save_offsets_s)]
         if self._slaves is not None:
-            rules = primary_rules(self.settings)
-            parts.append(Primary(store, self._slaves, self._clock, rules, figures).part())
+            rules, in_sync = primary_rules(self.settings), self.term.in_sync if self.term else None
+            if self.term is not None:
+                rules = replace(rules, shipping=replace(rules.shipping, epoch=self.term.epoch))
+            parts.append(Primary(store, self._slaves, self._clock, rules, figures, in_sync).part())
         return parts, timed.is_over
 
     def _slave(
@@ -316,17 +354,35 @@ class Broker:
         pool: Pool,
         figures: Figures,
     ) -> tuple[list[Part], IsOver]:
-        replica = Replica(store, self._clock, replica_rules(self.settings), figures)
+        replica = Replica(store, self._clock, self._replica_rules(), figures)
         mirror = Mirror(store, *mirrored, pool, self._clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
+        self._replica, term = replica, self.term
 
         def found(master: str, shipping: str) -> None:
             mirror.use(master)
             replica.use(shipping)
 
-        registration.on_master = found
+        def trusted() -> None:
+            assert term is not None
+            term.joined()
+            mirror.wake()
+
+        if term is None:
+            registration.on_master = found
+        else:  # Etcd knows it, and a name server may be late.
+            replica.on_trust, replica.on_lost = trusted, lambda: None
+            if term.leader is not None:
+                found(term.leader.address, term.leader.shipping)
         delayed = mirrored[-1].part_of_slave(self._save_periods_s[1])
         return [delayed, replica.part(), mirror.part()], _never
+
+    def _replica_rules(self) -> ReplicaRules:
+        rules, term = replica_rules(self.settings), self.term
+        if term is None:
+            return rules
+        who = replication.introduction(term.member, term.epoch)
+        return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
 
     @property
     def _save_periods_s(self) -> tuple[float, float]:

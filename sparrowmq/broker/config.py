@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sparrowmq.broker import accepted_keys
+from sparrowmq.broker.failover_settings import FailoverSettings
 from sparrowmq.config import setting
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, choice, duration, integer, size
@@ -74,7 +75,7 @@ _ONE_ADDRESS = Kind(_one_address, "host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings):
+class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings, FailoverSettings):
     """How to run a broker."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED

@@ -64,6 +64,7 @@ class Registration:
         ha_address: what slaves are told.
     Attributes:
         on_master: a slave is told by it where its master is: its address, and where it ships its log; both may be "".
+        may_speak: whether it may be announced, or taken back: an elected master may not when it is none any more.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class Registration:
     ) -> None:
         self._clock = clock
         self.on_master: Callable[[str, str], object] = lambda master, shipping: None
+        self.may_speak: Callable[[], bool] = lambda: True
         self._links = [
-            Link(namesrv, settings, topics, clock, pool, (address, ha_address), self._found_master)
+            Link(namesrv, settings, topics, clock, pool, (address, ha_address), self)
             for namesrv in settings.namesrv
         ]
 
@@ -116,7 +118,8 @@ class Registration:
         """Say goodbye to every name server that can be reached; nothing is announced after that."""
         await self._limited([link.leave() for link in self._links], LEAVE_LIMIT_S)
 
-    def _found_master(self, answer: RegisterBrokerReply) -> None:
+    def answered(self, answer: RegisterBrokerReply) -> None:
+        """A name server told a slave what it knows of its master."""
         self.on_master(answer.master_addr or "", answer.ha_server_addr or "")
 
     async def _limited(self, waits: Iterable[Awaitable[None]], limit_s: float) -> None:
@@ -139,12 +142,12 @@ class Link:
         clock: Clock,
         pool: Pool,
         addresses: tuple[str, str],
-        answered: Callable[[RegisterBrokerReply], object],
+        owner: Registration,
     ) -> None:
         self.namesrv = namesrv
         self.is_up: bool | None = None
         address, self._ha_address = addresses
-        self._answered = answered
+        self._owner = owner
         self._who = (settings.name, address, settings.cluster, settings.broker_id)
         self._settings = settings
         self._topics = topics
@@ -196,7 +199,7 @@ class Link:
         self._left = True
         self._changed.set()
         session = self._pool.live(self.namesrv)
-        if session is None:
+        if session is None or not self._owner.may_speak():
             return
         try:
             await session.call(UnregisterBroker(*self._who), timeout_s=LEAVE_LIMIT_S)
@@ -219,7 +222,7 @@ class Link:
         before = known if is_shown else {}
         if before is None and self._settings.is_slave:
             before = self._known_topics  # It says nothing new, but is told where its master is now.
-        if self._left or before is None:
+        if self._left or before is None or not self._owner.may_speak():
             return
         settings = self._settings
         version, topics = self._topics.version, {topic.topic_name: topic for topic in self._topics.all()}
@@ -227,7 +230,7 @@ class Link:
         header, body = self._registration(version, changed)
         answer = await session.call(header, body, timeout_s=self._timeout_s)
         if settings.is_slave:
-            self._answered(answer.header)
+            self._owner.answered(answer.header)
         if settings is self._settings:  # Else everything is to be told anew.
             self._known_version, self._known_topics = version, topics
 

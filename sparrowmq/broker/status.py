@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable
 from datetime import date, datetime
 from typing import Final
 
@@ -34,15 +35,24 @@ _NO_TIMES: Final = " ".join([f"[{span}]:0" for span in _SPANS.split()])
 class Status:
     """The texts, made of the broker's figures.
 
+    Args:
+        more: what else there is to tell.
     Attributes:
         started_ms: when the broker started.
     """
 
-    def __init__(self, settings: BrokerSettings, figures: Figures, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        figures: Figures,
+        clock: Clock,
+        more: Callable[[], dict[str, str]] = dict,
+    ) -> None:
         self._settings = settings
         self._figures = figures
         self._clock = clock
         self.started_ms = clock.now_ms()
+        self._more = more
         self._today = self._date()
         # Messages received and sent at the last two midnights.
         self._yesterday_morning = (0, 0)
@@ -69,6 +79,7 @@ class Status:
             **self._about_store(),
             **self._about_disk(),
             **_about_pools(),
+            **self._more(),
         }
 
     def _about_broker(self) -> dict[str, str]:
@@ -119,6 +130,9 @@ class Status:
             "putMessageSizeTotal": str(stored),
             "putMessageAverageSize": str(stored / (self._number("messages_received") or 1)),
             "earliestMessageTimeStamp": str(self._number("oldest_message_ms")),
+            "newestMessageTimeStamp": str(
+                self._number("newest_message_ms")
+            ),  # ours; by it a slave is measured
             "dispatchBehindBytes": str(self._number("dispatch_behind_bytes")),
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToFlush": _bytes(self._number("flush_behind_bytes")),

@@ -30,6 +30,9 @@ def storage(store: MessageStore, turn: Turn, figures: Figures) -> Part:
     figures.gauge(
         "oldest_message_ms", "when the oldest message was stored; -1 without any", lambda: _oldest(store)
     )
+    figures.gauge(
+        "newest_message_ms", "when the newest message was stored; 0 without any", lambda: store.newest_ms
+    )
     return Part(
         tasks=(
             Task("store", lambda: store.run(turn)),

@@ -18,6 +18,10 @@ COMMANDS: Final = {
     "group": ("sparrowmq.cli.group:group", "create, change, delete and look at consumer groups"),
     "message": ("sparrowmq.cli.message:message", "send messages, and look for them"),
     "dlq": ("sparrowmq.cli.dlq:dlq", "look at dead letters, and let their groups try them again"),
+    "cluster": (
+        "sparrowmq.cli.cluster:cluster",
+        "tell who leads, how far each slave is, and what passes through",
+    ),
     "doctor": ("sparrowmq.cli.doctor:doctor", "say what is wrong with a cluster, and what mends it"),
     "pipeline": ("sparrowmq.spark.command:pipeline", "move, copy, ask and audit topics, with Spark"),
     "version": ("sparrowmq.cli.version:version", "tell what runs here"),

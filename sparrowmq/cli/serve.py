@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
@@ -29,6 +29,10 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 from sparrowmq.kinds import size
 from sparrowmq.logs import LogSettings
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.broker import Broker
+    from sparrowmq.broker.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -139,12 +143,15 @@ def broker(**given: Any) -> None:
         sys.exit(Brokers([command(settings, given, number) for number in range(given["brokers"])]).run())
     log.info("%s, %s", identity(), keeping(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
-    run(
-        lambda: Broker(settings, SystemClock(), _file(given)),
-        lambda server: (
-            f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
-        ),
-    )
+
+    def ready(server: Broker | Member) -> str:
+        return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
+
+    if settings.failover:
+        from sparrowmq.broker.member import Member
+
+        run(lambda: Member(settings, SystemClock(), _file(given)), ready)
+    run(lambda: Broker(settings, SystemClock(), _file(given)), ready)
 
 
 # Settings -----------------------------------------------------------------------------------------------------------

@@ -363,6 +363,7 @@ class SyncAdmin(Context[Admin]):
     """The blocking twin of `Admin`."""
 
     brokers = blocking(Admin.brokers)
+    standings = blocking(Admin.standings)
     clusters = blocking(Admin.clusters)
     topics = blocking(Admin.topics)
     topic = blocking(Admin.topic)

@@ -12,6 +12,10 @@ Ours, where a secret is set: neither side says a word of that before each has sh
     master -> slave   "SMQ-HA-1", nonce 32, proof 32 = HMAC-SHA256( secret, "master", both nonces )
     slave -> master   proof 32 = HMAC-SHA256( secret, "slave", both nonces )
 
+Where the master is elected (`enableControllerMode`), a slave says ahead of its first report who it is; ours alone:
+
+    slave -> master   "SMQ-HA-M", brokerId 8, epoch 8              the epoch of the master that it means to follow
+
 As a report the first eight bytes would be an offset of 6 exbibytes, which no log has, so a master without a secret
 knows them, too.
 Source: HAConnection and HAClient, Java 4.9.7, and their bytes.
@@ -37,10 +41,13 @@ from sparrowmq.protocol.messages.record_layout import (
 REPORT: Final = Struct(">q")
 HEAD: Final = Struct(">qi")
 GREETING: Final = b"SMQ-HA-1"
+MEMBER: Final = b"SMQ-HA-M"
+MEMBER_SIZE: Final = len(MEMBER) + 16
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
 HELLO_SIZE: Final = len(GREETING) + NONCE_SIZE
 LARGEST_ITEM: Final = 64 << 20  # a record, or what is left of a file: a slave holds it until it is whole
+_MEMBER: Final = Struct(">8sqq")
 _THEIRS: Final = "the log of the master"
 
 
@@ -172,6 +179,19 @@ class WholeRecords:
             f"what fits into the {left} bytes left of a file of {self._file_size}, found {size}; is "
             "mappedFileSizeCommitLog the same at master and slave?"
         )
+
+
+def introduction(member: int, epoch: int) -> bytes:
+    """What a slave says of itself where the master is elected."""
+    return _MEMBER.pack(MEMBER, member, epoch)
+
+
+def introduced(said: bytes) -> tuple[int, int]:
+    """Which member it is, and the epoch of the master that it means to follow. Raises: RemoteProtocolError."""
+    greeting, member, epoch = _MEMBER.unpack(said)
+    if greeting != MEMBER:
+        raise RemoteProtocolError("it does not say which member it is")
+    return member, epoch
 
 
 def hello() -> bytes:

@@ -308,3 +308,16 @@ async def test_a_broker_is_found_again_30_s_after_another_of_its_name_has_come_a
         await clock.advance(seconds=30)
         await until(lambda: queues(server, "TBW102") == 8)
         assert server.routes.route("TBW102").broker_datas[0].broker_addrs == {0: ADDRESS}
+
+
+async def test_a_master_that_is_none_any_more_neither_announces_itself_nor_takes_its_successor_away(
+    tmp_path, running
+):
+    async with Announcer(tmp_path, [running.address]) as former:
+        former.registration.may_speak = lambda: False
+        former.put("later")
+        former.registration.topics_changed()
+        await former.registration.announced()
+        assert queues(running, "later") is None
+        await former.registration.leave()
+        assert running.routes.clusters().broker_addr_table["broker-a"].broker_addrs == {0: ADDRESS}

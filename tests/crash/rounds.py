@@ -302,7 +302,7 @@ class CrashRig:
                 self._forget(queue_id, end)
             known = len(self.ledger.shown.get(queue_id, ()))
             start = 0 if everything else max(0, min(known, end) - SHOWN_AGAIN)
-            found += self.ledger.show(queue_id, start, await _pull_all(session, queue_id, start))
+            found += self.ledger.show(queue_id, start, await pull_all(session, queue_id, start))
             committed = await _ask(session, QueryConsumerOffset(GROUP, TOPIC, queue_id))
             if committed > end:
                 found.append(f"ahead: the group is at {committed} of queue {queue_id}, which ends at {end}")
@@ -328,7 +328,7 @@ async def _ask(session: Session, header: GetMaxOffset | QueryConsumerOffset) -> 
     return int(response.header.offset)
 
 
-async def _pull_all(session: Session, queue_id: int, start: int) -> list[bytes]:
+async def pull_all(session: Session, queue_id: int, start: int) -> list[bytes]:
     bodies: list[bytes] = []
     while True:
         header = PullMessage(

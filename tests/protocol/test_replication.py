@@ -142,3 +142,11 @@ def test_who_knows_the_secret_can_show_it_and_nobody_else() -> None:
     assert not replication.is_proof("secret", "master", of_slave, of_master, shown)
     assert not replication.is_proof("secret", "slave", of_slave, replication.hello(), shown)
     assert not replication.is_proof("secret", "slave", replication.hello(), of_master, shown)
+
+
+def test_a_member_says_which_one_it_is_and_whom_it_means_to_follow() -> None:
+    said = replication.introduction(2, 7)
+    assert (len(said), said[:8]) == (replication.MEMBER_SIZE, replication.MEMBER)
+    assert replication.introduced(said) == (2, 7)
+    with pytest.raises(RemoteProtocolError):
+        replication.introduced(b"SMQ-HA-1" + said[8:])

@@ -76,6 +76,10 @@ async def connecting() -> None:
     sparrowmq.connect("a", credentials=("key", "secret"))  # wrong
 
 
+async def looking(mq: Client) -> None:
+    await mq.admin.standings(["c"])  # wrong
+
+
 def blocking() -> None:
     with sparrowmq.sync.connect("a") as mq:
         mq.send("t", "text")  # wrong

@@ -61,6 +61,9 @@ async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> N
     await mq.request("t", b"x", tag="a", keys="k", properties={"a": "b"}, queue=queue, timeout_s=2.5)
     await mq.request(Message("t", b"x"), fifo="k")
     assert_type(await message.reply(b"x"), bool)
+    for each in await mq.admin.standings():
+        assert_type(each, sparrowmq.Standing)
+        assert_type(each.behind_bytes, int | None)
     for member in await mq.admin.members("g"):
         print(member.running.mq_table if member.running else member.silence)
     for trace in await mq.admin.trace("id", topic="my-traces"):

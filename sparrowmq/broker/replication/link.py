@@ -19,7 +19,16 @@ from typing import Final, cast
 
 from sparrowmq.clock import Clock
 from sparrowmq.protocol import replication
-from sparrowmq.protocol.replication import GREETING, HEAD, HELLO_SIZE, NONCE_SIZE, PROOF_SIZE, Reports
+from sparrowmq.protocol.replication import (
+    GREETING,
+    HEAD,
+    HELLO_SIZE,
+    MEMBER,
+    MEMBER_SIZE,
+    NONCE_SIZE,
+    PROOF_SIZE,
+    Reports,
+)
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.watermark import Waiter, Watermark
 
@@ -38,12 +47,14 @@ class ShippingRules:
         heartbeat_s: how often an idle slave gets a sign of life (haSendHeartbeatInterval).
         silence_s: a slave that says nothing for so long is gone (haHousekeepingInterval).
         secret: what a slave has to know.
+        epoch: the master's, where it is elected: then its slaves are members that mean to follow it in this one.
     """
 
     batch_bytes: int = 32 << 10
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     secret: str | None = field(default=None, repr=False)
+    epoch: int | None = None
 
 
 class SlaveLink(asyncio.Protocol):
@@ -55,6 +66,7 @@ class SlaveLink(asyncio.Protocol):
         ended: is told when the connection has ended.
     Attributes:
         acked: up to where the slave has the log; None until its first report.
+        member: which one it is, where the master is elected; None until it says so.
     """
 
     def __init__(
@@ -68,6 +80,7 @@ class SlaveLink(asyncio.Protocol):
     ) -> None:
         self.address = "?"
         self.acked: int | None = None
+        self.member: int | None = None
         self._store = store
         self._shipped = shipped
         self._clock = clock
@@ -81,6 +94,7 @@ class SlaveLink(asyncio.Protocol):
         self._is_paused = False
         self._is_known = rules.secret is None
         self._said = b""  # of the handshake
+        self._name = b""
         self._hello = b""
         self.last_heard = self._last_sent = clock.monotonic()
 
@@ -96,6 +110,8 @@ class SlaveLink(asyncio.Protocol):
         self.last_heard = self._clock.monotonic()
         if not self._is_known:
             chunk = self._introduced(chunk)
+        if self._is_known and self._rules.epoch is not None and self.member is None:
+            chunk = self._named(chunk, self._rules.epoch)
         reported = self._reports.receive(chunk) if self._is_known else None
         if reported is None or self._transport is None:
             return
@@ -166,6 +182,18 @@ class SlaveLink(asyncio.Protocol):
             return b""
         self._is_known = True
         return self._said[whole:]
+
+    def _named(self, chunk: bytes, ours: int) -> bytes:
+        """Learn which member it is; what it said beyond that."""
+        self._name += chunk
+        if not MEMBER.startswith(self._name[: len(MEMBER)]):
+            self.close("only members can follow an elected master: set enableControllerMode=true there, too")
+        if len(self._name) < MEMBER_SIZE or self._transport is None:
+            return b""
+        self.member, epoch = replication.introduced(self._name[:MEMBER_SIZE])
+        if epoch != ours:
+            self.close(f"it means to follow the master of epoch {epoch}, and this is epoch {ours}")
+        return self._name[MEMBER_SIZE:]
 
     @property
     def _slaves_hello(self) -> bytes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.link import ShippingRules, SlaveLink
 from sparrowmq.clock import Clock
@@ -53,20 +54,30 @@ class Primary:
 
     Args:
         door: where they come, bound.
+        in_sync: which of them count, where the master is elected.
     Attributes:
         replicated: up to where some slave has the log.
     """
 
     def __init__(
-        self, store: MessageStore, door: Door, clock: Clock, rules: PrimaryRules, figures: Figures
+        self,
+        store: MessageStore,
+        door: Door,
+        clock: Clock,
+        rules: PrimaryRules,
+        figures: Figures,
+        in_sync: InSync | None = None,
     ) -> None:
-        self.replicated = Watermark()
+        self.replicated = in_sync.replicated if in_sync is not None else Watermark()
         self.links: set[SlaveLink] = set()
         self._store = store
         self._door = door
         self._clock = clock
         self._rules = rules
         self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
+        self._in_sync = in_sync
+        if in_sync is not None:
+            in_sync.shipped = self._shipped
         if rules.is_sync:
             store.also_wait_for(self._safety())
         figures.gauge("slaves", "slaves that follow this master", lambda: len(self._following()))
@@ -77,7 +88,10 @@ class Primary:
     def part(self) -> Part:
         """It serves slaves for as long as the broker runs."""
         period_s = min(self._rules.shipping.heartbeat_s, self._rules.shipping.silence_s) / 4
-        return Part(chores=(Chore("slaves", period_s, self.look),), tasks=(Task("slaves", self.run),))
+        tasks = [Task("slaves", self.run)]
+        if self._in_sync is not None:
+            tasks.append(Task("in sync", self._in_sync.run))
+        return Part(chores=(Chore("slaves", period_s, self.look),), tasks=tuple(tasks))
 
     async def run(self) -> None:
         """Let slaves come, until cancelled; then all of them are let go. Raises: ConfigError, nobody can listen."""
@@ -99,7 +113,8 @@ class Primary:
 
     def _safety(self) -> Safety:
         what = "at a slave"
-        demand = Demand(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, self.lacks)
+        lacks = self._in_sync.lacks if self._in_sync is not None else self.lacks
+        demand = Demand(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
         return Safety((demand,), self._clock, self._rules.timeout_s)
 
     def _make(self) -> SlaveLink:
@@ -109,7 +124,7 @@ class Primary:
             self._clock,
             self._rules.shipping,
             self._acknowledged,
-            self.links.discard,
+            self._ended,
         )
         if len(self.links) >= MOST_LINKS:  # The one that was silent for longest is the least likely slave.
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
@@ -119,8 +134,21 @@ class Primary:
         return link
 
     def _acknowledged(self, link: SlaveLink) -> None:
-        if link.acked is not None:
+        if link.acked is None:
+            return
+        if self._in_sync is None:
             self.replicated.advance(link.acked)
+        elif link.member is not None:
+            for other in [each for each in self.links if each.member == link.member and each is not link]:
+                other.close("it has come again")
+                self._ended(other)
+            self._in_sync.reported(link.member, link.acked)
+
+    def _ended(self, link: SlaveLink) -> None:
+        if link in self.links:
+            self.links.discard(link)
+            if self._in_sync is not None and link.member is not None and link.acked is not None:
+                self._in_sync.left(link.member)
 
     def _following(self) -> list[SlaveLink]:
         return [link for link in self.links if link.acked is not None]

@@ -7,6 +7,7 @@ of 5.x, since 4.9's slaves let topics and groups be changed, which holds until t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
@@ -56,3 +57,16 @@ def refusing(guard: Guard | None) -> Guard:
             guard(peer, command, row, header)
 
     return refuse
+
+
+def refusing_once_over(guard: Guard | None, holds: Callable[[], bool]) -> Guard:
+    """A master's guard that does as a slave's as soon as somebody else may have been elected."""
+    refuse = refusing(guard)
+
+    def ask(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
+        if not holds():
+            refuse(peer, command, row, header)
+        elif guard is not None:
+            guard(peer, command, row, header)
+
+    return ask

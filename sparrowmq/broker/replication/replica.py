@@ -10,8 +10,9 @@ What the log has is shown to queues and index by the store as what is appended b
 slave says how far it is after each piece and every haSendHeartbeatInterval; a master that says nothing for
 haHousekeepingInterval is left. Messages that arrive are checked: each record whole, at its place, its CRCs right.
 
-A slave is never cut: what it has may have been acknowledged. So a slave with more, or with other bytes, than its
-master stops there and says what to do. To cut it to the part that both have is a step that is not made yet.
+A slave is not cut here: what it has may have been acknowledged. So a slave with more, or with other bytes, than its
+master stops there and says what to do. Where the master is elected there is a proof of what both have, and the log was
+cut to it before (store/shortening.py).
 Source: HAClient, Java 4.9.7.
 """
 
@@ -51,6 +52,8 @@ class ReplicaRules:
         silence_s: a master that says nothing for so long is left (haHousekeepingInterval).
         is_flushed_first: whether it says so only of what is on disk (slaveAck=flushed).
         secret: that both know (haSecret).
+        introduction: what it says of itself where the master is elected.
+        pause_s: after a connection that ended, if not PAUSE_S.
     """
 
     master: str | None = None
@@ -58,6 +61,8 @@ class ReplicaRules:
     silence_s: float = 20.0
     is_flushed_first: bool = False
     secret: str | None = field(default=None, repr=False)
+    introduction: bytes = b""
+    pause_s: float | None = None
 
 
 class Replica:
@@ -81,6 +86,7 @@ class Replica:
         self._clock = clock
         self._rules = rules
         self._address = rules.master
+        self._is_stopped = False
         self._changed = asyncio.Event()
         self._told = ""
         self._why_ended = ""
@@ -106,13 +112,19 @@ class Replica:
 
     def use(self, address: str) -> None:
         """The master's log is shipped there, says a name server; it matters only without haMasterAddress."""
-        if self._rules.master is None and address and address != self._address:
+        if self._rules.master is None and not self._is_stopped and address and address != self._address:
             log.info("the master ships its log at %s", address)
             self._address = address
             self.trusts_master = False
             self._changed.set()
             if self.link is not None:
                 self.link.close()
+
+    def stop(self) -> None:
+        """Take nothing more of any master; where the log ends stays as it is."""
+        self._address, self._is_stopped = None, True
+        if self.link is not None:
+            self.link.close()
 
     async def run(self) -> None:
         """For ever."""
@@ -124,7 +136,7 @@ class Replica:
                 self._note(address, error)
             self.on_lost()
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._changed.wait(), PAUSE_S)
+                await self._clock.wait_for(self._changed.wait(), self._rules.pause_s or PAUSE_S)
             if self._changed.is_set():
                 self.alarm = None
 
@@ -135,6 +147,8 @@ class Replica:
         except NetworkError as error:
             return error
         self.link = link
+        if self._is_stopped:
+            link.close()
         try:
             while not link.ended.is_set():
                 with suppress(TimeoutError):
@@ -158,6 +172,7 @@ class Replica:
                         self._clock,
                         secret=rules.secret,
                         is_flushed_first=rules.is_flushed_first,
+                        introduction=rules.introduction,
                         took=self._took,
                         follows=self._follows,
                     ),

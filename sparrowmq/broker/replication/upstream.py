@@ -46,6 +46,7 @@ class Upstream(asyncio.Protocol):
     Args:
         secret: that both sides must know; None for a master that asks for none.
         is_flushed_first: whether only what is on disk is reported (slaveAck=flushed).
+        introduction: what a member says ahead of its first report where the master is elected.
         took: is told of the number of bytes that were appended.
         follows: is told when the master was found to have all that is here.
     Attributes:
@@ -63,6 +64,7 @@ class Upstream(asyncio.Protocol):
         *,
         secret: str | None = None,
         is_flushed_first: bool = False,
+        introduction: bytes = b"",
         took: Callable[[int], object] = lambda _: None,
         follows: Callable[[], object] = lambda: None,
     ) -> None:
@@ -75,6 +77,7 @@ class Upstream(asyncio.Protocol):
         self._clock = clock
         self._secret = secret
         self._is_flushed_first = is_flushed_first
+        self._introduction = introduction
         self._took = took
         self._follows = follows
         self._transport: asyncio.Transport | None = None
@@ -160,6 +163,8 @@ class Upstream(asyncio.Protocol):
         return self._said[whole:]
 
     def _begin(self) -> None:
+        if self._introduction and self._transport is not None:
+            self._transport.write(self._introduction)
         if self._compared == self._store.end and self._store.end > 0:
             self._follow()
         self.report()

@@ -20,6 +20,7 @@ from sparrowmq.client.admin import dead_letters, doctor, finding, groups, topics
 from sparrowmq.client.admin.doctor import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
@@ -89,6 +90,10 @@ class Admin:
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """All brokers, or those of one cluster, by cluster and name."""
         return await self._servers.brokers(cluster)
+
+    async def standings(self, cluster: str | None = None) -> list[Standing]:
+        """Who leads, and how far each slave is behind its master; of all brokers, or those of one cluster."""
+        return await standings(self._servers, cluster)
 
     async def clusters(self) -> list[str]:
         """The names of all clusters."""

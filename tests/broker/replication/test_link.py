@@ -265,3 +265,41 @@ async def test_a_proof_of_another_day_does_not_help(guarded: Master) -> None:
         assert await slave.introduce("Xq3", heard)
         slave.report(0)
         assert await slave.reader.read(100) == b""
+
+
+# Where the master is elected ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def elected(tmp_path: Path) -> AsyncIterator[Master]:
+    async with serving(tmp_path, ShippingRules(epoch=7)) as master:
+        master.fill(3)
+        yield master
+
+
+async def test_a_member_that_follows_in_this_epoch_is_served_in_whatever_pieces_it_says_so(
+    elected: Master,
+) -> None:
+    async with slave_at(elected.address) as slave:
+        for byte in replication.introduction(2, 7):
+            slave.writer.write(bytes([byte]))
+            await asyncio.sleep(0.0005)
+        slave.report(0)
+        assert await slave.follow(elected.store.end) == elected.log()
+        assert elected.links[0].member == 2
+
+
+@pytest.mark.parametrize("epoch", [6, 8])
+async def test_a_member_that_means_another_epoch_is_let_go(elected: Master, epoch: int) -> None:
+    async with slave_at(elected.address) as slave:
+        slave.writer.write(replication.introduction(2, epoch))
+        slave.report(0)
+        assert await slave.is_let_go()
+    assert elected.acknowledged == []
+
+
+async def test_who_is_no_member_does_not_follow_an_elected_master(elected: Master) -> None:
+    async with slave_at(elected.address) as slave:
+        slave.report(0)
+        assert await slave.is_let_go()
+    assert elected.acknowledged == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sparrowmq.broker.replication.refusal import refusing_once_over
 from sparrowmq.errors import RemoteError
-from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteSubscriptionGroup,
     DeleteTopic,
@@ -17,6 +19,8 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
 )
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, EndTransaction, GetMaxOffset
+from sparrowmq.protocol.requests.table import BY_CODE
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.session import Session
 from tests.broker.live import send_request
@@ -50,6 +54,24 @@ async def test_a_slave_writes_nothing_and_changes_nothing_that_is_its_masters(
         await slave.call(header, b"{}")
     assert refused.value.code == code
     assert (await slave.call(GetMaxOffset("orders", 0))).header.offset == 0
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_master_is_guarded_as_ever_until_its_time_is_over_and_as_a_slave_from_then_on(
+    guarded: bool,
+) -> None:
+    asked: list[object] = []
+    time = [True]
+    guard = refusing_once_over((lambda *each: asked.append(each)) if guarded else None, lambda: time[0])
+    send, pull = (BY_CODE[code] for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE))
+    peer: Any = None
+    guard(peer, Command(send.code), send, send_request())
+    assert len(asked) == guarded
+    time[0] = False
+    guard(peer, Command(pull.code), pull, GetMaxOffset("orders", 0))
+    assert len(asked) == 2 * guarded
+    with pytest.raises(RemoteError, match="send to its master"):
+        guard(peer, Command(send.code), send, send_request())
 
 
 async def test_it_answers_what_only_asks(slave: Session) -> None:

@@ -328,3 +328,15 @@ async def test_a_master_with_another_secret_or_none_is_left(
         heard = replication.proof("Xq3", "master", replication.hello(), replication.hello())
         assert not await slave.introduce("Xq3", heard)
     assert store.end == 0
+
+
+# Where the master is elected ----------------------------------------------------------------------------------------
+
+
+async def test_a_member_says_who_it_is_ahead_of_its_first_report(
+    store: MessageStore, master: ScriptedMaster
+) -> None:
+    who = replication.introduction(3, 9)
+    async with following(store, master, introduction=who) as (_, slave):
+        assert await asyncio.wait_for(slave.reader.readexactly(len(who)), 10) == who
+        assert await slave.report() == 0

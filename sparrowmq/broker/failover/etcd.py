@@ -1,0 +1,181 @@
+"""An etcd, asked by its JSON gateway: keys with versions, leases, and changes that happen only if nothing else did.
+
+    POST /v3/kv/range            the keys below a prefix, each with its value and its version (mod_revision)
+    POST /v3/kv/txn              put and delete, if some keys still have the version that was read; 0: is not there
+    POST /v3/lease/grant         a lease: the keys that were put with it go when it ends
+    POST /v3/lease/keepalive     ... which lives on for its whole time from now
+    POST /v3/lease/revoke        ... which ends now
+
+Keys and values are base64, numbers texts, and what is zero is left out. Each question has a connection of its own: they
+are a few in a second, and none is held up by an answer that never comes. The endpoints are asked in turn, beginning
+with the one that answered last. What was to be changed may have been changed even where no answer came.
+Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway, and the answers of etcd 3.4.23.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import h11
+import msgspec
+
+from sparrowmq.clock import Clock
+from sparrowmq.errors import EtcdFailed
+from sparrowmq.protocol.hosts import split_address
+
+_CHUNK: Final = 64 << 10
+_MOST_BYTES: Final = 4 << 20  # of an answer; ours are a few hundred
+_NOT_FOUND: Final = 5  # gRPC's
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a key has; `version` changes with each change of it."""
+
+    value: bytes
+    version: int
+
+
+class Etcd:
+    """Questions to one etcd.
+
+    Args:
+        endpoints: its members, host:port.
+        timeout_s: how long one of them may take.
+    """
+
+    def __init__(self, endpoints: Sequence[str], clock: Clock, timeout_s: float = 1.0) -> None:
+        self._endpoints = list(endpoints)
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    async def below(self, prefix: str) -> dict[str, Kept]:
+        """All keys that begin so. Raises: EtcdFailed."""
+        begin = prefix.encode()
+        end = begin[:-1] + bytes([begin[-1] + 1])
+        answer = await self._ask("kv/range", {"key": _packed(begin), "range_end": _packed(end)})
+        return {
+            b64decode(each["key"]).decode(): Kept(b64decode(each.get("value", "")), int(each["mod_revision"]))
+            for each in answer.get("kvs", ())
+        }
+
+    async def change(
+        self,
+        versions: Mapping[str, int],
+        puts: Mapping[str, bytes],
+        *,
+        leased: Mapping[str, int] | None = None,
+        deletes: Sequence[str] = (),
+    ) -> bool:
+        """Put and delete, if each of these keys still has its version (0: is not there); whether that was so.
+
+        Args:
+            leased: which of the puts go with a lease, and with which.
+        Raises:
+            EtcdFailed: it may have happened, or not.
+        """
+        compare = [
+            {"key": _packed(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(version)}
+            for key, version in versions.items()
+        ]
+        success: list[dict[str, Any]] = [
+            {
+                "request_put": {
+                    "key": _packed(key),
+                    "value": _packed(value),
+                    "lease": str((leased or {}).get(key, 0)),
+                }
+            }
+            for key, value in puts.items()
+        ]
+        success += [{"request_delete_range": {"key": _packed(key)}} for key in deletes]
+        answer = await self._ask("kv/txn", {"compare": compare, "success": success})
+        return bool(answer.get("succeeded", False))
+
+    async def grant(self, ttl_s: int) -> int:
+        """A new lease. Raises: EtcdFailed."""
+        return int((await self._ask("lease/grant", {"TTL": str(ttl_s)}))["ID"])
+
+    async def keep_alive(self, lease: int) -> int:
+        """Let a lease live on; for how many seconds from now, 0 if it has ended. Raises: EtcdFailed."""
+        answer = await self._ask("lease/keepalive", {"ID": str(lease)})
+        return int(answer.get("result", {}).get("TTL", 0))
+
+    async def revoke(self, lease: int) -> None:
+        """Let a lease end, if it has not. Raises: EtcdFailed."""
+        with suppress(KeyError):
+            await self._ask("lease/revoke", {"ID": str(lease)})
+
+    async def _ask(self, what: str, question: dict[str, Any]) -> dict[str, Any]:
+        """Raises: EtcdFailed; KeyError: it does not know the lease."""
+        body, problems = msgspec.json.encode(question), []
+        for endpoint in list(self._endpoints):
+            try:
+                status, content = await self._clock.wait_for(
+                    _post(endpoint, f"/v3/{what}", body), self._timeout_s
+                )
+                answer: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
+            except (OSError, TimeoutError, UnicodeError, h11.ProtocolError, msgspec.DecodeError) as error:
+                problems.append(f"{endpoint}: {_reason(error, self._timeout_s)}")
+                self._endpoints.append(self._endpoints.pop(0))  # the next question begins with another one
+                continue
+            if status == 200:
+                return answer
+            if answer.get("code") == _NOT_FOUND and what.startswith("lease/"):
+                raise KeyError(question)
+            problems.append(f"{endpoint}: {answer.get('error') or f'status {status}'}")
+            self._endpoints.append(self._endpoints.pop(0))
+        raise EtcdFailed(f"etcd cannot be asked ({'; '.join(problems)})")
+
+
+async def _post(endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
+    """One question and its answer, on a connection of their own."""
+    reader, writer = await asyncio.open_connection(*split_address(endpoint))
+    try:
+        http = h11.Connection(h11.CLIENT)
+        headers = [
+            ("Host", endpoint),
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(body))),
+            ("Connection", "close"),
+        ]
+        request = h11.Request(method="POST", target=path, headers=headers)
+        for event in (request, h11.Data(body), h11.EndOfMessage()):
+            writer.write(http.send(event) or b"")
+        return await _answer(http, reader)
+    finally:
+        writer.close()
+
+
+async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Raises: h11.RemoteProtocolError."""
+    status, content = 0, b""
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await reader.read(_CHUNK))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            content += event.data
+            if len(content) > _MOST_BYTES:
+                raise h11.RemoteProtocolError(f"an answer of more than {_MOST_BYTES} bytes")
+        elif isinstance(event, h11.EndOfMessage):
+            return status, content
+        elif isinstance(event, h11.ConnectionClosed):
+            raise h11.RemoteProtocolError("the connection ended before the answer")
+
+
+def _packed(content: bytes | str) -> str:
+    return b64encode(content.encode() if isinstance(content, str) else content).decode()
+
+
+def _reason(error: BaseException, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer within {timeout_s:g} s"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

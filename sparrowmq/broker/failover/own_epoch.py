@@ -1,0 +1,52 @@
+"""What a member knows of itself without etcd: of which epoch its log was last part, and the mark of its store.
+
+`epoch` means: this log is the beginning of that of the master of this epoch, or was when it was written down. It is
+raised before the first byte of that epoch is appended (a follower's), or taken (a master's).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sparrowmq import snapshot
+
+
+class _Saved(msgspec.Struct):
+    epoch: int = 0
+    line: str = ""
+    store: str = ""
+
+
+@dataclass(slots=True)
+class OwnEpoch:
+    """`load` it.
+
+    Attributes:
+        epoch: 0 if the log never was part of one.
+        line: the mark of the line of epochs (group_state.py).
+        store: a mark that no other store has.
+    """
+
+    path: Path
+    epoch: int
+    line: str
+    store: str
+
+    @classmethod
+    def load(cls, folder: Path) -> OwnEpoch:
+        """What the folder of a broker's configuration has. Raises: BadStore, OSError."""
+        path = folder / "epoch.json"
+        saved = snapshot.load(path, _Saved) or _Saved()
+        own = cls(path, saved.epoch, saved.line, saved.store or secrets.token_hex(8))
+        if not saved.store:
+            own.save(saved.epoch, saved.line)
+        return own
+
+    def save(self, epoch: int, line: str) -> None:
+        """It is part of this epoch now; on disk once this returns. Raises: OSError."""
+        snapshot.save(self.path, _Saved(epoch, line, self.store))
+        self.epoch, self.line = epoch, line

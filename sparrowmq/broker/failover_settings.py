@@ -1,0 +1,64 @@
+"""What can be set about failover: which brokers of one name are the master's deputies, and the etcd that decides.
+
+    enableControllerMode=true          as in 5.x: the master is elected, and a slave takes its place when it is gone
+    etcdEndpoints=10.0.0.1:2379;...    where 5.x has controllers of its own; all brokers of a name need the same etcd
+    brokerId=1                         of this member, for good; whoever leads is the brokerId 0 to everybody else
+
+Source: BrokerConfig and MessageStoreConfig, Java 5.3, for the keys that mean the same there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sparrowmq.config import Settings, setting
+from sparrowmq.errors import ConfigError
+from sparrowmq.kinds import ADDRESSES, BOOLEAN, Kind, duration
+
+
+def _prefix(text: str) -> str:
+    if not text.startswith("/") or text.endswith("/") or any(not part for part in text[1:].split("/")):
+        raise ValueError(text)
+    return text
+
+
+_PREFIX = Kind(_prefix, "a path such as /sparrowmq, without a / at its end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailoverSettings(Settings):
+    """Whether there is failover, and how fast."""
+
+    LEAST_LEASE_S: ClassVar[int] = 2  # etcd grants no shorter one, with its usual settings
+
+    failover: bool = setting(
+        "enableControllerMode",
+        False,
+        BOOLEAN,
+        "whether the brokers of this name elect their master (docs/failover.md); needs etcdEndpoints",
+    )
+    etcd: tuple[str, ...] = setting(
+        "etcdEndpoints", (), ADDRESSES, "the etcd that keeps who is the master: its client ports, plain HTTP"
+    )
+    etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX, "what all keys in etcd begin with")
+    lease_s: int = setting(
+        "masterLeaseTime",
+        4,
+        duration("s", LEAST_LEASE_S, 600),
+        "how long a master that does not answer keeps its place; longer than the longest pause that there may be",
+    )
+    catch_up_ms: int = setting(
+        "haMaxTimeSlaveNotCatchup",
+        15_000,
+        duration("ms", 100, 3_600_000),
+        "a slave that lacks for so long what the master had is waited for no longer, and cannot take its place",
+    )
+
+    def demand_etcd(self) -> None:
+        """See that failover has all that it needs. Raises: ConfigError."""
+        if self.failover and not self.etcd:
+            raise ConfigError(
+                "enableControllerMode needs etcdEndpoints, the client ports of an etcd, such as 127.0.0.1:2379: it is "
+                "etcd that elects the master, and not a controller"
+            )

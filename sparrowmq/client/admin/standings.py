@@ -1,0 +1,126 @@
+"""How the brokers of a cluster stand to each other: who leads, who is in sync, how far each slave is behind.
+
+A slave is measured by its own figures and its master's, asked at the same moment: the bytes between the ends of their
+logs, and the time between their newest messages. Between the two answers messages come, so a slave that keeps up shows
+a little, too. What only ours tell (epochs, the newest message) is None of a broker of Java's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import KVTable
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One broker, at one address.
+
+    Attributes:
+        broker_id: 0 is the master.
+        member: its id where the master is elected, whether or not it leads.
+        epoch: of the master that it is, or follows.
+        in_sync: of a master: the members that have all that it acknowledged.
+        end: where its log ends.
+        behind_bytes, behind_s: a slave, behind its master; None where one of the two does not answer.
+        in_tps, out_tps: messages a second that it took and gave, of late.
+        problem: why it does not tell; then all of that is None.
+    """
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    member: int | None = None
+    epoch: int | None = None
+    in_sync: tuple[int, ...] | None = None
+    end: int | None = None
+    behind_bytes: int | None = None
+    behind_s: float | None = None
+    in_tps: float | None = None
+    out_tps: float | None = None
+    version: str | None = None
+    problem: str | None = None
+
+    @property
+    def role(self) -> str:
+        return "master" if self.broker_id == MASTER else "slave"
+
+
+async def standings(servers: Servers, cluster: str | None) -> list[Standing]:
+    """All brokers, by cluster, name and id. Raises: ConfigError, there is no such cluster; NetworkError."""
+    places = await servers.brokers(cluster)
+    addresses = sorted({address for place in places for address in place.addresses.values()})
+    answers = await asyncio.gather(*(_figures(servers, address) for address in addresses))
+    figures = dict(zip(addresses, answers, strict=True))
+    return [_standing(place, broker_id, figures) for place in places for broker_id in sorted(place.addresses)]
+
+
+async def _figures(servers: Servers, address: str) -> Mapping[str, str] | SparrowError:
+    try:
+        return KVTable.decode((await servers.ask(address, GetBrokerRuntime())).body).table
+    except SparrowError as error:
+        return error
+
+
+def _standing(
+    place: BrokerPlace, broker_id: int, figures: Mapping[str, Mapping[str, str] | SparrowError]
+) -> Standing:
+    address = place.addresses[broker_id]
+    table, master = figures[address], figures.get(place.master or "")
+    if isinstance(table, SparrowError):
+        return Standing(place.cluster, place.name, broker_id, address, problem=str(table))
+    behind: tuple[int | None, float | None] = (None, None)
+    if broker_id != MASTER and master is not None and not isinstance(master, SparrowError):
+        behind = _behind(table, master)
+    return Standing(
+        place.cluster,
+        place.name,
+        broker_id,
+        address,
+        member=_number(table, "memberId"),
+        epoch=_number(table, "masterEpoch"),
+        in_sync=_members(table.get("inSyncMembers")),
+        end=_number(table, "commitLogMaxOffset"),
+        behind_bytes=behind[0],
+        behind_s=behind[1],
+        in_tps=_rate(table.get("putTps")),
+        out_tps=_rate(table.get("getTransferredTps") or table.get("getTransferedTps")),
+        version=table.get("brokerVersionDesc"),
+    )
+
+
+def _behind(slave: Mapping[str, str], master: Mapping[str, str]) -> tuple[int | None, float | None]:
+    ends = _number(slave, "commitLogMaxOffset"), _number(master, "commitLogMaxOffset")
+    if ends[0] is None or ends[1] is None:
+        return None, None
+    lacks = max(ends[1] - ends[0], 0)
+    times = _number(slave, "newestMessageTimeStamp"), _number(master, "newestMessageTimeStamp")
+    if lacks == 0:
+        return 0, 0.0
+    if times[0] is None or times[1] is None or not times[0]:
+        return lacks, None
+    return lacks, max(times[1] - times[0], 0) / 1000
+
+
+def _number(table: Mapping[str, str], name: str) -> int | None:
+    text = table.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _members(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else tuple(int(each) for each in text.split(",") if each.isdigit())
+
+
+def _rate(text: str | None) -> float | None:
+    """The first of the rates over ten seconds, a minute and ten minutes."""
+    try:
+        return round(float((text or "").split()[0]), 1)
+    except (ValueError, IndexError):
+        return None

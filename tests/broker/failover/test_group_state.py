@@ -1,0 +1,67 @@
+"""What follows from epochs and where they began: who may lead, and up to where two logs are the same."""
+
+import pytest
+
+from sparrowmq.broker.failover.group_state import MOST_EPOCHS, GroupState, Leader, elected, with_in_sync
+
+
+def state(*begins, in_sync=(1, 2), line="a"):
+    return GroupState(epoch=begins[-1][0], line=line, leader=1, in_sync=in_sync, begins=begins)
+
+
+@pytest.mark.parametrize(
+    ("begins", "own_epoch", "common"),
+    [
+        ([(1, 0)], 1, None),  # it is of the epoch that goes on
+        ([(1, 0), (2, 700)], 1, 700),
+        ([(1, 0), (2, 700)], 2, None),
+        ([(1, 0), (2, 700), (3, 900)], 1, 700),
+        ([(1, 0), (2, 700), (3, 900)], 2, 900),
+        ([(1, 0), (2, 700), (3, 600)], 1, 600),  # the one of epoch 2 lost a part
+        ([(1, 0), (2, 700)], 0, None),  # never part of one
+        ([(1, 0), (2, 700)], 3, None),  # of one that nobody knows
+        ([(5, 800), (6, 900)], 5, 900),
+        ([(5, 800), (6, 900)], 4, None),  # what was between is forgotten
+    ],
+)
+def test_what_was_of_an_epoch_is_everybodys_up_to_where_a_later_one_began(begins, own_epoch, common):
+    assert state(*begins).shared_end(own_epoch, "a") == common
+
+
+def test_epochs_of_another_line_prove_nothing():
+    assert state((1, 0), (2, 700), line="b").shared_end(1, "a") is None
+
+
+def test_who_is_in_sync_may_lead_and_who_was_just_started_lets_others_go_first():
+    both, alone = state((1, 0)), state((1, 0), in_sync=(1,))
+    assert both.may_lead(1, is_fresh=False) and both.may_lead(2, is_fresh=False)
+    assert not both.may_lead(3, is_fresh=False)
+    assert not both.may_lead(1, is_fresh=True)
+    assert alone.may_lead(1, is_fresh=True) and not alone.may_lead(2, is_fresh=False)
+
+
+def test_an_election_begins_an_epoch_at_the_end_of_the_log_with_the_master_alone_in_sync():
+    first = elected(None, 2, own_epoch=0, end=40)
+    assert (first.epoch, first.leader, first.in_sync, first.begins) == (1, 2, (2,), ((1, 40),))
+    second = elected(with_in_sync(first, {3, 2}), 3, own_epoch=1, end=90)
+    assert (second.epoch, second.leader, second.in_sync, second.begins) == (2, 3, (3,), ((1, 40), (2, 90)))
+    assert second.line == first.line != elected(None, 2, 0, 40).line
+
+
+def test_after_etcd_lost_its_memory_no_epoch_comes_again():
+    assert elected(None, 1, own_epoch=7, end=10).epoch == 8
+
+
+def test_only_the_newest_epochs_are_kept():
+    found = state((1, 0))
+    for number in range(2, MOST_EPOCHS + 10):
+        found = elected(found, 1, 0, number)
+    assert len(found.begins) == MOST_EPOCHS and found.begins[-1] == (found.epoch, MOST_EPOCHS + 9)
+
+
+def test_both_come_back_from_their_bytes_and_unknown_fields_are_passed_over():
+    leader = Leader(member=2, epoch=3, store="s", address="a:1", shipping="a:2")
+    assert Leader.decode(leader.encode()) == leader
+    found = state((1, 0), (2, 5))
+    assert GroupState.decode(found.encode()) == found
+    assert GroupState.decode(found.encode()[:-1] + b',"later":1}') == found

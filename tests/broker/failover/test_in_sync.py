@@ -1,0 +1,192 @@
+"""Who is waited for is never fewer than who can be elected: the account of a master, on a clock turned by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sparrowmq.broker.failover.group_state import GroupState
+from sparrowmq.broker.failover.in_sync import NEAR_BYTES, InSync
+from sparrowmq.errors import EtcdFailed, NoSlaveNear, RemoteError
+from sparrowmq.testing import ManualClock
+
+CATCH_UP_S = 15.0
+
+
+class Told:
+    """What etcd was told, and what it answers: "yes", "failed", or "no" where somebody else is the master."""
+
+    def __init__(self, *in_sync: int) -> None:
+        self.state = GroupState(epoch=3, line="a", leader=1, in_sync=in_sync, begins=((3, 0),))
+        self.answer = "yes"
+        self.count = 0
+        self.wait: asyncio.Event | None = None
+
+    @property
+    def members(self) -> list[int]:
+        return list(self.state.in_sync)
+
+    async def commit(self, wanted: GroupState) -> GroupState | None:
+        self.count += 1
+        if self.wait is not None:
+            await self.wait.wait()
+        if self.answer == "failed":
+            raise EtcdFailed("no answer")
+        if self.answer == "no":
+            return None
+        self.state = wanted
+        return wanted
+
+
+@asynccontextmanager
+async def account(told: Told, clock: ManualClock, lease_s: float = 1000) -> AsyncIterator[InSync]:
+    found = InSync(1, told.state, told.commit, clock, CATCH_UP_S, lambda: not clock.monotonic() > lease_s)
+    task = asyncio.ensure_future(found.run())
+    yield found
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_slave_is_in_sync_once_it_has_what_the_master_had_when_it_came_near():
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(1000)
+        found.reported(2, 400)
+        await settle()
+        assert told.members == [1]
+        found.shipped.advance(5000)
+        found.reported(2, 999)
+        await settle()
+        assert told.members == [1]
+        found.reported(2, 1000)
+        await settle()
+        assert told.members == [1, 2] and found.members == {1, 2}
+        assert found.replicated.value == 1000
+
+
+async def test_who_comes_near_is_waited_for_before_etcd_knows_it():
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        assert found.replicated.value == 100
+        found.reported(3, 50)
+        await settle()
+        found.shipped.advance(300)
+        found.reported(2, 300)
+        assert found.replicated.value == 100  # the third may be elected a moment later, and has only 50
+        told.wait = asyncio.Event()
+        found.reported(3, 200)
+        await settle()
+        assert (found.replicated.value, found.members) == (200, {1, 2})
+        told.wait.set()
+        await settle()
+        assert found.members == {1, 2, 3}
+
+
+async def test_a_slave_that_is_far_behind_is_not_waited_for():
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(2 * NEAR_BYTES)
+        found.reported(2, 2 * NEAR_BYTES)
+        found.reported(3, NEAR_BYTES - 1)
+        await settle()
+        found.shipped.advance(2 * NEAR_BYTES + 1)
+        found.reported(2, 2 * NEAR_BYTES + 1)
+        assert found.replicated.value == 2 * NEAR_BYTES + 1
+
+
+async def test_one_whose_connection_ended_is_waited_for_until_etcd_knows_it():
+    told, clock = Told(1, 2, 3), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        for member in (2, 3):
+            found.reported(member, 100)
+        told.answer = "failed"
+        found.left(3)
+        await settle()
+        found.shipped.advance(200)
+        found.reported(2, 200)
+        assert (found.replicated.value, found.members) == (100, {1, 2, 3})
+        told.answer = "yes"
+        await clock.advance(1)
+        assert (found.replicated.value, found.members) == (200, {1, 2})
+
+
+async def test_one_that_comes_again_at_once_has_to_prove_itself():
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        await settle()
+        found.left(2)
+        found.reported(2, 60)
+        await settle()
+        assert told.members == [1] and found.lacks(100) is not None
+        found.reported(2, 100)
+        await settle()
+        assert told.members == [1, 2] and found.lacks(100) is None
+
+
+async def test_one_that_does_not_keep_up_is_let_go_in_its_time():
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        await settle()
+        for second in range(20):
+            found.shipped.advance(200 + second)
+            await clock.advance(1)
+            assert (2 in found.members) == (second < CATCH_UP_S)
+
+
+async def test_a_master_alone_in_sync_acknowledges_nothing_as_replicated_and_says_why():
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        await settle()
+        assert found.replicated.value == 0
+        assert "no other member is in sync" in str(found.lacks(100))
+
+
+async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_more() -> None:
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 50)
+        waits = asyncio.ensure_future(found.replicated.reached(100))
+        await settle()
+        found.left(2)
+        with pytest.raises(NoSlaveNear, match="no other member is in sync"):
+            await waits
+
+
+async def test_once_somebody_else_may_be_elected_nothing_is_acknowledged_any_more():
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock, lease_s=10) as found:
+        found.shipped.advance(100)
+        found.reported(2, 50)
+        waits = asyncio.ensure_future(found.replicated.reached(100))
+        await settle()
+        await clock.advance(11)
+        found.reported(2, 100)
+        with pytest.raises(RemoteError, match="send it again"):
+            await waits
+        assert found.replicated.value == 50
+
+
+async def test_it_ends_when_etcd_says_that_somebody_else_is_the_master():
+    told, clock = Told(1, 2), ManualClock()
+    told.answer = "no"
+    found = InSync(1, told.state, told.commit, clock, CATCH_UP_S, lambda: True)
+    found.left(2)
+    await asyncio.wait_for(found.run(), 5)
+    assert told.count == 1

@@ -1,0 +1,20 @@
+"""What tools are told of a time as a master or a slave."""
+
+from sparrowmq.broker.failover.group_state import elected
+from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.broker.failover.term import Term
+from sparrowmq.testing import ManualClock
+
+
+def test_a_slave_tells_who_it_is_and_in_which_epoch_it_follows():
+    assert Term(2, 7).told() == {"memberId": "2", "masterEpoch": "7"}
+
+
+def test_a_master_tells_who_is_in_sync_too():
+    async def commit(wanted):
+        return wanted
+
+    in_sync = InSync(1, elected(None, 1, 6, 0), commit, ManualClock(), 15, lambda: True)
+    in_sync.members |= {3, 2}
+    told = Term(1, 7, in_sync=in_sync).told()
+    assert told == {"memberId": "1", "masterEpoch": "7", "inSyncMembers": "1,2,3"}

@@ -1,0 +1,319 @@
+"""Brokers of one name that elect their master in a real etcd: who leads and follows, and what becomes of their logs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.failover.etcd import Etcd
+from sparrowmq.broker.member import Member, demand_member
+from sparrowmq.clock import SystemClock
+from sparrowmq.errors import ConfigError, NetworkError, RemoteError, SparrowError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.remoting.pool import Pool
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import Flush
+from tests.broker.live import decoded, pull_request, send_request
+from tests.interop.apache import free_ports
+from tests.interop.etcd import LiveEtcd, needs_etcd
+from tests.store.stores import put
+
+pytestmark = needs_etcd
+
+OK = 0
+NOT_REPLICATED = (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+ANSWERED = (OK, *NOT_REPLICATED)
+LEASE_S = 2
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[LiveEtcd]:
+    with LiveEtcd() as live:
+        yield live
+
+
+class Members:
+    """Up to three brokers of one name, in this process."""
+
+    def __init__(self, path: Path, etcd: LiveEtcd, name: str) -> None:
+        self.name = name
+        self.ask = Etcd([etcd.endpoint], SystemClock(), 5.0)
+        self.pool = Pool(SystemClock())
+        ports = free_ports(6)
+        self._settings = {
+            number: BrokerSettings(
+                name=name,
+                broker_id=number,
+                role=BrokerRole.SYNC_MASTER,
+                port=ports[2 * number - 2],
+                ha_port=ports[2 * number - 1],
+                fast_port=0,
+                failover=True,
+                etcd=(etcd.endpoint,),
+                lease_s=LEASE_S,
+                store_path=path / f"store-{number}",
+                commit_log_file_bytes=1 << 20,
+                flush=Flush.ASYNC,
+                index=False,
+                ha_heartbeat_ms=100,
+                slave_reads=True,
+            )
+            for number in (1, 2, 3)
+        }
+        self._running: dict[int, tuple[Member, asyncio.Task[None]]] = {}
+
+    def settings(self, number: int) -> BrokerSettings:
+        return self._settings[number]
+
+    async def start(self, number: int, **changes: Any) -> Member:
+        member = Member(replace(self._settings[number], **changes))
+        up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            async with member:
+                up.set_result(None)
+                await member.serve()
+
+        task = asyncio.ensure_future(run())
+        await asyncio.wait({task, up}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        self._running[number] = (member, task)
+        return member
+
+    async def stop(self, number: int) -> None:
+        _, task = self._running.pop(number)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    def task(self, number: int) -> asyncio.Task[None]:
+        return self._running[number][1]
+
+    async def stop_all(self) -> None:
+        for number in list(self._running):
+            with suppress(SparrowError):
+                await self.stop(number)
+        self.pool.close()
+
+    async def leader(self, *among: int) -> int:
+        """Who leads, once one of them does."""
+        async with asyncio.timeout(30):
+            while True:
+                for number in among or (1, 2, 3):
+                    if self._leads(number) and await self.send(number, b"?", "probe") in ANSWERED:
+                        return number
+                await asyncio.sleep(0.02)
+
+    def _leads(self, number: int) -> bool:
+        return number in self._running and self._running[number][0].leads
+
+    def _knows(self, numbers: tuple[int, ...]) -> bool:
+        """Whether a master knows what etcd does."""
+        terms = [member.broker.term for member, _ in self._running.values() if member.leads and member.broker]
+        return any(term and term.in_sync and term.in_sync.members == set(numbers) for term in terms)
+
+    async def in_sync(self, *numbers: int) -> None:
+        """Return once etcd and the master know these to be in sync, and no others."""
+        prefix = f"/sparrowmq/DefaultCluster/{self.name}/"
+        async with asyncio.timeout(30):
+            while True:
+                kept = await self.ask.below(prefix)
+                shown = b'"in_sync":[' + b",".join(b"%d" % number for number in numbers) + b"]"
+                state = kept.get(prefix + "state")
+                if state is not None and shown in state.value and self._knows(numbers):
+                    return
+                await asyncio.sleep(0.02)
+
+    async def send(self, number: int, body: bytes, topic: str = "orders") -> int:
+        """The code of the answer; while it becomes another one there is none, and SERVICE_NOT_AVAILABLE is as good."""
+        try:
+            session = await self.pool.session(f"127.0.0.1:{self._settings[number].port}")
+            answer = await session.call(send_request(topic), body, accept={10, 11, 12}, timeout_s=10)
+        except RemoteError as error:
+            return error.code
+        except NetworkError:
+            return ResponseCode.SERVICE_NOT_AVAILABLE
+        return answer.code
+
+    async def bodies(self, number: int) -> list[bytes]:
+        session = await self.pool.session(f"127.0.0.1:{self._settings[number].port}")
+        answer = await session.call(pull_request("orders"), accept={19, 20, 21}, timeout_s=10)
+        return [bytes(message.body) for message in decoded(answer)]
+
+    def store(self, number: int) -> MessageStore:
+        """The store of one that does not run."""
+        return MessageStore.open(self._settings[number].store(self._settings[number].port))
+
+    def log(self, number: int) -> bytes:
+        files = sorted((self._settings[number].store_path / "commitlog").glob("0*"))
+        return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+    async def same(self, *numbers: int) -> None:
+        async with asyncio.timeout(30):
+            while len({self.log(number) for number in numbers}) != 1:
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def members(tmp_path: Path, etcd: LiveEtcd, request: pytest.FixtureRequest) -> AsyncIterator[Members]:
+    found = Members(tmp_path, etcd, f"broker-{abs(hash(request.node.name))}")
+    yield found
+    await found.stop_all()
+
+
+async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_that_was_acknowledged(
+    members: Members,
+) -> None:
+    await members.start(1)
+    assert await members.leader() == 1
+    assert await members.send(1, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
+    await members.start(2)
+    await members.in_sync(1, 2)
+    assert await members.send(1, b"both") == OK
+    assert await members.send(2, b"no") == ResponseCode.SERVICE_NOT_AVAILABLE
+    await members.stop(1)
+    assert await members.leader() == 2
+    assert await members.bodies(2) == [b"alone", b"both"]
+    await members.start(1)
+    await members.in_sync(1, 2)
+    assert await members.send(2, b"again") == OK
+    await members.same(1, 2)
+    assert await members.bodies(1) == [b"alone", b"both", b"again"]
+
+
+async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_the_new_masters(
+    members: Members,
+) -> None:
+    await members.start(1)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    assert await members.send(1, b"both") == OK
+    await members.stop(1)
+    await members.leader(2)
+    with members.store(1) as store:  # as if it had died with this on its way to the slave
+        put(store, b"mine alone", "orders")
+    assert await members.send(2, b"the next") == ResponseCode.SLAVE_NOT_AVAILABLE
+    await members.start(1)
+    await members.in_sync(1, 2)
+    await members.same(1, 2)
+    assert await members.bodies(1) == [b"both", b"the next"]
+    (aside,) = (members.settings(1).store_path / "set-aside").glob("*.forked")
+    assert b"mine alone" in aside.read_bytes()
+
+
+async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -> None:
+    await members.start(1)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    await members.stop(2)
+    await members.in_sync(1)
+    assert await members.send(1, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
+    await members.stop(1)
+    second = await members.start(2)
+    await asyncio.sleep(1.5)
+    assert not second.leads
+    await members.start(1)
+    assert await members.leader() == 1
+    await members.in_sync(1, 2)
+    await members.same(1, 2)
+
+
+async def test_a_log_that_was_never_part_of_an_epoch_is_not_cut_and_not_mixed(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    await members.start(1)
+    await members.leader()
+    assert await members.send(1, b"its own") == ResponseCode.SLAVE_NOT_AVAILABLE
+    with members.store(2) as store:
+        for number in range(50):
+            put(store, b"other %d" % number, "orders")
+    before = members.log(2)
+    with caplog.at_level(logging.CRITICAL):
+        await members.start(2)
+        async with asyncio.timeout(20):
+            while not any("is not followed any more" in each.message for each in caplog.records):
+                await asyncio.sleep(0.02)
+    assert members.log(2) == before
+    assert not (members.settings(2).store_path / "set-aside").exists()
+    await members.in_sync(1)
+
+
+async def test_a_second_broker_with_the_same_id_ends_and_says_so(members: Members, tmp_path: Path) -> None:
+    await members.start(1)
+    await members.leader()
+    ports = free_ports(2)
+    twin = replace(members.settings(1), store_path=tmp_path / "twin", port=ports[0], ha_port=ports[1])
+    with pytest.raises(ConfigError, match="each member needs another one"):
+        async with asyncio.timeout(20), Member(twin) as second:
+            await second.serve()
+    assert await members.leader() == 1
+
+
+async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_until_etcd_is_back(
+    tmp_path: Path,
+) -> None:
+    with LiveEtcd() as own:
+        members = Members(tmp_path, own, "broker-a")
+        try:
+            first = await members.start(1)
+            await members.leader()
+            await members.start(2)
+            await members.in_sync(1, 2)
+            own.kill()
+            assert await members.send(1, b"in its lease") == OK
+            async with asyncio.timeout(20):
+                while await members.send(1, b"x", "probe") == OK:
+                    assert first.leads
+                    await asyncio.sleep(0.05)
+            async with asyncio.timeout(20):
+                while first.broker is None or not first.broker.settings_now.is_slave:
+                    await asyncio.sleep(0.05)
+            own.restart()
+            number = await members.leader()
+            await members.in_sync(1, 2)
+            assert await members.send(number, b"after") == OK
+        finally:
+            await members.stop_all()
+
+
+async def test_what_is_not_ours_in_etcd_is_told_and_waited_out(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = f"/sparrowmq/DefaultCluster/{members.name}/state"
+    await members.ask.change({}, {key: b"nonsense"})
+    member = await members.start(1)
+    async with asyncio.timeout(20):
+        while "set another etcdPrefix" not in caplog.text:
+            await asyncio.sleep(0.02)
+    assert not member.leads
+    await members.ask.change({}, {}, deletes=[key])
+    assert await members.leader() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"etcd": ()}, "enableControllerMode needs etcdEndpoints"),
+        ({"broker_id": 0}, "brokerId = 0 is that of whoever leads"),
+        ({"role": BrokerRole.SLAVE}, "who is a slave is decided by etcd"),
+        ({"ha_master": "a:1"}, "leave haMasterAddress out"),
+        ({"port": 0}, "a listenPort and a haListenPort that stay the same"),
+        ({"ha_port": 0}, "a listenPort and a haListenPort that stay the same"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_told(
+    members: Members, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        demand_member(replace(members.settings(1), **changes))

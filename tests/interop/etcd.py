@@ -1,0 +1,40 @@
+"""An etcd for tests, as Debian's etcd-server has it: one member, on this machine alone, that comes and goes."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Final
+
+import pytest
+
+from tests.interop.apache import free_ports
+from tests.interop.child import Child, scratch
+
+PROGRAM: Final = shutil.which("etcd")
+needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="needs etcd (Debian: apt install etcd-server)")
+
+
+class LiveEtcd(Child):
+    """Serves while its context is entered; what it keeps stays when it is started again."""
+
+    def __init__(self) -> None:
+        home = scratch("etcd")
+        client, peer = free_ports(2)
+        self.endpoint = f"127.0.0.1:{client}"
+        peers = f"http://127.0.0.1:{peer}"
+        options = {
+            "data-dir": f"{home.name}/data",
+            "listen-client-urls": f"http://{self.endpoint}",
+            "advertise-client-urls": f"http://{self.endpoint}",
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"default={peers}",
+        }
+        super().__init__(home, [PROGRAM or "etcd", *(f"--{key}={value}" for key, value in options.items())])
+
+    def _wait_ready(self) -> None:
+        self.wait_for("ready to serve client requests")
+
+    def restart(self) -> None:
+        """Start it again where it was, after `stop` or `kill`."""
+        self.__enter__()
