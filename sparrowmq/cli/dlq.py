@@ -10,7 +10,8 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.asking import HELP, ask, asking
-from sparrowmq.cli.message import SHOWN, moment
+from sparrowmq.cli.message import SHOWN
+from sparrowmq.cli.moments import moment
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.consuming.received import ReceivedMessage

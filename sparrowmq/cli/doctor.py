@@ -5,7 +5,6 @@ exit    0 nothing is wrong, though there may be warnings; 1 something is; 2 the 
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import click
 
 from sparrowmq.cli.asking import HELP, ask, asking
+from sparrowmq.cli.output import OUTPUT, is_for_people, table
 from sparrowmq.client.admin.doctor import Finding, Verdict
 
 _SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
@@ -24,21 +24,18 @@ _FEWEST_FILES: Final = 4096
 @asking
 @click.option("--topic", metavar="NAME", help="Look at this topic, too.")
 @click.option("--group", metavar="NAME", help="Look at this consumer group, too.")
-@click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", help="json: one object a finding."
-)
+@OUTPUT
 @click.option("-v", "--verbose", is_flag=True, help="Show how each thing was looked at, and what is well.")
 def doctor(
-    namesrv: str | None, timeout_s: float, topic: str | None, group: str | None, output: str, verbose: bool
+    namesrv: str | None, timeout_s: float, topic: str | None, group: str | None, verbose: bool
 ) -> None:
-    """Look for what is wrong with a cluster, and say what mends it."""
+    """Look for what is wrong with a cluster, and say what mends it; programs get what is well, too."""
     findings = [*_here(), *ask(namesrv, timeout_s, lambda admin: admin.examine(topic, group))]
-    if output == "json":
-        for each in findings:
-            said = {"verdict": each.verdict.value, "what": each.what, "check": each.check, "mend": each.mend}
-            click.echo(json.dumps(said, ensure_ascii=False))
-    else:
+    if is_for_people():
         _tell(findings, verbose)
+    else:
+        rows = [(each.verdict.value, each.what, each.check, each.mend) for each in findings]
+        table(("VERDICT", "WHAT", "CHECK", "MEND"), rows)
     sys.exit(1 if any(each.verdict is Verdict.WRONG for each in findings) else 0)
 
 

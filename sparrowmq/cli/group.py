@@ -148,19 +148,26 @@ def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object,
 @click.argument("name")
 @click.argument("topic", required=False)
 def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> None:
-    """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes."""
+    """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes.
+
+    BEHIND, S is how many seconds ago the message was stored that it handled last; 0 where nothing waits.
+    """
     found = ask(namesrv, timeout_s, lambda admin: admin.lag(name, topic))
+    now = datetime.now().astimezone()
+    seconds = [each.behind_s(now) for each in found.queues]
     table(
-        ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "LAST CONSUMED"),
+        ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "BEHIND, S", "LAST CONSUMED"),
         [
             (
                 *(each.queue.topic, each.queue.broker_name, each.queue.queue_id),
-                *(each.broker_offset, each.committed, each.lag, each.last_consumed),
+                *(each.broker_offset, each.committed, each.lag, _tenths(behind), each.last_consumed),
             )
-            for each in found.queues
+            for each, behind in zip(found.queues, seconds, strict=True)
         ],
     )
-    say(f"{found.lag} messages behind, {found.per_second:.1f} a second")
+    most = max((each for each in seconds if each is not None), default=0.0)
+    ago = f", {most:.0f} s" if found.lag and most else ""
+    say(f"{found.lag} messages{ago} behind, {found.per_second:.1f} a second")
 
 
 @group.command()
@@ -169,12 +176,13 @@ def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> 
 @click.argument("name")
 @click.argument("topic")
 @click.argument("to", callback=lambda _context, _option, text: _target(text))
-def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: ResetTo) -> None:
+@click.option("--dry-run", is_flag=True, help="Only tell where each queue would go on.")
+def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: ResetTo, dry_run: bool) -> None:
     """Move the group NAME in TOPIC to TO: "earliest", "latest", a time as 2026-11-20T08:00, or an offset.
 
     Members that are on line go on there within seconds; an offset needs that none is. Times without a zone are local.
     """
-    moved = ask(namesrv, timeout_s, lambda admin: admin.reset(name, topic, to))
+    moved = ask(namesrv, timeout_s, lambda admin: admin.reset(name, topic, to, dry_run=dry_run))
     table(
         ("BROKER", "QUEUE", "OFFSET"),
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
@@ -220,6 +228,10 @@ def dead_letters(
         say(f"sent {msg_id} to group {name} again")
     if unknown:
         raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(unknown))}")
+
+
+def _tenths(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def _yes(value: bool) -> str:

@@ -13,10 +13,10 @@ from sparrowmq.version import VERSION
 COMMANDS: Final = {
     "dev": ("sparrowmq.cli.dev:dev", "run a name server and a broker for as long as you try things"),
     "namesrv": ("sparrowmq.cli.serve:namesrv", "run a name server"),
-    "broker": ("sparrowmq.cli.serve:broker", "run a broker"),
+    "broker": ("sparrowmq.cli.broker:broker", "run a broker, or ask, change and drain those of a cluster"),
     "topic": ("sparrowmq.cli.topic:topic", "create, change, delete and look at topics"),
     "group": ("sparrowmq.cli.group:group", "create, change, delete and look at consumer groups"),
-    "message": ("sparrowmq.cli.message:message", "send messages, and look for them"),
+    "message": ("sparrowmq.cli.message:message", "send messages, look for them, copy and replay them"),
     "dlq": ("sparrowmq.cli.dlq:dlq", "look at dead letters, and let their groups try them again"),
     "cluster": (
         "sparrowmq.cli.cluster:cluster",

@@ -1,4 +1,4 @@
-"""`sparrowmq message`: send messages, and look for them."""
+"""`sparrowmq message`: send messages, look for them, and send them again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import click
 
 from sparrowmq.cli.asking import HELP, ask, asking, connected
+from sparrowmq.cli.copying import copy, replay
+from sparrowmq.cli.moments import moment
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
@@ -21,22 +23,7 @@ from sparrowmq.protocol.names import TOOLS_GROUP
 
 SHOWN: Final = 60  # characters of a body that a table shows
 AT_ONCE: Final = 500
-_AGES: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _FOUND: Final = ("ID", "TOPIC", "BROKER", "QUEUE", "OFFSET", "STORED", "TAG", "KEYS", "BODY")
-
-
-def moment(_context: object, _option: object, text: str | None) -> datetime | None:
-    """A time: 2026-11-20T08:00, or so long ago: 90s, 15m, 2h, 3d. Raises: BadParameter."""
-    if text is None:
-        return None
-    try:
-        if text[-1:] in _AGES and text[:-1].replace(".", "", 1).isdigit():
-            return datetime.now().astimezone() - timedelta(**{_AGES[text[-1]]: float(text[:-1])})
-        return datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago"
-        ) from None
 
 
 def _property(_context: object, _option: object, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -48,7 +35,11 @@ def _property(_context: object, _option: object, pairs: tuple[str, ...]) -> dict
 
 @click.group(context_settings=HELP)
 def message() -> None:
-    """Send messages, and look for them."""
+    """Send messages, look for them, and send them again."""
+
+
+message.add_command(copy)
+message.add_command(replay)
 
 
 # Send ---------------------------------------------------------------------------------------------------------------
@@ -81,9 +72,14 @@ def send(
     lines: bool,
     **options: Any,
 ) -> None:
-    """Send BODY to TOPIC, or a file, or its lines; tells where each message went."""
+    """Send BODY to TOPIC, or a file, or its lines; tells where each message went.
+
+    With - as BODY it sends what comes in by the pipe; if that is nothing, nothing is sent.
+    """
     if (body is None) == (file is None):
-        raise click.UsageError("give a body or a --file; --file - reads what comes in by the pipe")
+        raise click.UsageError("give a body or a --file; - reads what comes in by the pipe")
+    if body == "-":
+        body, file = None, sys.stdin.buffer
     bodies = [body.encode()] if body is not None else _bodies(file, lines)
     if options["delay"] is None:
         del options["delay"]
@@ -112,7 +108,10 @@ def send(
 
 def _bodies(file: Any, lines: bool) -> Iterator[bytes]:
     if not lines:
-        yield file.read()
+        whole = file.read()
+        if not whole:
+            raise click.ClickException("what was to be sent is empty, so nothing was sent")
+        yield whole
         return
     for line in file:
         yield line.rstrip(b"\r\n")
@@ -165,7 +164,7 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
         raise ConfigError("give a --key, or a time with --since")
     found = await admin.find(topic, wanted.pop("key"), **wanted)
     if not found:
-        raise NoMessage("a message that fits", f"in topic {topic}")
+        raise NoMessage("that fits", f"in topic {topic}")
     return found
 
 

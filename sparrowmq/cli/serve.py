@@ -267,5 +267,7 @@ def fail(error: BaseException) -> NoReturn:
         cause = cause.exceptions[0]
     if not isinstance(cause, SparrowError | OSError):
         raise error
-    click.echo(f"{click.get_current_context().info_name}: {cause}", err=True)
+    context = click.get_current_context()
+    name = context.info_name if context.parent is None else context.command.name  # and not `run`
+    click.echo(f"{name}: {cause}", err=True)
     sys.exit(2 if isinstance(cause, ConfigError | InvalidName) else 1)

@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.errors import BadStore, ConfigError, SparrowError
 from sparrowmq.store import backup as backups
@@ -30,18 +31,20 @@ def store() -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @FILE_OPTION
 @SET_OPTION
+@OUTPUT
 def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Verify all that is in the store at PATH, which no broker may have open.
 
-    Each violation is one line. The exit status is 0 when there is none and 1 when there is one. If the broker's files
-    are not of Java's sizes, give its settings with -c.
+    Each violation is one line, told as soon as it is found, or to programs a row in the end. The exit status is 0 when
+    there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
     try:
         settings = settings_of(path, file, changes)
         violations = list(shown(checked(settings)))
     except (SparrowError, OSError) as error:
         _fail("check", error)
-    click.echo(f"{len(violations)} violations" if violations else f"{path} is sound")
+    _tell_programs(violations)
+    say(f"{len(violations)} violations" if violations else f"{path} is sound")
     sys.exit(1 if violations else 0)
 
 
@@ -51,6 +54,7 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     "--from", "start", metavar="OFFSET", type=click.IntRange(0), help="Where to begin: see the numbers shown."
 )
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="How many records or entries to show.")
+@OUTPUT
 def inspect(path: Path, start: int | None, limit: int | None) -> None:
     """Show what is in PATH, in words: any file of a store, or its folder.
 
@@ -58,7 +62,11 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
     broker may be running.
     """
     try:
-        for line in describe(path, start, limit):
+        lines = describe(path, start, limit)
+        if not is_for_people():
+            table(("LINE",), [(line,) for line in lines])
+            return
+        for line in lines:
             click.echo(line)
     except BrokenPipeError:  # whoever read it has seen enough, as `head`
         raise
@@ -71,6 +79,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
 @click.argument("to", type=click.Path(path_type=Path))
 @FILE_OPTION
 @SET_OPTION
+@OUTPUT
 def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Copy the store at PATH to the folder TO, while its broker runs or not.
 
@@ -82,7 +91,10 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
         end = backups.backup(settings_of(path, file, changes), to, Disk())
     except (SparrowError, OSError) as error:
         _fail("backup", error)
-    click.echo(f"{to} has {path} up to offset {end} of its log")
+    if is_for_people():
+        click.echo(f"{to} has {path} up to offset {end} of its log")
+    else:
+        table(("STORE", "COPY", "END OFFSET"), [(str(path), str(to), int(end))])
 
 
 @store.command()
@@ -90,19 +102,24 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
 @click.argument("path", type=click.Path(path_type=Path))
 @FILE_OPTION
 @SET_OPTION
+@OUTPUT
 def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Make a store at PATH, where none may be, of the copy at SOURCE that `backup` made; then start its broker."""
     try:
         backups.restore(source, _settings(path, file, changes), Disk())
     except (SparrowError, OSError) as error:
         _fail("restore", error)
-    click.echo(f"{path} is as {source}")
+    if is_for_people():
+        click.echo(f"{path} is as {source}")
+    else:
+        table(("STORE", "COPY"), [(str(path), str(source))])
 
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @FILE_OPTION
 @SET_OPTION
+@OUTPUT
 def repair(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Fence off what is damaged in the log at PATH, which no broker may have open, and bring queues and index in order.
 
@@ -116,7 +133,8 @@ def repair(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     except (SparrowError, OSError) as error:
         _fail("repair", error)
     pieces = Disk().list_folder(settings.layout.set_aside)
-    click.echo(f"{path} {'is not sound' if violations else 'is sound'}; set-aside holds {len(pieces)} pieces")
+    _tell_programs(violations)
+    say(f"{path} {'is not sound' if violations else 'is sound'}; set-aside holds {len(pieces)} pieces")
     sys.exit(1 if violations else 0)
 
 
@@ -151,8 +169,14 @@ def checked(settings: StoreSettings) -> Iterator[str]:
 def shown(violations: Iterator[str]) -> Iterator[str]:
     """Print each as soon as it is found: a large store takes minutes."""
     for violation in violations:
-        click.echo(violation)
+        if is_for_people():
+            click.echo(violation)
         yield violation
+
+
+def _tell_programs(violations: list[str]) -> None:
+    if not is_for_people():
+        table(("VIOLATION",), [(violation,) for violation in violations])
 
 
 def _fail(verb: str, error: Exception) -> NoReturn:

@@ -7,16 +7,19 @@ import sys
 
 import click
 
-from sparrowmq import config
+from sparrowmq import compiled, config
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.cli.identity import identity, keeping
+from sparrowmq.cli.output import OUTPUT, is_for_people, table
 from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.errors import ConfigError
+from sparrowmq.version import VERSION
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @FILE_OPTION
 @SET_OPTION
+@OUTPUT
 def version(file: str | None, changes: tuple[str, ...]) -> None:
     """Tell what runs here, and where and how safely a broker with these settings keeps messages."""
     environment = config.from_environment(BROKER_VARIABLES, os.environ)
@@ -25,4 +28,9 @@ def version(file: str | None, changes: tuple[str, ...]) -> None:
     except ConfigError as error:
         click.echo(f"version: {error}", err=True)
         sys.exit(2)
-    click.echo(f"{identity()}\n{keeping(settings)}")
+    if is_for_people():
+        click.echo(f"{identity()}\n{keeping(settings)}")
+        return
+    python = ".".join(map(str, sys.version_info[:3]))
+    row = VERSION, compiled.is_in_use(), python, str(settings.store_path), settings.flush.value
+    table(("VERSION", "COMPILED", "PYTHON", "STORE", "FLUSH"), [row])

@@ -39,7 +39,7 @@ def test_verbose_shows_how_it_was_looked_at_and_what_is_well(cluster):
 
 def test_a_script_gets_an_object_for_each_finding(cluster):
     said = doctor(cluster, "--output", "json", "--group", "missing")
-    found = list(map(json.loads, said.output.splitlines()))
+    found = json.loads(said.output)
     assert said.exit_code == 1 and {each["verdict"] for each in found} >= {"ok", "wrong"}
     assert all(set(each) == {"verdict", "what", "check", "mend"} for each in found)
 

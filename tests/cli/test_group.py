@@ -55,15 +55,19 @@ def test_lag_is_told_and_a_reset_changes_it(run, cluster):
         for _ in range(3):
             mq.send("orders", b"x")
     rows = run("lag", "billing", "orders").output.splitlines()
-    assert rows[1].split() == ["orders", "broker-0", "0", "3", "0", "3", "-"]
+    assert rows[1].split() == ["orders", "broker-0", "0", "3", "0", "3", "-", "-"]
     assert rows[2] == "3 messages behind, 0.0 a second"
+    planned = run("reset", "billing", "orders", "latest", "--dry-run")
+    assert planned.output.splitlines()[1].split() == ["broker-0", "0", "3"]
+    assert run("lag", "billing", "orders").output.splitlines()[1].split()[4] == "0", "nobody was moved"
     for to, offset in (("latest", "3"), ("earliest", "0"), ("2", "2"), ("2020-01-01T00:00", "0")):
         moved = run("reset", "billing", "orders", to)
         assert moved.exit_code == 0 and moved.output.splitlines()[1].split() == ["broker-0", "0", offset]
     run("reset", "billing", "orders", "2")
     shown = run("lag", "billing").output.splitlines()[1].split()
     assert shown[:6] == ["orders", "broker-0", "0", "3", "2", "1"]
-    assert shown[6] == datetime.now().date().isoformat()
+    assert float(shown[6]) < 60 and shown[7] == datetime.now().date().isoformat()
+    assert run("lag", "billing").output.splitlines()[-1].startswith("1 messages, ")
 
 
 def test_errors_say_what_to_do_on_stderr(run):

@@ -1,11 +1,9 @@
 import json
-from datetime import datetime, timedelta
 
-import click
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.message import message, moment
+from sparrowmq.cli.message import message
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -66,6 +64,14 @@ def test_messages_are_printed_as_they_come_and_chosen_by_tag(run):
     assert json.loads(line)["body"] == "two"
 
 
+def test_a_dash_is_what_comes_in_by_the_pipe_and_of_nothing_nothing_is_sent(run):
+    (row,) = sent(run, "Piped", "-", input="from a pipe\n")
+    assert json.loads(run("show", row["id"], "Piped").stdout)["body"] == "from a pipe\n"
+    assert "empty, so nothing was sent" in run("send", "Piped", "-", input="", code=1).output
+    assert "sent 0 messages to Piped" in run("send", "Piped", "-", "--lines", input="").stdout
+    assert len(json.loads(run("find", "Piped", "--since", "1h", "-o", "json").stdout)) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -80,14 +86,3 @@ def test_messages_are_printed_as_they_come_and_chosen_by_tag(run):
 )
 def test_what_cannot_be_is_told(run, words, code, said):
     assert said in run(*words, code=code).output
-
-
-def test_times_are_given_as_such_or_as_how_long_ago():
-    assert moment(None, None, "2026-03-04T05:06") == datetime(2026, 3, 4, 5, 6)
-    since = moment(None, None, "1.5h")
-    assert since is not None
-    ago = datetime.now().astimezone() - since
-    assert abs(ago - timedelta(hours=1.5)) < timedelta(seconds=5)
-    for wrong in ("", "h", "9" * 30 + "d"):
-        with pytest.raises(click.BadParameter):
-            moment(None, None, wrong)

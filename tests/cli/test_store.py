@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,19 @@ def test_a_damaged_store_is_repaired(path, settings):
     result = run("repair", path)
     assert result.exit_code == 0 and "is sound; set-aside holds 1 pieces" in result.output
     assert run("repair", path.parent).exit_code == 1
+
+
+def test_programs_get_what_people_get(path, settings, tmp_path):
+    assert json.loads(check(path, "-o", "json").stdout) == []
+    lines = CliRunner().invoke(store, ["inspect", str(path)]).stdout.splitlines()
+    told = json.loads(CliRunner().invoke(store, ["inspect", str(path), "-o", "json"]).stdout)
+    assert [each["line"] for each in told] == lines and len(lines) > 5
+    changes = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
+    copy = tmp_path / "copy"
+    (copied,) = json.loads(
+        CliRunner().invoke(store, ["backup", str(path), str(copy), *changes, "-o", "json"]).stdout
+    )
+    assert (copied["copy"], copied["store"]) == (str(copy), str(path)) and copied["end_offset"] > 0
+    next(each for each in (path / "consumequeue").rglob("*") if each.is_file()).write_bytes(b"x" * 20)
+    broken = check(path, "-o", "json")
+    assert broken.exit_code == 1 and all(row["violation"] for row in json.loads(broken.stdout))

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -23,6 +25,13 @@ def test_settings_are_taken_from_where_a_broker_takes_them(tmp_path):
     file.write_text("storePathRootDir=/data/mq\n")
     told = CliRunner().invoke(version, ["-c", str(file)], env={"RMQ_BROKER_flushDiskType": "ASYNC_FLUSH"})
     assert told.output.splitlines()[1] == "store /data/mq, ASYNC_FLUSH"
+
+
+def test_a_program_gets_the_same_as_an_object(tmp_path):
+    told = CliRunner().invoke(version, ["--set", f"storePathRootDir={tmp_path}", "-o", "json"])
+    (said,) = json.loads(told.output)
+    assert said["version"] == __version__ and isinstance(said["compiled"], bool)
+    assert (said["store"], said["flush"]) == (str(tmp_path), "SYNC_FLUSH")
 
 
 def test_wrong_settings_are_told():

@@ -28,6 +28,7 @@ async def sending(mq: Client, queue: MessageQueue) -> None:
     await mq.send("t", b"x", delay_level=3)  # wrong
     await mq.send("t", b"x", deliver_at=5)  # wrong
     await mq.recall(5)  # wrong
+    await mq.admin.change_broker("broker-a", {"fileReservedTime": 48})  # wrong
     sparrowmq.Admin("a", namespace=None)  # wrong
     await mq.send("t", b"x", region="EU")  # wrong
     await mq.send("t", b"x", properties={"n": 5})  # wrong

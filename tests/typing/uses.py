@@ -66,6 +66,12 @@ async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> N
         assert_type(each.behind_bytes, int | None)
     for member in await mq.admin.members("g"):
         print(member.running.mq_table if member.running else member.silence)
+    assert_type(await mq.admin.broker_settings("broker-a"), dict[str, str])
+    await mq.admin.change_broker("broker-a", {"fileReservedTime": "48"})
+    assert_type(await mq.admin.behind("broker-a"), dict[str, int])
+    assert_type(await mq.admin.drain("broker-a") + await mq.admin.undrain("broker-a"), int)
+    await mq.admin.replay(message, "g")
+    assert_type(await mq.admin.reset("g", "t", "latest", dry_run=True), dict[MessageQueue, int])
     for trace in await mq.admin.trace("id", topic="my-traces"):
         if isinstance(trace, sparrowmq.PubTrace):
             assert_type(trace.cost_ms, int)

@@ -11,12 +11,12 @@ kept here: each call asks servers anew. Source: DefaultMQAdminExtImpl, Java 4.9.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import dead_letters, doctor, finding, groups, topics
+from sparrowmq.client.admin import brokers, dead_letters, doctor, finding, groups, topics
 from sparrowmq.client.admin.doctor import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
@@ -85,6 +85,11 @@ class Admin:
         if self._own is not None:
             await self._own.__aexit__(kind, error, trace)
 
+    @property
+    def servers(self) -> Servers:
+        """The layer below, for tools that ask what there is no call for here."""
+        return self._servers
+
     # The cluster ----------------------------------------------------------------------------------------------------
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
@@ -103,6 +108,45 @@ class Admin:
         """What is wrong with the cluster, and with a topic and a group where they are named: `sparrowmq doctor`."""
         named = self._full(group) if group is not None else None
         return await doctor.examine(self._servers, topic, named, self._clock.now_ms)
+
+    # Brokers --------------------------------------------------------------------------------------------------------
+
+    async def broker_figures(self, broker: str) -> dict[str, str]:
+        """What a broker counts, by Java's names; `broker` is a name, whose master is asked, or an address."""
+        return await brokers.figures(self._servers, await brokers.address_of(self._servers, broker))
+
+    async def broker_settings(self, broker: str) -> dict[str, str]:
+        """A broker's settings by key; `broker` as above."""
+        return await brokers.settings(self._servers, await brokers.address_of(self._servers, broker))
+
+    async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a broker while it runs, and for its next start; `broker` as above.
+
+        Raises:
+            RemoteError: one of them is wrong, or cannot be changed so; none was.
+        """
+        if not changes:
+            raise ConfigError("nothing is to be changed; give settings by their keys")
+        address = await brokers.address_of(self._servers, broker)
+        await brokers.change_settings(self._servers, address, changes)
+
+    async def behind(self, broker: str) -> dict[str, int]:
+        """How many of a broker's messages each group that has consumed there has still to handle."""
+        return await brokers.behind(self._servers, await brokers.address_of(self._servers, broker))
+
+    async def drain(self, broker: str) -> int:
+        """Let no producer find a broker any more, while consumers do; returns how many topics it had for them.
+
+        Every name server is told, and forgets it when it starts anew.
+
+        Raises:
+            ConfigError: there is no such broker; ChangeFailed: a name server did not take it.
+        """
+        return await brokers.drain(self._servers, broker)
+
+    async def undrain(self, broker: str) -> int:
+        """Let producers find a broker again."""
+        return await brokers.undrain(self._servers, broker)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 
@@ -259,7 +303,9 @@ class Admin:
         """How far a group is, in one topic or in all that it consumes. Raises: NoGroup; NoRoute, there is no topic."""
         return await groups.lag(self._servers, self._full(group), topic and self._full(topic))
 
-    async def reset(self, group: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+    async def reset(
+        self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
+    ) -> dict[MessageQueue, int]:
         """Move a group to other offsets, forward or back; returns where each queue goes on.
 
         Members that are on line are told by their brokers and go on there within seconds; in place of those that are
@@ -268,9 +314,13 @@ class Admin:
         Args:
             to: "earliest", "latest", a time (the first message stored since; without a zone it is local), or an
                 offset for each queue, which is kept within the queue and needs that no member is on line.
+            dry_run: only tell where each queue would go on.
         Raises:
             NoGroup, NoRoute: the group or the topic does not exist.
         """
+        if dry_run:
+            await groups.show(self._servers, self._full(group))
+            return await groups.targets(self._servers, self._full(topic), to)
         return await groups.reset(self._servers, self._full(group), self._full(topic), to)
 
     async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
@@ -288,6 +338,13 @@ class Admin:
             InvalidMessage: it is none of `dead_letters`.
         """
         await dead_letters.resend(self._servers, dead_letter)
+
+    async def replay(self, message: ReceivedMessage, group: str) -> None:
+        """Let one group handle a message again, or for the first time; other groups do not get it.
+
+        It comes by the group's retries, so not in the order of its queue; who consumes in order does not get it.
+        """
+        await dead_letters.replay(self._servers, message, self._full(group))
 
     # Messages -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from sparrowmq.client.admin import finding
 from sparrowmq.client.admin.servers import Servers, masters_in
 from sparrowmq.client.cluster.route import Route
@@ -65,8 +67,23 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
     if not topic.startswith(names.DLQ):
         raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
     again = packed_again(message.stored, topic.removeprefix(names.DLQ))
-    queue = MessageQueue(again.topic, dead.broker_name, 0)
-    address = masters_in(await servers.route(dead.topic)).get(queue.broker_name)
+    await _send(servers, again, dead)
+
+
+async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:
+    """See `Admin.replay`."""
+    place = servers.network.full_queue(message.queue)
+    stored = message.stored
+    # As a consumer's broker writes it when a message comes back: members see the topic that it came from.
+    told = {Property.RETRY_TOPIC: place.topic, Property.ORIGIN_MESSAGE_ID: stored.offset_id}
+    again = msgspec.structs.replace(stored, properties=told | stored.properties)
+    await _send(servers, packed_again(again, names.check_group(group)), place)
+
+
+async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
+    """Send a message to its retry topic, at the broker where it lies."""
+    queue = MessageQueue(again.topic, place.broker_name, 0)
+    address = masters_in(await servers.route(place.topic)).get(queue.broker_name)
     if address is None:
         raise BrokerUnreachable(queue.broker_name, "it has no master now")
     header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())

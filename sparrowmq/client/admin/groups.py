@@ -68,6 +68,14 @@ class QueueLag:
         """How many messages it has not handled."""
         return self.broker_offset - self.committed
 
+    def behind_s(self, now: datetime) -> float | None:
+        """How many seconds ago what was handled last was stored; 0 if nothing waits, None if nobody knows."""
+        if self.lag <= 0:
+            return 0.0
+        if self.last_consumed is None:
+            return None
+        return max(0.0, now.timestamp() - self.last_consumed.timestamp())
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
@@ -277,6 +285,18 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
         raise error
     plain = servers.network.plain_queue
     return dict(sorted((plain(queue), offset) for table in moved.values() for queue, offset in table.items()))
+
+
+async def targets(servers: Servers, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+    """Where each queue of a topic would go on after a reset; moves nobody. Raises: ConfigError, NoRoute."""
+    _check_target(to)
+
+    async def at(_: str, address: str) -> dict[MessageQueue, int]:
+        ranges = await topics.ranges(servers, topic, {"": address})
+        return {queue: await _offset(servers, address, queue, each, to) for queue, each in ranges.items()}
+
+    found = await servers.all(await servers.masters_of(topic), at)
+    return dict(sorted((queue, offset) for table in found.values() for queue, offset in table.items()))
 
 
 def _queue_lag(queue: MessageQueue, row: QueueProgress) -> QueueLag:

@@ -74,3 +74,16 @@ async def test_what_is_no_dead_letter_is_not_sent_again(mq, admin):
 async def test_wrong_questions_are_refused(admin, group, limit, error):
     with pytest.raises(error):
         await admin.dead_letters(group, limit=limit)
+
+
+async def test_a_group_handles_a_message_again_as_it_came_from_its_topic(mq, admin):
+    sent = await mq.send("orders", b"x", tag="paid", keys="o-1")
+    async with mq.subscribe("orders", group="billing", start="earliest") as messages:
+        (await anext(aiter(messages))).ack()
+    await admin.replay(await admin.message(sent.offset_msg_id), "billing")
+    async with mq.subscribe("orders", group="billing") as messages:
+        again = await anext(aiter(messages))
+        assert (again.topic, again.body, again.tag, again.keys) == ("orders", b"x", "paid", ["o-1"])
+        assert again.reconsume_times == 0
+        again.ack()
+    assert (await admin.topic("orders")).count == 1, "other groups get nothing"

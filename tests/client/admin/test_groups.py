@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.client.admin.groups import QueueLag
 from sparrowmq.client.client import connect
 from sparrowmq.errors import AlreadyThere, ConfigError, InvalidName, NoGroup, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -205,3 +206,20 @@ async def test_members_on_line_go_on_where_they_are_sent(admin, stored, mq):
 async def test_a_target_that_is_none_is_told(admin, to):
     with pytest.raises(ConfigError, match="is unknown; use 'earliest'"):
         await admin.reset("billing", "orders", to)
+
+
+async def test_a_dry_run_tells_where_queues_would_go_on_and_moves_nobody(admin, stored):
+    assert await admin.reset("billing", "orders", "earliest", dry_run=True) == dict.fromkeys(QUEUES, 0)
+    assert (await admin.lag("billing", "orders")).lag == 0
+    with pytest.raises(NoGroup):
+        await admin.reset("nobody", "orders", "earliest", dry_run=True)
+    with pytest.raises(ConfigError):
+        await admin.reset("billing", "orders", "soon", dry_run=True)
+
+
+def test_behind_is_told_in_seconds_where_it_is_known():
+    now = datetime.fromtimestamp(1000)
+    then = datetime.fromtimestamp(940)
+    assert QueueLag(QUEUES[0], 5, 3, then).behind_s(now) == 60
+    assert QueueLag(QUEUES[0], 5, 5, then).behind_s(now) == 0
+    assert QueueLag(QUEUES[0], 5, 3, None).behind_s(now) is None

@@ -1,0 +1,24 @@
+"""Times on a command line: 2026-11-20T08:00, or so long ago."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import click
+
+AGES: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(_context: object, _option: object, text: str | None) -> datetime | None:
+    """A time: 2026-11-20T08:00, or so long ago: 90s, 15m, 2h, 3d. Raises: BadParameter."""
+    if text is None:
+        return None
+    try:
+        if text[-1:] in AGES and text[:-1].replace(".", "", 1).isdigit():
+            return datetime.now().astimezone() - timedelta(**{AGES[text[-1]]: float(text[:-1])})
+        return datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago"
+        ) from None

@@ -1,0 +1,129 @@
+"""`sparrowmq message copy` and `replay`, at a broker."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+import sparrowmq.sync
+from sparrowmq.cli.message import message
+from sparrowmq.client.client import Client
+from sparrowmq.testing.background import BackgroundCluster
+
+COUNT = 450  # more than two batches
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with BackgroundCluster(tmp_path_factory.mktemp("copying")) as cluster:
+
+        async def fill():
+            async with Client(cluster.namesrv) as mq:
+                for topic in ("From", "To", "Other", "Few"):
+                    await mq.admin.create_topic(topic, queues=1 if topic == "Few" else 4)
+                for number in range(COUNT):
+                    await mq.send(
+                        "From",
+                        f"{number}".encode(),
+                        tag="A" if number % 3 else "B",
+                        keys=[f"k{number}"],
+                        properties={"number": f"{number}"},
+                        fifo=f"{number % 7}",
+                    )
+
+        cluster.run(fill())
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster):
+    def run(*words, code=0, **options):
+        done = CliRunner().invoke(message, [*words, "-n", cluster.namesrv], **options)
+        assert code in (None, done.exit_code), done.output
+        return done
+
+    return run
+
+
+def of(run, topic):
+    found = run("find", topic, "--since", "1h", "--limit", "5000", "-o", "json", code=None)
+    return json.loads(found.stdout) if found.exit_code == 0 else []
+
+
+def test_a_copy_has_every_message_with_what_was_its_own_and_each_queue_in_its_order(run):
+    assert f"copied {COUNT} messages of From to To" in run("copy", "From", "To", "--yes").stdout
+    originals, copies = of(run, "From"), of(run, "To")
+    assert {(row["body"], row["tag"], row["keys"], row["queue"]) for row in copies} == {
+        (row["body"], row["tag"], row["keys"], row["queue"]) for row in originals
+    }
+    assert len(copies) == COUNT
+    for queue in range(4):
+        told = [
+            int(row["body"]) for row in sorted(copies, key=lambda row: row["offset"]) if row["queue"] == queue
+        ]
+        assert told == [
+            int(row["body"])
+            for row in sorted(originals, key=lambda row: row["offset"])
+            if row["queue"] == queue
+        ]
+    shown = json.loads(run("show", copies[0]["id"], "To").stdout)
+    assert shown["properties"]["number"] == copies[0]["body"]
+
+
+def test_only_what_was_chosen_is_copied_after_a_question(run):
+    assert f"would copy {COUNT // 3} messages" in run("copy", "From", "Few", "--tag", "B", "--dry-run").stdout
+    refused = run("copy", "From", "Few", "--tag", "B", input="n\n", code=1)
+    assert f"copy {COUNT // 3} messages of From to Few?" in refused.output and of(run, "Few") == []
+    run("copy", "From", "Few", "--tag", "B", "--limit", "5", input="y\n")
+    assert [row["tag"] for row in of(run, "Few")] == ["B"] * 5
+    assert "would copy 0 messages" in run("copy", "From", "Few", "--until", "1h", "--dry-run").stdout
+    assert "would copy 0 messages" in run("copy", "From", "Few", "--since", "0s", "--dry-run").stdout
+
+
+def test_another_cluster_takes_the_copy(run, tmp_path):
+    with BackgroundCluster(tmp_path) as other:
+        with sparrowmq.sync.connect(other.namesrv) as mq:
+            mq.admin.create_topic("From", queues=2)
+        run("copy", "From", "From", "--to", other.namesrv, "--yes")
+        with sparrowmq.sync.connect(other.namesrv) as mq:
+            assert sum(queue.max_offset for queue in mq.admin.topic("From").queues) == COUNT
+
+
+def test_one_group_gets_messages_again_and_no_other_does(run, cluster):
+    got, others = [], []
+    with sparrowmq.sync.admin(cluster.namesrv) as admin:
+        for group in ("again", "others"):
+            admin.create_group(group)
+            admin.reset(group, "From", "latest")
+    with (
+        sparrowmq.sync.connect(cluster.namesrv) as mq,
+        mq.subscribe("From", lambda each: others.append(each.text()), group="others"),
+        mq.subscribe("From", lambda each: got.append((each.topic, each.text())), group="again"),
+    ):
+        words = "replay", "From", "again", "--tag", "B", "--limit", "3"
+        deadline = time.monotonic() + 20
+        while not all(mq.admin.members(group) for group in ("again", "others")):
+            assert time.monotonic() < deadline
+        run(*words, "--yes")
+        while len(got) < 3:
+            assert time.monotonic() < deadline, got
+        assert {topic for topic, _ in got} == {"From"}
+        assert all(int(body) % 3 == 0 for _, body in got)
+        assert others == []
+    assert "3 messages of From would be sent to group again" in run(*words, "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["copy", "From", "From"], 2, "onto itself"),
+        (["copy", "From", "Absent", "--yes"], 1, "Absent"),
+        (["copy", "Absent", "To", "--yes"], 1, "Absent"),
+        (["replay", "From", "nobody", "--yes"], 1, "nobody"),
+        (["replay", "Absent", "again", "--yes"], 1, "Absent"),
+        (["copy", "From", "To", "--rate", "0"], 2, "--rate"),
+    ],
+)
+def test_what_cannot_be_is_told(run, words, code, said):
+    assert said in run(*words, code=code).output

@@ -1,0 +1,57 @@
+import pytest
+
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.client import connect
+from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, RemoteError
+
+
+async def test_a_broker_is_asked_by_its_name_or_its_address(two, admin):
+    for broker in ("broker-1", two.brokers[1].address):
+        assert (await admin.broker_settings(broker))["brokerName"] == "broker-1"
+        assert int((await admin.broker_figures(broker))["msgPutTotalTodayNow"]) >= 0
+    with pytest.raises(ConfigError, match=r"no broker 'absent' .* there is broker-0, broker-1"):
+        await admin.broker_settings("absent")
+    with pytest.raises(NetworkError):
+        await admin.broker_settings("127.0.0.1:1")
+
+
+async def test_settings_of_one_broker_change_and_wrong_ones_change_nothing(admin):
+    await admin.change_broker("broker-0", {"fileReservedTime": "71", "maxMessageSize": "1000000"})
+    with pytest.raises(RemoteError):
+        await admin.change_broker("broker-0", {"fileReservedTime": "70", "maxMessageSize": "x"})
+    told = [(await admin.broker_settings(broker))["fileReservedTime"] for broker in ("broker-0", "broker-1")]
+    assert told[0] == "71" != told[1]
+    with pytest.raises(ConfigError, match="nothing is to be changed"):
+        await admin.change_broker("broker-0", {})
+
+
+async def test_producers_use_other_brokers_while_one_is_drained(two, admin):
+    await admin.create_topic("orders", queues=2)
+    assert await admin.drain("broker-0") > 0
+    async with connect(two.namesrv) as mq:
+        sent = [await mq.send("orders", b"x") for _ in range(8)]
+        assert {each.queue.broker_name for each in sent} == {"broker-1"}
+    assert await admin.undrain("broker-0") > 0
+    async with connect(two.namesrv) as mq:
+        sent = [await mq.send("orders", b"x") for _ in range(8)]
+        assert {each.queue.broker_name for each in sent} == {"broker-0", "broker-1"}
+    with pytest.raises(ConfigError, match="absent"):
+        await admin.drain("absent")
+
+
+async def test_a_name_server_that_is_away_is_told_with_those_that_took_it(two):
+    async with Admin(f"{two.namesrv};127.0.0.1:1") as admin:
+        with pytest.raises(ChangeFailed, match=two.namesrv):
+            await admin.drain("broker-0")
+
+
+async def test_groups_are_behind_by_what_they_did_not_handle_yet(two, admin):
+    await admin.create_topic("orders", queues=1)
+    async with connect(two.namesrv) as mq:
+        queues = {queue.broker_name: queue for queue in await mq.queues("orders")}
+        for _ in range(3):
+            await mq.send("orders", b"x", queue=queues["broker-0"])
+    await admin.create_group("billing")
+    await admin.reset("billing", "orders", 1)
+    assert await admin.behind("broker-0") == {"billing": 2}
+    assert not any((await admin.behind("broker-1")).values())
