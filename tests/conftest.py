@@ -22,14 +22,18 @@ pytest_plugins = ["pytester"]
 ALLOWED_SKIPS = [
     r"only on (macOS|Windows)",
     r"needs Python 3\.1[2-9]",
-    r"needs (etcd|Docker|a network|a loop device)",
+    r"needs (etcd|Chromium|Docker|a network|a loop device)",
     r"RocketMQ's own server is not on this machine",
     r"Apache's 4\.9\.7 cannot",
     r"^(Skipped: )?(cpp|go|node|java-[0-9.]+|apache-[0-9.]+) cannot: ",
 ]
 
-# Files and folders that share a Spark session, Java clients, or brokers of our own client: each group has one worker.
+# Files and folders that share a Spark session, Java clients, brokers of our own client, or the console's browser: each
+# group has one worker.
 TOGETHER = {
+    "tests/console/pages": "console",
+    "tests/console/test_forms.py": "console",
+    "tests/console/test_frame.py": "console",
     "tests/spark/commands": "pipelines",
     "tests/spark/pipelines": "pipelines",
     "tests/spark/test_programs.py": "spark",
@@ -56,6 +60,7 @@ LONGEST_FIRST = [
     "tests/interop/test_store_exchange.py",
     "spark",
     "our client",
+    "console",
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
     "tests/demo/test_show.py",

@@ -42,7 +42,7 @@ FLOORS: Final = (
     {"store", "remoting", "auth"},
     {"metrics"},
     {"namesrv", "broker", "client"},
-    {"sync", "testing", "otel"},
+    {"sync", "testing", "otel", "console"},
     {"cli", "spark"},
     {"demo"},
 )
@@ -61,6 +61,7 @@ _ORDER: Final = (
     "testing",
     "sync",
     "otel",
+    "console",
     "cli",
     "spark",
 )

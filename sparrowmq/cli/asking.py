@@ -86,7 +86,7 @@ def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Corou
     """What a question to the cluster brings; ends the program with a sentence if it brings an error."""
 
     async def run() -> T:
-        async with Admin(namesrv, timeout_s=timeout_s, tls=_tls(), credentials=_credentials()) as admin:
+        async with Admin(namesrv, timeout_s=timeout_s, tls=tls_of(), credentials=credentials_of()) as admin:
             return await question(admin)
 
     return _run(run())
@@ -97,7 +97,7 @@ def connected(namesrv: str | None, work: Callable[[Client], Coroutine[Any, Any, 
     from sparrowmq.client.client import Client
 
     async def run() -> T:
-        async with Client(namesrv, tls=_tls(), credentials=_credentials()) as client:
+        async with Client(namesrv, tls=tls_of(), credentials=credentials_of()) as client:
             return await work(client)
 
     return _run(run())
@@ -111,7 +111,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
 
 
-def _credentials() -> Credentials | None:
+def credentials_of() -> Credentials | None:
     """In whose name the options want requests signed. Raises: ConfigError, one of the two keys is missing."""
     meta = click.get_current_context().meta
     access_key, secret_key = [meta.get(f"sparrowmq.{name}") or "" for name in ("access_key", "secret_key")]
@@ -120,7 +120,7 @@ def _credentials() -> Credentials | None:
     return Credentials(access_key, secret_key)
 
 
-def _tls() -> bool | Path:
+def tls_of() -> bool | Path:
     """How the options want connections encrypted."""
     meta = click.get_current_context().meta
     if file := meta.get("sparrowmq.tls_config"):

@@ -1,0 +1,99 @@
+"""`sparrowmq console`: a cluster in the browser, ours or Apache's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from sparrowmq.cli.asking import HELP, asking, credentials_of, tls_of
+from sparrowmq.cli.serve import fail, run
+from sparrowmq.console.accounts import Account, Accounts, Role, hashed, named, read
+from sparrowmq.console.settings import PORT, ConsoleSettings
+from sparrowmq.errors import ConfigError
+
+PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
+
+
+@click.command(context_settings=HELP)
+@asking
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one.")
+@click.option("--prefix", default="", metavar="PATH", help="All addresses begin with it: /mq, for a proxy.")
+@click.option("--users", metavar="FILE", help="Who may log in; --make-user prints a line for it.")
+@click.option(
+    "--user", metavar="NAME[:ROLE]", help="One user; asks for the password, or takes " + PASSWORD + "."
+)
+@click.option("--make-user", metavar="NAME:ROLE", help="Ask for a password, print the user's line, and end.")
+@click.option("--read-only", is_flag=True, help="Everybody only looks, whatever his role.")
+@click.option("--insecure", is_flag=True, help="Listen where others reach us, without https.")
+@click.option("--certificate", metavar="FILE", help="For https, with --key.")
+@click.option("--key", metavar="FILE", help="Of the certificate.")
+@click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
+def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
+    """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
+
+    Without --users and --user there is the user admin, with a password made for this start and printed.
+    """
+    level = logging.INFO if given["verbose"] else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        if given["make_user"]:
+            click.echo(_asked(given["make_user"], "--make-user").line())
+            sys.exit(0)
+        accounts, told = accounts_of(given["users"], given["user"])
+        settings = ConsoleSettings(
+            accounts,
+            namesrv,
+            host=given["host"],
+            port=given["port"],
+            prefix=given["prefix"],
+            is_read_only=given["read_only"],
+            is_insecure=given["insecure"],
+            certificate=given["certificate"],
+            key=given["key"],
+        )
+        credentials, tls = credentials_of(), tls_of()
+    except ConfigError as error:
+        fail(error)
+    from sparrowmq.console.loading import console_of  # NiceGUI takes a second
+
+    try:
+        server = console_of(settings, credentials=credentials, tls=tls)
+    except ConfigError as error:
+        fail(error)
+    run(lambda: server, lambda serving: f"the console is at {serving.url}{told}")
+
+
+def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
+    """Who may log in, and what is to be said of it. Raises: ConfigError."""
+    if users and user:
+        raise ConfigError("give --users or --user, not both")
+    if users:
+        return read(Path(users).expanduser()), ""
+    if user:
+        account = _asked(user, "--user")
+        return Accounts({account.name: account}), ""
+    return one_time()
+
+
+def one_time() -> tuple[Accounts, str]:
+    """The user admin with a password for this start, and the words that tell it."""
+    password = secrets.token_urlsafe(9)
+    account = Account("admin", Role.ADMIN, hashed(password))
+    return Accounts({"admin": account}), f" (user admin, password {password}, until it stops)"
+
+
+def _asked(text: str, source: str) -> Account:
+    name, role = named(text, source)
+    password = os.environ.get(PASSWORD) or click.prompt(
+        f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+    )
+    if len(password) < 8:
+        raise ConfigError("the password has less than 8 characters; take a longer one")
+    return Account(name, role, hashed(password))

@@ -1,0 +1,129 @@
+"""Who may use the console, and as what: a file of names, roles and hashed passwords.
+
+    alice:admin:scrypt$16384$8$1$c2FsdA==$aGFzaA==          name : role : password, one a line; # begins a comment
+
+`sparrowmq console --make-user alice:admin` prints such a line. Passwords are hashed with scrypt (RFC 7914), which takes
+16 MiB and about 50 ms each time, and so does a wrong name.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+
+_COST: Final = (1 << 14, 8, 1)  # n, r, p: what RFC 7914 gives for log-ins
+_LONGEST: Final = 1024  # characters of a password; more is no password but an attempt to keep us busy
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+class Role(IntEnum):
+    """What somebody may do; each may what those below it may."""
+
+    VIEW = 1
+    OPERATE = 2  # messages and offsets: send, resend, redrive, reset, skip
+    ADMIN = 3  # topics, groups, settings and accounts
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Somebody who may log in."""
+
+    name: str
+    role: Role
+    hashed: str
+
+    def line(self) -> str:
+        """As the file has it."""
+        return f"{self.name}:{self.role.name.lower()}:{self.hashed}"
+
+
+class Accounts:
+    """All accounts, by name."""
+
+    def __init__(self, accounts: Mapping[str, Account]) -> None:
+        self._accounts = dict(accounts)
+        self._nobody = Account("", Role.VIEW, hashed(secrets.token_hex()))
+
+    def check(self, name: str, password: str) -> Account | None:
+        """The account, if the password is its own; takes as long for a wrong name. Blocks for about 50 ms."""
+        account = self._accounts.get(name, self._nobody)
+        is_right = len(password) <= _LONGEST and matches(account.hashed, password)
+        return account if is_right and account is not self._nobody else None
+
+
+def read(path: Path) -> Accounts:
+    """The accounts of a file. Raises: ConfigError, it cannot be read, has none, or a line is wrong."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the console's users {path} cannot be read ({error})") from error
+    accounts = parse(lines, str(path))
+    if not accounts:
+        raise ConfigError(
+            f"{path} names no user; `sparrowmq console --make-user NAME:ROLE` prints a line for it"
+        )
+    return Accounts(accounts)
+
+
+def parse(lines: Iterable[str], source: str) -> dict[str, Account]:
+    """The accounts of some lines. Raises: ConfigError."""
+    accounts: dict[str, Account] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, _, rest = text.partition(":")
+        role, _, password = rest.partition(":")
+        if not _well_formed(password):
+            raise ConfigError(f"{source}:{number}: no password as --make-user prints it")
+        if name in accounts:
+            raise ConfigError(f"{source}:{number}: user {name} is there twice")
+        accounts[name] = Account(*named(f"{name}:{role}", f"{source}:{number}"), password)
+    return accounts
+
+
+def named(text: str, source: str) -> tuple[str, Role]:
+    """The two parts of name:role; without a role it is admin. Raises: ConfigError."""
+    name, separator, role = text.partition(":")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{source}: {name!r} is no user's name; use letters, digits, and . _ @ - between them"
+        )
+    if role.upper() not in Role.__members__ and separator:
+        raise ConfigError(f"{source}: there is no role {role!r}; it is view, operate or admin")
+    return name, Role[role.upper()] if separator else Role.ADMIN
+
+
+def hashed(password: str) -> str:
+    """A password as it is kept. Blocks for about 50 ms."""
+    salt = secrets.token_bytes(16)
+    parts = [base64.b64encode(each).decode() for each in (salt, _scrypt(password, salt, *_COST))]
+    return "$".join(["scrypt", *map(str, _COST), *parts])
+
+
+def matches(kept: str, password: str) -> bool:
+    """Whether a password is the one that was hashed."""
+    _, n, r, p, salt, digest = kept.split("$")
+    found = _scrypt(password, base64.b64decode(salt), int(n), int(r), int(p))
+    return hmac.compare_digest(found, base64.b64decode(digest))
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=1 << 28)
+
+
+def _well_formed(kept: str) -> bool:
+    return (
+        re.fullmatch(r"scrypt\$\d{1,8}\$\d{1,3}\$\d{1,3}\$[\w+/=]{4,}\$[\w+/=]{4,}", kept, re.ASCII)
+        is not None
+    )

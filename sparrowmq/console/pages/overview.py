@@ -1,0 +1,119 @@
+"""The first page: how much goes through the cluster now, and in the last hour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from nicegui import ui
+
+from sparrowmq.console.listing import Column, Row, badge, link, table
+from sparrowmq.console.look import BrokerNow
+from sparrowmq.console.samples import PERIOD_S, Rate
+from sparrowmq.console.view import View
+
+_COLUMNS: Final = (
+    Column("broker", "Broker"),
+    Column("role", "Role", is_wide=True),
+    Column("address", "Address", is_wide=True),
+    Column("state", "State"),
+    Column("taken", "In a second", is_number=True),
+    Column("given", "Out a second", is_number=True),
+    Column("today", "Received today", is_number=True, is_wide=True),
+)
+
+
+async def draw(view: View) -> None:
+    brokers = await view.look.brokers()
+    topics = await view.look.topics()
+    kinds = [view.look.kind_of(name) for name in topics]
+    with ui.row().classes("gap-3 w-full"):
+        tiles = {name: _tile(name) for name in totals(brokers)}
+        _tile("Topics").text = f"{kinds.count('topic'):,}"
+        letters = kinds.count("dlq")
+        _tile("With dead letters").text = f"{letters:,}"
+    with ui.row().classes("w-full gap-3"):
+        charts = [
+            ui.echart(chart("Messages in a second", view.samples.rates(), lambda rate: rate.taken)),
+            ui.echart(chart("Messages out a second", view.samples.rates(), lambda rate: rate.given)),
+        ]
+        for each in charts:
+            each.classes("h-64 grow min-w-[280px] basis-0")
+    shown = table(_COLUMNS, [], "no broker is registered at the name server")
+
+    def show(found: Sequence[BrokerNow]) -> None:
+        for name, value in totals(found).items():
+            tiles[name].text = value
+        shown.rows = [{"id": at, **row_of(view, each)} for at, each in enumerate(found)]
+        shown.update()
+
+    async def again() -> None:
+        show(await view.look.brokers())
+        rates = view.samples.rates()
+        charts[0].options.update(chart("Messages in a second", rates, lambda rate: rate.taken))
+        charts[1].options.update(chart("Messages out a second", rates, lambda rate: rate.given))
+        for each in charts:
+            each.update()
+
+    show(brokers)
+    view.every(PERIOD_S, again)
+
+
+def totals(brokers: Sequence[BrokerNow]) -> dict[str, str]:
+    """What the tiles say."""
+    masters = [each for each in brokers if each.number == 0]
+    taken = sum(each.per_second("putTps") for each in masters)
+    given = sum(out_of(each) for each in brokers)
+    return {
+        "Brokers": f"{sum(each.silence is None for each in brokers)} of {len(brokers)} answer",
+        "In a second": f"{taken:,.1f}",
+        "Out a second": f"{given:,.1f}",
+        "Received today": f"{sum(each.received_today for each in masters):,}",
+        "Delivered today": f"{sum(each.given_today for each in brokers):,}",
+    }
+
+
+def out_of(broker: BrokerNow) -> float:
+    """Messages a second that a broker gives; brokers before 4.9.5 spell it with one r."""
+    return broker.per_second("getTransferredTps") or broker.per_second("getTransferedTps")
+
+
+def row_of(view: View, broker: BrokerNow) -> Row:
+    """What the table says of a broker."""
+    return {
+        "broker": link(broker.name, view.url("cluster", broker.name, at=broker.address)),
+        "role": broker.role,
+        "address": broker.address,
+        "state": badge("up", "green-8") if broker.silence is None else badge("no answer", "red-8"),
+        "taken": f"{broker.per_second('putTps'):,.1f}",
+        "given": f"{out_of(broker):,.1f}",
+        "today": f"{broker.received_today:,}",
+    }
+
+
+def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Any) -> dict[str, Any]:
+    """A line for each broker."""
+    return {
+        "title": {"text": title, "textStyle": {"fontSize": 13, "color": "#64748b"}},
+        "tooltip": {"trigger": "axis"},
+        "legend": {"bottom": 0, "type": "scroll", "textStyle": {"color": "#64748b"}},
+        "grid": {"left": 44, "right": 12, "top": 36, "bottom": 48},
+        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
+        "yAxis": {"type": "value", "minInterval": 1, "splitLine": {"lineStyle": {"opacity": 0.2}}},
+        "animation": False,
+        "series": [
+            {
+                "name": name,
+                "type": "line",
+                "showSymbol": len(points) < 3,
+                "data": [[each.time_ms, round(value(each), 1)] for each in points],
+            }
+            for name, points in rates.items()
+        ],
+    }
+
+
+def _tile(name: str) -> ui.label:
+    with ui.card().classes("px-4 py-3 gap-0 grow min-w-[120px]").props("flat bordered"):
+        ui.label(name).classes("text-xs opacity-70")
+        return ui.label().classes("text-lg font-semibold")

@@ -1,0 +1,61 @@
+"""The table of pages: which file draws which address."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from nicegui import ui
+from starlette.requests import Request
+
+from sparrowmq.console.frame import DARK_COOKIE, frame
+from sparrowmq.console.look import Look
+from sparrowmq.console.pages import group, groups, member, overview, topic, topics
+from sparrowmq.console.samples import Samples
+from sparrowmq.console.view import View
+from sparrowmq.errors import SparrowError
+
+Draw = Callable[[View], Awaitable[None]]
+
+# Address, what stands above the page, what draws it. {name} is a part of the address, and of the title; with :path it
+# may have slashes in it.
+PAGES: Final[tuple[tuple[str, str, Draw], ...]] = (
+    ("/", "Overview", overview.draw),
+    ("/topics", "Topics", topics.draw),
+    ("/topics/{name}", "Topic {name}", topic.draw),
+    ("/groups", "Consumers", groups.draw),
+    ("/groups/{name}", "Group {name}", group.draw),
+    ("/groups/{group}/members/{name:path}", "Member {name}", member.draw),
+)
+_BUILD_S: Final = 30.0  # a cluster may be slow to answer
+
+
+def add_pages(look: Look, samples: Samples, prefix: str) -> None:
+    """Let NiceGUI serve all pages of a console."""
+    for path, title, draw in PAGES:
+        ui.page(path, response_timeout=_BUILD_S)(_page(title, draw, look, samples, prefix))
+
+
+def _page(
+    title: str, draw: Draw, look: Look, samples: Samples, prefix: str
+) -> Callable[[Request], Awaitable[None]]:
+    async def page(request: Request) -> None:
+        view = View(request, look, samples, prefix)
+        view.end_with_session()
+        shown = title.format_map(view.args)
+        ui.page_title(f"{shown} · SparrowMQ")
+        with frame(view, shown, dark_of(request.cookies.get(DARK_COOKIE))):
+            try:
+                await draw(view)
+            except SparrowError as error:
+                with ui.card().classes("w-full border-l-4 border-red-600"):
+                    ui.label("The cluster did not tell").classes("font-semibold")
+                    ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
+                    ui.label("`sparrowmq doctor` finds out why.").classes("text-sm opacity-70")
+
+    return page
+
+
+def dark_of(cookie: str | None) -> bool | None:
+    """What the visitor chose; None is what his system says."""
+    return {"0": False, "1": True}.get(cookie or "")

@@ -1,0 +1,141 @@
+"""The console as a server: the door, NiceGUI behind it, and uvicorn, in a loop that others may use too.
+
+NiceGUI keeps its pages in one application for the process, so a process has one console at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Self
+
+# NiceGUI looks for kept state where it was started, and we keep none.
+os.environ.setdefault(
+    "NICEGUI_STORAGE_PATH", os.path.join(tempfile.gettempdir(), "sparrowmq-console-keeps-nothing")
+)
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import ui
+
+from sparrowmq.background import Background
+from sparrowmq.client.cluster.access import Credentials, Tls
+from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.console.guard import Guard
+from sparrowmq.console.look import Look
+from sparrowmq.console.routes import add_pages
+from sparrowmq.console.samples import Samples
+from sparrowmq.console.settings import ConsoleSettings
+from sparrowmq.errors import ConfigError
+
+_SWEEP_S = 30.0
+
+
+class Console:
+    """Serves while its context is entered.
+
+    Args:
+        credentials, tls: with which it asks the cluster, for all its visitors.
+    Raises on entering:
+        ConfigError: the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        *,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._look = Look(settings.namesrv, credentials, tls, clock)
+        self._samples = Samples(self._look, self._clock)
+        self._stack = AsyncExitStack()
+        self._background = Background()
+        self._socket: socket.socket | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        assert self._socket is not None, "only known once it listens"
+        host, port = self._socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "https" if self._settings.certificate else "http"
+        return f"{scheme}://{shown}:{port}{self._settings.prefix}/"
+
+    async def __aenter__(self) -> Self:
+        self._socket = _listen(self._settings.host, self._settings.port)
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        guard = Guard(app, self._settings, self._clock)
+        add_pages(self._look, self._samples, self._settings.prefix)
+        ui.run_with(
+            app,
+            mount_path=self._settings.prefix or "/",
+            title="SparrowMQ",
+            dark=None,
+            show_welcome_message=False,
+        )
+        async with AsyncExitStack() as stack:
+            stack.callback(self._socket.close)
+            await stack.enter_async_context(self._look)
+            server = _Server(
+                uvicorn.Config(
+                    guard,
+                    log_level="warning",
+                    ssl_certfile=self._settings.certificate,
+                    ssl_keyfile=self._settings.key,
+                    timeout_graceful_shutdown=2,
+                    server_header=False,
+                )
+            )
+            serving = asyncio.create_task(server.serve([self._socket]))
+            stack.push_async_callback(_stop, server, serving)
+            await stack.enter_async_context(self._background)
+            self._background.spawn(self._samples.run(), "samples")
+            self._background.spawn(self._sweep(guard), "sessions")
+            while not server.started and not serving.done():
+                await self._clock.sleep(0.01)
+            self._serving = serving
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._stack.__aexit__(*error)
+
+    async def serve(self) -> None:
+        """Never returns; raises what made it fail."""
+        await asyncio.shield(self._serving)
+
+    async def _sweep(self, guard: Guard) -> None:
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            guard.sessions.sweep()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: whoever runs the loop has them."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _stop(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    server.should_exit = True
+    await serving
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(
+            f"the console cannot have {host}:{port} ({os.strerror(error.errno or 0)}); choose another with --port"
+        ) from error

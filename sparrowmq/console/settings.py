@@ -1,0 +1,58 @@
+"""What a console is told at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from sparrowmq.console.accounts import Accounts
+from sparrowmq.errors import ConfigError
+
+PORT: Final = 8082  # the official dashboard's
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Where it listens, and who may come.
+
+    Attributes:
+        namesrv: of the cluster, as `connect` takes it.
+        prefix: the path before all addresses, such as "/mq"; empty for none.
+        is_read_only: everybody is a viewer, whatever his role.
+        certificate, key: files for https.
+    Raises:
+        ConfigError: an address that others reach, without encryption, and `is_insecure` does not say that it is meant.
+    """
+
+    accounts: Accounts
+    namesrv: str | None = None
+    host: str = "127.0.0.1"
+    port: int = PORT
+    prefix: str = ""
+    is_read_only: bool = False
+    is_insecure: bool = False
+    certificate: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefix and (
+            not self.prefix.startswith("/") or self.prefix.endswith("/") or "//" in self.prefix
+        ):
+            raise ConfigError(
+                f"--prefix {self.prefix!r}: write it as /mq, with a slash before it and none behind"
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("https needs both --certificate and --key")
+        if not _is_loopback(self.host) and self.certificate is None and not self.is_insecure:
+            raise ConfigError(
+                f"--host {self.host}: others reach this address, and passwords would cross the network unencrypted; "
+                "give --certificate and --key, or --insecure if a proxy before it encrypts"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
