@@ -34,6 +34,7 @@ TOGETHER = {
     "tests/console/pages": "console",
     "tests/console/test_forms.py": "console",
     "tests/console/test_frame.py": "console",
+    "tests/console/test_walk.py": "console",
     "tests/spark/commands": "pipelines",
     "tests/spark/pipelines": "pipelines",
     "tests/spark/test_programs.py": "spark",

@@ -19,8 +19,16 @@ from sparrowmq.console.view import View
 # Where one can go: path, name, icon, the key behind g.
 PLACES: Final = (
     ("", "Overview", "space_dashboard", "o"),
+    ("cluster", "Cluster", "dns", "c"),
     ("topics", "Topics", "topic", "t"),
     ("groups", "Consumers", "groups", "g"),
+    ("producers", "Producers", "outbox", "p"),
+    ("messages", "Messages", "mail", "m"),
+    ("tail", "Live tail", "stream", "l"),
+    ("trace", "Trace", "timeline", "r"),
+    ("dlq", "Dead letters", "mark_email_unread", "d"),
+    ("access", "Access", "vpn_key", "a"),
+    ("servers", "Name servers", "hub", "s"),
 )
 DARK_COOKIE: Final = "sparrowmq_dark"
 _STYLE: Final = """
@@ -28,10 +36,10 @@ a.link { color: var(--q-primary); text-decoration: none; } a.link:hover { text-d
 body.body--dark a.link { color: #5eead4; }
 .q-table td, .q-table th { font-size: .85rem; }
 .q-table td { max-width: 34rem; overflow: hidden; text-overflow: ellipsis; }
-body.body--dark .text-primary { color: #2dd4bf !important; }
-body.body--dark .q-btn.text-negative { color: #f87171 !important; }
+body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }
 .mono { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .82rem; }
 .nav-here { background: color-mix(in srgb, var(--q-primary) 16%, transparent); }
+.q-header { background: #0f766e !important; }
 .q-header .q-field__control { background: #ffffff22; border-radius: .4rem; }
 .nicegui-content { padding: 1rem; gap: 1rem; } @media (max-width: 600px) { .nicegui-content { padding: .5rem; } }
 """

@@ -78,15 +78,17 @@ def sparkline(values: Sequence[float], width: int = 120, height: int = 24) -> di
     return {"points": points}
 
 
-def table(columns: Sequence[Column], rows: Sequence[Row], empty: str = "nothing") -> ui.table:
-    """A plain table with all rows at once."""
+def table(
+    columns: Sequence[Column], rows: Sequence[Row], empty: str = "nothing", *, wraps: bool = False
+) -> ui.table:
+    """A plain table with all rows at once; what is long is cut, or broken into lines if it `wraps`."""
     shown = ui.table(
         columns=[each.as_quasar() for each in columns],
         rows=[{"id": number, **row} for number, row in enumerate(rows)],
         row_key="id",
         pagination=0,
     ).classes("w-full")
-    shown.props("flat bordered dense hide-pagination wrap-cells=false")
+    shown.props("flat bordered dense hide-pagination" + (" wrap-cells" if wraps else ""))
     shown.props["no-data-label"] = empty
     for each in columns:
         shown.add_slot(f"body-cell-{each.name}", _CELL)

@@ -10,7 +10,25 @@ from starlette.requests import Request
 
 from sparrowmq.console.frame import DARK_COOKIE, frame
 from sparrowmq.console.look import Look
-from sparrowmq.console.pages import group, groups, member, overview, topic, topics
+from sparrowmq.console.pages import (
+    access,
+    broker,
+    cluster,
+    dlq,
+    group,
+    groups,
+    member,
+    message,
+    messages,
+    overview,
+    producers,
+    search,
+    servers,
+    tail,
+    topic,
+    topics,
+    trace,
+)
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.view import View
 from sparrowmq.errors import SparrowError
@@ -21,10 +39,21 @@ Draw = Callable[[View], Awaitable[None]]
 # may have slashes in it.
 PAGES: Final[tuple[tuple[str, str, Draw], ...]] = (
     ("/", "Overview", overview.draw),
+    ("/cluster", "Cluster", cluster.draw),
+    ("/cluster/{name:path}", "Broker {name}", broker.draw),
     ("/topics", "Topics", topics.draw),
     ("/topics/{name}", "Topic {name}", topic.draw),
     ("/groups", "Consumers", groups.draw),
     ("/groups/{name}", "Group {name}", group.draw),
+    ("/producers", "Producers", producers.draw),
+    ("/messages", "Messages", messages.draw),
+    ("/messages/{topic}/{name}", "Message {name}", message.draw),
+    ("/tail", "Live tail", tail.draw),
+    ("/trace", "Trace", trace.draw),
+    ("/dlq", "Dead letters", dlq.draw),
+    ("/access", "Access", access.draw),
+    ("/servers", "Name servers", servers.draw),
+    ("/search", "Search", search.draw),
     ("/groups/{group}/members/{name:path}", "Member {name}", member.draw),
 )
 _BUILD_S: Final = 30.0  # a cluster may be slow to answer

@@ -34,6 +34,7 @@ async def test_keys_search_go_and_turn_the_light_off(visit):
     assert await page.get_by_label("Search").input_value() == "gg?d", "what is typed is text"
 
 
+@pytest.mark.slow
 async def test_on_a_phone_the_places_are_behind_the_menu(visit):
     vera = await visit("vera", width={"width": 390, "height": 844})
     await vera.go("topics")

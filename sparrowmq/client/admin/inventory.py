@@ -57,7 +57,15 @@ async def producers(servers: Servers, address: str) -> dict[str, list[ProducerEn
 
 async def namesrv_settings(servers: Servers, address: str) -> dict[str, str]:
     """A name server's settings, by key."""
-    return dict(settings_text.parse((await servers.ask(address, GetNamesrvConfig())).body))
+    return dict(
+        settings_text.parse(
+            (
+                await servers.network.name_servers.ask(
+                    address, GetNamesrvConfig(), timeout_s=servers.timeout_s
+                )
+            ).body
+        )
+    )
 
 
 async def consume_directly(

@@ -74,6 +74,10 @@ class NameServers:
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self), reason) from failure
 
+    async def ask(self, address: str, request: Request[R], *, timeout_s: float = 3.0) -> Response[R]:
+        """The answer of one of them. Raises: RemoteError, NetworkError."""
+        return await (await self._pool.session(address)).call(request, timeout_s=timeout_s)
+
     async def tell_all(self, request: Request[Any], *, timeout_s: float = 3.0) -> dict[str, SparrowError]:
         """Send a request to every name server, one after the other; returns those that failed, and with what."""
         if not self.addresses:

@@ -59,7 +59,11 @@ async def draw(view: View) -> None:
         "it has no queue now",
     )
     ui.label("Settings").classes("text-lg")
-    table(_PAIRS, [{"name": key, "value": value} for key, value in sorted(running.properties.items())])
+    table(
+        _PAIRS,
+        [{"name": key, "value": value} for key, value in sorted(running.properties.items())],
+        wraps=True,
+    )
     if running.jstack:
         with ui.expansion("Threads").classes("w-full"):
             ui.label(running.jstack).classes("mono whitespace-pre-wrap")

@@ -37,6 +37,7 @@ async def test_a_group_is_moved_after_a_dry_run(visit, stage):
         assert (await admin.lag("idle")).lag == 0
 
 
+@pytest.mark.slow
 async def test_a_group_is_changed_and_deleted(visit, stage):
     boss = await visit("boss")
     await boss.go("groups/spare-group")

@@ -19,6 +19,7 @@ async def test_spans_are_told_as_people_do():
     ]
 
 
+@pytest.mark.slow
 async def test_groups_are_listed_with_their_lag_and_one_is_made(visit, stage):
     boss = await visit("boss")
     await boss.go("groups")

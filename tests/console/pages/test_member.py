@@ -5,6 +5,7 @@ from tests.console.stage import HOSTILE
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.slow
 async def test_a_member_tells_what_it_does_and_its_name_is_text(visit):
     vera = await visit("vera")
     await vera.go("groups/billing")
@@ -13,6 +14,7 @@ async def test_a_member_tells_what_it_does_and_its_name_is_text(visit):
     assert await vera.page.title() == f"Member {HOSTILE} · SparrowMQ"
 
 
+@pytest.mark.slow
 async def test_one_that_is_gone_is_told(visit):
     vera = await visit("vera")
     await vera.go("groups/billing/members/nobody")

@@ -36,6 +36,7 @@ async def test_a_chart_has_a_line_for_each_broker():
     assert [(each["name"], each["data"]) for each in drawn["series"]] == [("a", [[1, 2.0]]), ("b", [])]
 
 
+@pytest.mark.slow
 async def test_the_first_page_shows_the_brokers_and_the_slave(visit):
     vera = await visit("vera")
     await vera.go("")

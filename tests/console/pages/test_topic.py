@@ -12,6 +12,7 @@ async def test_times_are_shown_to_the_second():
     assert moment(None) == ""
 
 
+@pytest.mark.slow
 async def test_a_topic_shows_its_queues_route_and_groups_and_takes_a_message(visit, stage):
     olga = await visit("olga")
     await olga.go("topics/payments")
@@ -43,6 +44,7 @@ async def test_a_topic_is_changed(visit, stage):
         assert [each.read_queues for each in (await admin.topic("many-07")).shares] == [3, 3]
 
 
+@pytest.mark.slow
 async def test_a_topic_that_is_not_there_is_told(visit):
     vera = await visit("vera")
     await vera.go("topics/nowhere")

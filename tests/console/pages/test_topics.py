@@ -29,6 +29,7 @@ async def test_topics_are_filtered_paged_and_made(visit, stage):
         assert [each.read_queues for each in (await admin.topic("fresh")).shares] == [8, 8]
 
 
+@pytest.mark.slow
 async def test_kinds_are_chosen_and_stand_in_the_address(visit):
     vera = await visit("vera")
     await vera.go("topics?kinds=dlq")

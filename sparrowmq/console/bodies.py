@@ -1,0 +1,169 @@
+"""What is in a message, as people read it: JSON laid out, text, or bytes in hexadecimal digits; and JSON paths in it.
+
+A path names a place, and may compare what is there:
+
+    $.order.items[0].price >= 10        == != > >= < <= ~ (has it in it); a number, "a text", true, false or null
+    order["a b"]                        is there, whatever it is
+
+Nothing is ever decoded wrongly: what is no UTF-8 is shown as bytes.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+LONGEST: Final = 256 << 10  # bytes of a body that are shown
+SHORT: Final = 120  # characters of it in a table
+_ROW: Final = 16  # bytes in a line of digits
+
+FORMS: Final = ("json", "text", "hex")
+
+
+def text_of(body: bytes) -> str | None:
+    """The body as text; None if it is none."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(each.isprintable() or each in "\n\r\t" for each in text) else None
+
+
+def form_of(body: bytes) -> str:
+    """How a body is best shown."""
+    if (text := text_of(body)) is None:
+        return "hex"
+    return "json" if text.lstrip()[:1] in ("{", "[") and _json(body) is not _NOTHING else "text"
+
+
+def shown(body: bytes, form: str) -> str:
+    """A body in one of the forms, or in one that it has; the beginning of one that is very long."""
+    part = body[:LONGEST]
+    rest = f"\n… {len(body) - LONGEST:,} bytes more" if len(body) > LONGEST else ""
+    if form == "json" and not rest and (value := _json(body)) is not _NOTHING:
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    if form != "hex" and text_of(body) is not None:
+        return part.decode("utf-8", "ignore") + rest
+    return hex_of(part) + rest
+
+
+def short(body: bytes) -> str:
+    """The beginning of a body, for a table."""
+    text = text_of(body[: 4 * SHORT + 4]) if len(body) <= 4 * SHORT else text_of(_whole(body[: 4 * SHORT]))
+    if text is None:
+        return f"{len(body)} bytes {body[:24].hex(' ')}"
+    line = " ".join(text.split())
+    return line if len(line) <= SHORT and len(body) <= 4 * SHORT else line[: SHORT - 1] + "…"
+
+
+def hex_of(body: bytes) -> str:
+    """Lines of a place, sixteen bytes, and what of them can be printed."""
+    lines = []
+    for at in range(0, len(body), _ROW):
+        row = body[at : at + _ROW]
+        printed = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        lines.append(f"{at:06x}  {row.hex(' '):<{3 * _ROW}} {printed}")
+    return "\n".join(lines)
+
+
+def _whole(part: bytes) -> bytes:
+    """The beginning of a text without the character that was cut."""
+    return part.decode("utf-8", "ignore").encode() if _is_cut(part) else part
+
+
+def _is_cut(part: bytes) -> bool:
+    try:
+        part.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return False
+
+
+# JSON ---------------------------------------------------------------------------------------------------------------
+
+_NOTHING: Final = object()
+_STEP: Final = re.compile(r"""\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[("(?:[^"\\]|\\.)*")\]""")
+_COMPARISON: Final = re.compile(r"\s*(==|!=|>=|<=|>|<|~)\s*(.+?)\s*")
+_OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "~": lambda value, wanted: str(wanted) in value if isinstance(value, str) else wanted in value,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A place in JSON, and what is to be there; `sign` is empty where anything will do."""
+
+    steps: tuple[str | int, ...]
+    sign: str = ""
+    wanted: Any = None
+
+    @staticmethod
+    def parse(text: str) -> JsonPath:
+        """Raises: ValueError, it is none."""
+        rest = text.strip().removeprefix("$")
+        steps: list[str | int] = []
+        while match := _STEP.match(rest):
+            name, index, quoted = match.groups()
+            steps.append(int(index) if index else msgspec.json.decode(quoted) if quoted else name)
+            rest = rest[match.end() :]
+        if not steps:
+            raise ValueError(f"{text!r} is no JSON path; write one as $.order.price > 10")
+        if not rest.strip():
+            return JsonPath(tuple(steps))
+        comparison = _COMPARISON.fullmatch(rest)
+        if comparison is None:
+            raise ValueError(
+                f"{rest.strip()!r} in the JSON path is not understood; write one as $.order.price > 10"
+            )
+        return JsonPath(tuple(steps), comparison[1], _literal(comparison[2]))
+
+    def fits(self, body: bytes) -> bool:
+        """Whether a body is JSON that has it; what cannot be compared does not fit."""
+        value = _at(_json(body), self.steps)
+        if value is _NOTHING:
+            return False
+        if not self.sign:
+            return True
+        if isinstance(value, bool) != isinstance(self.wanted, bool) and self.sign not in ("!=", "~"):
+            return False
+        try:
+            return bool(_OPERATORS[self.sign](value, self.wanted))
+        except TypeError:
+            return False
+
+
+def _literal(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text  # a word needs no quotes
+
+
+def _at(value: Any, steps: Sequence[str | int]) -> Any:
+    for step in steps:
+        match value, step:
+            case dict(), str() if step in value:
+                value = value[step]
+            case list(), int() if step < len(value):
+                value = value[step]
+            case _:
+                return _NOTHING
+    return value
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _NOTHING

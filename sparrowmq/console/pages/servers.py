@@ -1,0 +1,73 @@
+"""The name servers: where they are, whether they answer, how they are set; and what `sparrowmq doctor` finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from nicegui import ui
+
+from sparrowmq.client.admin import inventory
+from sparrowmq.client.admin.doctor import Finding, Verdict
+from sparrowmq.console.listing import Column, Row, badge, table
+from sparrowmq.console.view import View
+from sparrowmq.errors import SparrowError
+
+_SERVERS: Final = (Column("address", "Name server"), Column("state", "State"), Column("told", "What it says"))
+_SETTINGS: Final = (Column("key", "Setting"), Column("value", "Value"))
+
+
+async def draw(view: View) -> None:
+    rows: list[Row] = []
+    settings: dict[str, dict[str, str]] = {}
+    for address in view.look.name_servers:
+        try:
+            settings[address] = await inventory.namesrv_settings(view.look.servers, address)
+            rows.append({"address": address, "state": badge("up", "green-8"), "told": ""})
+        except SparrowError as error:
+            rows.append({"address": address, "state": badge("no answer", "red-8"), "told": str(error)})
+    table(_SERVERS, rows, "no address is known")
+    ui.label("The doctor").classes("text-lg")
+    place = ui.column().classes("w-full gap-2")
+
+    async def examine() -> None:
+        place.clear()
+        found = await view.attempt(view.admin.examine())
+        with place:
+            for each in wrong_in(found or []):
+                _show(each)
+            if found is not None:
+                ui.label(summary(found)).mark("summary")
+
+    ui.button("Examine the cluster", icon="medical_services", on_click=examine).props("outline no-caps dense")
+    for address, each in settings.items():
+        with ui.expansion(f"Settings of {address}").classes("w-full"):
+            table(
+                _SETTINGS, [{"key": key, "value": value} for key, value in sorted(each.items())], wraps=True
+            )
+
+
+def _show(finding: Finding) -> None:
+    color = "red-8" if finding.verdict is Verdict.WRONG else "orange-9"
+    with ui.card().classes("w-full gap-1").props("flat bordered"):
+        with ui.row().classes("items-center gap-2 no-wrap"):
+            ui.badge(finding.verdict.value).props(f"color={color}")
+            ui.label(finding.what).classes("whitespace-pre-wrap")
+        ui.label(f"looked at: {finding.check}").classes("text-sm opacity-70")
+        if finding.mend:
+            ui.label(finding.mend).classes("mono whitespace-pre-wrap")
+
+
+def wrong_in(findings: Sequence[Finding]) -> list[Finding]:
+    """What is not well, the worst first."""
+    ranks = list(Verdict)
+    return sorted(
+        (each for each in findings if each.verdict is not Verdict.OK),
+        key=lambda each: -ranks.index(each.verdict),
+    )
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """How many things are how."""
+    counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in Verdict}
+    return f"{counts[Verdict.WRONG]} wrong, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} things are well"
