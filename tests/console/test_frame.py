@@ -13,6 +13,7 @@ async def test_each_place_has_a_page_and_a_key_of_its_own():
     assert len({key for *_, key in PLACES}) == len(PLACES)
 
 
+@pytest.mark.slow
 async def test_keys_search_go_and_turn_the_light_off(visit):
     vera = await visit("vera")
     page = vera.page

@@ -15,6 +15,7 @@ async def test_secrets_are_in_no_row():
     assert "secretOfSomeone" not in str(row)
 
 
+@pytest.mark.slow
 async def test_an_account_is_made_and_deleted_and_no_secret_is_shown(visit):
     boss = await visit("boss")
     page = boss.page

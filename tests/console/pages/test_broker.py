@@ -16,6 +16,7 @@ async def test_settings_tell_what_others_have_and_no_secret():
     assert hidden("haSecret", "") == ""
 
 
+@pytest.mark.slow
 async def test_a_setting_is_changed_while_the_broker_runs(visit, stage):
     boss = await visit("boss")
     await boss.go("cluster/broker-0?filter=fileReserved")

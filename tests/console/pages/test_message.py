@@ -1,8 +1,24 @@
 import pytest
 
+from sparrowmq.client.admin.groups import GroupLag, QueueLag
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.console.pages.message import state_of
+from sparrowmq.protocol.messages.message import MessageQueue
 from tests.console.stage import HOSTILE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_group_is_behind_a_message_or_before_it(stage):
+    async with stage.admin() as admin:
+        message: ReceivedMessage = await admin.message(stage.msg_id, "orders")
+
+    def state(committed, queue=message.queue):
+        return state_of(message, GroupLag("g", (QueueLag(queue, 100, committed, None),), 0.0))
+
+    assert state(message.offset + 1).startswith("behind it")
+    assert state(message.offset - 4) == "5 messages before it"
+    assert state(0, MessageQueue("orders", "another", 0)) == "has not consumed this queue"
 
 
 @pytest.mark.slow
@@ -19,6 +35,7 @@ async def test_a_message_shows_its_body_properties_and_groups(visit, stage):
     assert await page.title() != "broken"
 
 
+@pytest.mark.slow
 async def test_a_member_handles_it_once_more(visit, stage):
     olga = await visit("olga")
     await olga.go(f"messages/orders/{stage.msg_id}")

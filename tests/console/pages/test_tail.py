@@ -15,6 +15,7 @@ async def test_a_form_says_what_is_wanted_or_what_is_wrong():
         wanted_of(NOTHING | {"topic": "orders", "tag": "x", "where": "a > 1"})
 
 
+@pytest.mark.slow
 async def test_what_comes_is_shown_filtered_and_can_be_paused(visit):
     vera = await visit("vera")
     page = vera.page

@@ -33,6 +33,7 @@ async def test_a_topic_shows_its_queues_route_and_groups_and_takes_a_message(vis
     await olga.sees("billing")
 
 
+@pytest.mark.slow
 async def test_a_topic_is_changed(visit, stage):
     boss = await visit("boss")
     await boss.go("topics/many-07")
