@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import OF_A_SLAVE, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.table import Access, Row
 from sparrowmq.protocol.wire.command import Command
@@ -37,7 +37,7 @@ def refusing(guard: Guard | None) -> Guard:
         if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
             raise RemoteError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now: this broker is a slave, so putMessage is forbidden; send to its master",
+                f"service not available now: {OF_A_SLAVE}; send to its master",
             )
         if row.code == RequestCode.COMMIT_BATCH:
             raise RemoteError(

@@ -67,6 +67,8 @@ class Brokers:
             except NetworkError:
                 self._routes.doubt()
                 raise
+            if address in self._greeted:
+                self._routes.doubt()  # It may have come back as a slave of another one.
             self._greeted[address] = session
             return session
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.outcome import LESS_SAFE, is_slaves, may_go_right_again
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue
 from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, SlowBrokers
 from sparrowmq.client.sending.settings import ProducerSettings
@@ -277,7 +277,13 @@ class Outbox:
         if sent is None:
             assert error is not None, "there is an answer or an error"
             item.is_in_doubt |= not isinstance(error, RemoteError)
-            self._retry(item, error)
+            if item.queue is not None and is_slaves(error):
+                self._routes.doubt()
+                self._retry_unsent(
+                    item, BrokerUnreachable(item.queue.broker_name, "a slave is where its master was")
+                )
+            else:
+                self._retry(item, error)
         elif sent.code and self._settings.retry_not_stored and self._may_retry(item):
             item.is_in_doubt = True
             self._retry(item, RemoteError(ResponseCode.SYSTEM_ERROR, f"stored less safely: code {sent.code}"))

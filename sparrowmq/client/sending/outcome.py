@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.errors import NetworkError, RemoteError
+from sparrowmq.errors import OF_A_SLAVE, NetworkError, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 
@@ -44,6 +44,15 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     offset: int
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
+
+
+def is_slaves(error: BaseException) -> bool:
+    """Whether a slave of ours refused a send, which it certainly did not store; its master is elsewhere now."""
+    return (
+        isinstance(error, RemoteError)
+        and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        and OF_A_SLAVE in error.remark
+    )
 
 
 def may_go_right_again(error: BaseException) -> bool:

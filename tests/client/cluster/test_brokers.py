@@ -94,6 +94,21 @@ async def test_a_broker_of_no_route_is_unreachable_and_routes_are_doubted(peer, 
     refreshing.cancel()
 
 
+async def test_routes_are_doubted_when_a_broker_comes_back_as_it_may_be_a_slave_now(peer, world):
+    refreshing = asyncio.ensure_future(world.routes.keep_fresh())
+    peer.has("t")
+    await world.routes.of("t")
+    session = await world.brokers.session(peer.address)
+    await world.clock.advance(2)
+    assert len(peer.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
+    session.close()
+    await until(lambda: session.closed)
+    await world.brokers.session(peer.address)
+    await world.clock.advance(2)
+    await until(lambda: len(peer.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2)
+    refreshing.cancel()
+
+
 async def test_all_connected_brokers_are_told_whatever_they_answer(peer, world):
     await world.brokers.tell_all(UnregisterClient(client_id="me"))
     await world.brokers.session(peer.address)

@@ -7,6 +7,7 @@ from sparrowmq.client.client import Client, connect
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.errors import (
+    OF_A_SLAVE,
     BrokerUnreachable,
     ClientClosed,
     ConfigError,
@@ -63,6 +64,14 @@ async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
             await mq.send("t", b"x")
     assert isinstance(caught.value.__cause__, RemoteError) and len(peer.sent) == 3
     assert not caught.value.is_in_doubt and "It is not stored" in str(caught.value)
+
+
+async def test_a_send_that_a_slave_refuses_waits_until_a_route_names_the_master(peer):
+    peer.has("t")
+    peer.script(SEND, *[Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"no: {OF_A_SLAVE}")] * 5)
+    async with client(peer, timeout_s=30) as mq:
+        sent = await mq.send("t", b"x")
+    assert sent.status is SendStatus.OK and len(peer.sent) == 6
 
 
 async def test_an_error_that_no_other_broker_would_mend_is_not_retried(peer):
