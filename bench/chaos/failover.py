@@ -19,6 +19,8 @@ from tests.crash.not_here import NotHere
 from tests.interop.etcd import PROGRAM
 
 ROUNDS_OF_A_CLUSTER: Final = 25
+# What SEND_OK says is on two disks.
+SAFEST: Final = {"flushDiskType": "SYNC_FLUSH", "slaveAck": "flushed"}
 
 
 def play(rounds: int, seed: int, folder: Path) -> Outcome:
@@ -31,7 +33,7 @@ def play(rounds: int, seed: int, folder: Path) -> Outcome:
         own = folder / f"{outcome.rounds:05}"
         own.mkdir()
         with ExitStack() as stack:
-            rig = FailoverRig(own, rng.randrange(1 << 32), stack)
+            rig = FailoverRig(own, rng.randrange(1 << 32), stack, settings=SAFEST)
             asyncio.run(die_and_check(rig, [None] * min(ROUNDS_OF_A_CLUSTER, rounds - outcome.rounds), _say))
         outcome.rounds += rig.tally.rounds
         outcome.acked += rig.ledger.acked

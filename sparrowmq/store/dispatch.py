@@ -19,11 +19,12 @@ from the log by `replay`. It knows them only by their bytes, and finds out what 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be
+from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import SysFlag
@@ -32,12 +33,14 @@ from sparrowmq.protocol.messages.record import Outline, outline
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
+from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.timer_wheel import RECALL
 from sparrowmq.watermark import Watermark
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+_NO_LIMIT: Final = 1 << 62
 
 
 class Hole(SparrowError):
@@ -60,6 +63,7 @@ class Dispatch:
 
     Attributes:
         position: the offset up to which the queues know the log.
+        limit: says up to where the log may be shown now; an elected master shows what its successor will have, too.
         dirty: the queues that have fresh entries.
         keys: what the index does not know yet.
         deleted: by topic, where in the log those of its records end that belong to one that was deleted.
@@ -73,6 +77,9 @@ class Dispatch:
         self._queues = queues
         self._index = index
         self._delay_levels_ms = delay_levels_ms
+        self.limit: Callable[[], int] | None = None
+        # Entries that were taken out of their queues because they may not be shown yet, by queue.
+        self._held: dict[ConsumeQueue, bytes] = {}
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
 
     def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
@@ -88,17 +95,44 @@ class Dispatch:
             DiskFull, OSError: an entry could not be written; it stays fresh, and the next call tries again.
         """
         dirty, self.dirty = self.dirty, []
+        if self.limit is not None or self._held:
+            dirty = self._within_limit(dirty)
+            for entries in self._held.values():
+                end = min(end, read_i64_be(entries, 0))
         while dirty:
             try:
                 dirty[-1].write_fresh()
             except BaseException:
                 self.dirty = dirty + self.dirty
+                for queue in dirty:  # what was held back comes behind what could not be written
+                    queue.fresh.write(self._held.pop(queue, b""))
                 raise
             dirty.pop()
         self.position.advance(end)
 
+    def _within_limit(self, dirty: list[ConsumeQueue]) -> list[ConsumeQueue]:
+        """Leave in the queues what may be shown, and hold the rest; those that have something."""
+        held, self._held = self._held, {}
+        limit = self.limit() if self.limit is not None else _NO_LIMIT
+        for queue in dirty:
+            held[queue] = held.get(queue, b"") + queue.fresh.getvalue()
+        for queue, entries in held.items():
+            at = 0
+            while at < len(entries):
+                offset: int = read_i64_be(entries, at)
+                size: int = read_i32_be(entries, at + 8)
+                if offset + size > limit:
+                    break
+                at += ENTRY_SIZE
+            if at < len(entries):
+                self._held[queue] = entries[at:]
+            queue.fresh = _writer_of(entries[:at])
+        return [queue for queue in held if queue.has_fresh]
+
     def forget(self, topic: str) -> None:
         """Leave out what could not be written of a topic's queues, which are about to go."""
+        for queue in [queue for queue in self._held if queue.topic == topic]:
+            del self._held[queue]
         for queue in self.dirty:
             if queue.topic == topic:
                 queue.fresh = BytesWriter()
@@ -209,6 +243,12 @@ class Dispatch:
         is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
         if self._index is not None and (keys or unique_key) and not is_rollback:
             self.keys.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
+
+
+def _writer_of(content: bytes) -> BytesWriter:
+    writer = BytesWriter()
+    writer.write(content)
+    return writer
 
 
 def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:

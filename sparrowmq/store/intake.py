@@ -71,6 +71,7 @@ class Intake:
         self._property_crc = settings.property_crc
         self._full_until_s = 0.0
         self._follows_master = False
+        self._shows_soon = False
 
     def append(self, entry: Entry) -> Placed:
         """Put a message at the end of the log and of its queue.
@@ -177,6 +178,18 @@ class Intake:
             self._attempt(lambda: drain(self._log.written))
             if self._dispatch.has_batch_to_index:
                 self.index_keys()
+
+    def show_soon(self) -> None:
+        """Dispatch at the end of this turn; what was held back may be shown now."""
+        if self.turn is None:
+            self.dispatch()
+        elif not self._shows_soon:
+            self._shows_soon = True
+            self.turn.show(self._show)
+
+    def _show(self) -> None:
+        self._shows_soon = False
+        self.dispatch()
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take nothing for a while; then the next message, or `tend`, tries again."""

@@ -252,6 +252,14 @@ class MessageStore:
         demands = self._safe.demands
         self._safe = Safety(demands, self.clock, self.settings.safety_timeout_ms / 1000, more)
 
+    def show_within(self, limit: Callable[[], int] | None) -> Callable[[], None]:
+        """From now on let queues show only what lies before `limit()` in the log; None: everything.
+
+        Returns: what is to be called when that has risen.
+        """
+        self._dispatch.limit = limit
+        return self._intake.show_soon
+
     def dispatch(self) -> None:
         """Write what was appended, and show it to the queues."""
         self._intake.dispatch()
@@ -414,6 +422,7 @@ class MessageStore:
         """Bring everything to disk and give the lock back. A store that failed is left as after a crash."""
         try:
             if self._lock is not None:
+                self._dispatch.limit = None
                 self.checkpoint()
                 # If a crash brings it back, the next start has a little more to look at.
                 self._vfs.unlink(self.settings.layout.abort)

@@ -14,9 +14,10 @@ import pytest
 
 from sparrowmq.broker.config import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
+from sparrowmq.broker.failover.group_state import GroupState
 from sparrowmq.broker.member import Member, demand_member
 from sparrowmq.clock import SystemClock
-from sparrowmq.errors import ConfigError, NetworkError, RemoteError, SparrowError
+from sparrowmq.errors import ConfigError, EtcdFailed, NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.message_store import MessageStore
@@ -144,6 +145,10 @@ class Members:
             return ResponseCode.SERVICE_NOT_AVAILABLE
         return answer.code
 
+    async def no_answer(self, wanted: GroupState) -> GroupState | None:
+        """An etcd that is away."""
+        raise EtcdFailed("no answer")
+
     async def bodies(self, number: int) -> list[bytes]:
         session = await self.pool.session(f"127.0.0.1:{self._settings[number].port}")
         answer = await session.call(pull_request("orders"), accept={19, 20, 21}, timeout_s=10)
@@ -188,6 +193,25 @@ async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_t
     assert await members.send(2, b"again") == OK
     await members.same(1, 2)
     assert await members.bodies(1) == [b"alone", b"both", b"again"]
+
+
+async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(members: Members) -> None:
+    first = await members.start(1, slave_timeout_ms=300)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    assert await members.send(1, b"both") == OK
+    assert first.broker is not None and first.broker.term is not None
+    in_sync = first.broker.term.in_sync
+    assert in_sync is not None
+    commit, in_sync._commit = in_sync._commit, members.no_answer
+    in_sync.members.add(3)  # which has nothing yet
+    assert await members.send(1, b"not at 3") == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert await members.bodies(1) == [b"both"]
+    in_sync._commit = commit
+    async with asyncio.timeout(20):
+        while await members.bodies(1) != [b"both", b"not at 3"]:
+            await asyncio.sleep(0.02)
 
 
 async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_the_new_masters(

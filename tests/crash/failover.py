@@ -1,8 +1,9 @@
 """A master and its slaves that elect a new one, and lose it again and again under load, with a ledger of all answers.
 
-Two brokers of one name, an etcd, a name server, and producers that never stop. A round waits until both are in sync,
-lets some load pass, and takes the master away in one of three ways: killed and started a little later, killed and
-started at once, or halted for longer than its lease and let go on. It is over when both are in sync again.
+Two brokers of one name, an etcd, a name server, producers that never stop, and a consumer that has to get all of it. A
+round waits until both are in sync, lets some load pass, and takes the master away in one of three ways: killed and
+started a little later, killed and started at once, or halted for longer than its lease and let go on. It is over when
+both are in sync again.
 
     acked        SEND_OK: at the master and at the slaves in sync, which is what is promised
     maybe        answered with less, or not at all: may be there, or not
@@ -15,11 +16,12 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from sparrowmq import connect
@@ -70,11 +72,12 @@ class FailoverRig:
         members: int = 2,
         *,
         pause_s: float = 0.0,
-        **settings: Any,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.ledger = Ledger()
         self.tally = Tally()
         self.answered_s: list[float] = []
+        self.consumed: set[bytes] = set()
         self._folder = folder
         self._pause_s = pause_s
         self._random = random.Random(seed)
@@ -182,6 +185,23 @@ class FailoverRig:
             for number in range(_SENDERS):
                 senders.create_task(self._send(mq, number))
 
+    async def consume(self) -> None:
+        """Take all messages as a group, until cancelled."""
+
+        async def take(message: Any) -> None:
+            self.consumed.add(bytes(message.body))
+
+        async with connect(self.namesrv) as mq, mq.subscribe(TOPIC, take, group="looks"):
+            await asyncio.get_running_loop().create_future()
+
+    async def all_consumed(self) -> None:
+        """Wait until what was acknowledged has come to the group; what has not after a minute never does."""
+        wanted = {entry.body for entry in self.ledger.sent.values() if entry.offset is not None}
+        deadline = time.monotonic() + _LIMIT_S
+        while not wanted <= self.consumed and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        self.tally.violations += [f"lost: {body!r} came to no consumer" for body in wanted - self.consumed]
+
     async def _send(self, mq: Any, sender: int) -> None:
         number = 0
         while True:
@@ -233,11 +253,14 @@ async def die_and_check(rig: FailoverRig, ways: Sequence[str | None], say: Any =
     for number in rig.numbers:
         await asyncio.to_thread(rig.start, number)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(_ended, asyncio.ensure_future(rig.consume()))
         loading = asyncio.ensure_future(rig.load())
         stack.push_async_callback(_ended, loading)
         for number, way in enumerate(ways, 1):
             await rig.round(way)
             say(f"{number} deaths, {rig.ledger.acked} acknowledged, gap {rig.tally.gaps_s[-1]:.1f} s")
+        await _ended(loading)
+        await rig.all_consumed()
     leader = await rig.all_in_sync()
     await rig.look(leader)
     await asyncio.sleep(1)  # for the last bytes on their way to the slaves

@@ -24,7 +24,7 @@ async def test_nothing_acknowledged_is_lost_when_masters_die(
 ) -> None:
     seed = random.randrange(1 << 32)
     with ExitStack() as stack:
-        rig = FailoverRig(tmp_path, seed, stack, members, pause_s=0.02, masterLeaseTime=lease_s)
+        rig = FailoverRig(tmp_path, seed, stack, members, pause_s=0.02, settings={"masterLeaseTime": lease_s})
         await die_and_check(rig, ways)
         assert rig.tally.violations == [], f"seed {seed}"
         assert rig.ledger.acked > 200 * len(ways)

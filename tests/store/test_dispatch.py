@@ -343,3 +343,79 @@ def test_a_store_that_runs_without_index_keeps_queues(stores: Stores):
     put(store, key="k")
     store.dispatch()
     assert bodies(store) == [b"body"] and store.query("Orders", "k", *EVER) == []
+
+
+# What is not shown yet ----------------------------------------------------------------------------------------------
+
+
+def test_queues_show_only_what_lies_before_the_limit_and_the_rest_in_its_order_once_it_has_risen(
+    stores: Stores,
+):
+    store = stores.open()
+    places = [put(store, b"%02d" % number, queue_id=number % 2) for number in range(5)]
+    store.dispatch()
+    limit = [places[4].end]
+    risen = store.show_within(lambda: limit[0])
+    places += [put(store, b"%02d" % number, queue_id=number % 2) for number in range(5, 12)]
+    store.dispatch()
+    assert (bodies(store), bodies(store, queue_id=1)) == ([b"00", b"02", b"04"], [b"01", b"03"])
+    assert store.dispatched.value == places[5].offset
+    limit[0] = places[7].end - 1
+    risen()
+    assert (bodies(store)[3:], bodies(store, queue_id=1)[2:]) == ([b"06"], [b"05"])
+    assert store.dispatched.value == places[7].offset
+    places.append(put(store, b"12"))
+    limit[0] = places[10].end
+    risen()
+    assert (bodies(store)[4:], bodies(store, queue_id=1)[3:]) == ([b"08", b"10"], [b"07", b"09"])
+    store.show_within(None)()
+    assert (bodies(store)[6:], bodies(store, queue_id=1)[5:]) == ([b"12"], [b"11"])
+    assert store.dispatched.value == store.end
+
+
+def test_what_is_not_shown_yet_is_there_after_a_stop_and_after_a_kill(stores: Stores):
+    store = stores.open()
+    store.show_within(lambda: 0)
+    put(store, b"one")
+    store.dispatch()
+    store.checkpoint()
+    put(store, b"two")
+    store.dispatch()
+    assert bodies(store) == []
+    stores.crash(store)
+    store = stores.open()
+    assert bodies(store) == [b"one", b"two"]
+    store.show_within(lambda: 0)
+    put(store, b"three")
+    store.dispatch()
+    store.close()
+    assert bodies(stores.open()) == [b"one", b"two", b"three"]
+
+
+def test_a_topic_that_is_deleted_takes_what_is_not_shown_yet_with_it(stores: Stores):
+    store = stores.open()
+    risen = store.show_within(lambda: 0)
+    put(store, b"old")
+    store.dispatch()
+    store.delete_topic("Orders")
+    put(store, b"new")
+    store.show_within(None)
+    risen()
+    assert bodies(store) == [b"new"]
+
+
+def test_a_full_disk_leaves_the_order_of_what_is_held_back(tmp_path: Path):
+    floor, places = Floor(tmp_path), range(0, 800, 100)
+    queue = floor.queues.obtain("T", 0)
+    for place in places[:6]:
+        floor.dispatch.add(queue, place, 100, 0)
+    floor.dispatch.limit = lambda: 300
+    floor.disk.full_for = ("consumequeue",)
+    with pytest.raises(DiskFull):
+        floor.dispatch.drain(600)
+    floor.disk.full_for = ()
+    for place in places[6:]:
+        floor.dispatch.add(queue, place, 100, 0)
+    assert floor.drain() == [*places[:3]]
+    floor.dispatch.limit = None
+    assert floor.drain() == [*places]

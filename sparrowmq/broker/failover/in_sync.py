@@ -22,13 +22,14 @@ from typing import Final
 
 from sparrowmq.broker.failover.group_state import GroupState, with_in_sync
 from sparrowmq.clock import Clock
-from sparrowmq.errors import EtcdFailed, NoSlaveNear, RemoteError
+from sparrowmq.errors import EtcdFailed, NoSlaveNear
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
 NEAR_BYTES: Final = 4 << 20
+ALL: Final = 1 << 62
 _LOOK_S: Final = 0.25
 
 
@@ -43,6 +44,7 @@ class InSync:
         members: in sync, as etcd knows.
         replicated: up to where all of them have the log, the master being one of at least two.
         shipped: the master's end of the log, for its slaves.
+        on_advance: is called when more may be shown to consumers.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class InSync:
         self.members = set(state.in_sync)
         self.replicated = Watermark()
         self.shipped = Watermark()
+        self.on_advance: Callable[[], object] = lambda: None
         self._me = me
         self._state = state
         self._commit = commit
@@ -105,21 +108,33 @@ class InSync:
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), _LOOK_S)
 
-    def deposed(self) -> RemoteError:
+    def deposed(self) -> NoSlaveNear:
         """What is said to who waits when somebody else may be the master."""
-        return RemoteError(
-            ResponseCode.SERVICE_NOT_AVAILABLE,
-            "this broker is the master no more, and whether the next one has the message is not known; send it again",
-        )
+        what = "this broker is the master no more, and the next one may lack it"
+        return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, what, 0)
+
+    @property
+    def _others(self) -> set[int]:
+        """Who is waited for."""
+        return (self.members | self._joining.keys()) - {self._me}
 
     def _advance(self) -> None:
-        others = (self.members | self._joining.keys()) - {self._me}
+        others = self._others
         if len(self.members) < 2 or not others <= self._ends.keys():
+            self.on_advance()
             return
         if not self._holds():
             self.replicated.fail(self.deposed())
             return
         self.replicated.advance(min(self._ends[member] for member in others))
+        self.on_advance()
+
+    def shown_end(self) -> int:
+        """Up to where consumers may see the log: whoever is the next master has it, too.
+
+        Else one of them would go on behind it, where its successor has put other messages.
+        """
+        return min((self._ends.get(member, 0) for member in self._others), default=ALL)
 
     def _wanted(self) -> set[int]:
         """Who should be in sync now."""

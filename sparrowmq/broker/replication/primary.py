@@ -78,6 +78,7 @@ class Primary:
         self._in_sync = in_sync
         if in_sync is not None:
             in_sync.shipped = self._shipped
+            in_sync.on_advance = store.show_within(in_sync.shown_end)
         if rules.is_sync:
             store.also_wait_for(self._safety())
         figures.gauge("slaves", "slaves that follow this master", lambda: len(self._following()))

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.broker.failover.in_sync import NEAR_BYTES, InSync
-from sparrowmq.errors import EtcdFailed, NoSlaveNear, RemoteError
+from sparrowmq.broker.failover.in_sync import ALL, NEAR_BYTES, InSync
+from sparrowmq.errors import EtcdFailed, NoSlaveNear
 from sparrowmq.testing import ManualClock
 
 CATCH_UP_S = 15.0
@@ -90,6 +90,27 @@ async def test_who_comes_near_is_waited_for_before_etcd_knows_it():
         told.wait.set()
         await settle()
         assert found.members == {1, 2, 3}
+
+
+async def test_consumers_see_what_the_next_master_has_whoever_it_is() -> None:
+    told, clock, risen = Told(1), ManualClock(), list[int]()
+    async with account(told, clock) as found:
+        found.on_advance = lambda: risen.append(found.shown_end())
+        found.shipped.advance(1000)
+        assert found.shown_end() == ALL  # no other one can be elected
+        found.reported(2, 400)
+        await settle()
+        assert found.shown_end() == 400  # though it is not in sync yet
+        found.reported(2, 1000)
+        await settle()
+        assert (found.members, found.shown_end(), risen[-1]) == ({1, 2}, 1000, 1000)
+        told.answer = "failed"
+        found.left(2)
+        await settle()
+        assert found.shown_end() == 0  # nothing more, for as long as etcd takes it for one that can be
+        told.answer = "yes"
+        await clock.advance(1)
+        assert found.shown_end() == risen[-1] == ALL
 
 
 async def test_a_slave_that_is_far_behind_is_not_waited_for():
@@ -178,7 +199,7 @@ async def test_once_somebody_else_may_be_elected_nothing_is_acknowledged_any_mor
         await settle()
         await clock.advance(11)
         found.reported(2, 100)
-        with pytest.raises(RemoteError, match="send it again"):
+        with pytest.raises(NoSlaveNear, match="is the master no more"):
             await waits
         assert found.replicated.value == 50
 
