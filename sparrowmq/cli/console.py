@@ -17,6 +17,7 @@ from sparrowmq.console.accounts import Account, Accounts, Role, hashed, named, r
 from sparrowmq.console.settings import PORT, ConsoleSettings
 from sparrowmq.errors import ConfigError
 
+ONE_TIME_USER: Final = "admin"
 PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 
 
@@ -79,14 +80,15 @@ def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
     if user:
         account = _asked(user, "--user")
         return Accounts({account.name: account}), ""
-    return one_time()
+    accounts, password = one_time()
+    return accounts, f" (user {ONE_TIME_USER}, password {password}, until it stops)"
 
 
 def one_time() -> tuple[Accounts, str]:
-    """The user admin with a password for this start, and the words that tell it."""
+    """One user who may do everything, and his password for this start."""
     password = secrets.token_urlsafe(9)
-    account = Account("admin", Role.ADMIN, hashed(password))
-    return Accounts({"admin": account}), f" (user admin, password {password}, until it stops)"
+    account = Account(ONE_TIME_USER, Role.ADMIN, hashed(password))
+    return Accounts({account.name: account}), password
 
 
 def _asked(text: str, source: str) -> Account:

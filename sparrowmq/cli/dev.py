@@ -3,6 +3,7 @@
     sparrowmq dev                                  127.0.0.1:9876 until Ctrl-C; the messages go with it
     sparrowmq dev --port 0 --topic orders --json   a free port, one line of JSON when it is ready: for scripts
     sparrowmq dev --store DIR                      the messages stay
+    sparrowmq dev --console                        and a console in the browser (docs/console.md)
 
 It differs from a broker in production where that would be in the way: the disk is not waited for, files are small, SQL
 filters and traces are on, and it takes messages until 95 % of the disk is used.
@@ -18,16 +19,20 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import click
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.cli.console import ONE_TIME_USER, one_time
 from sparrowmq.cli.serve import fail, run
 from sparrowmq.cli.settings import SET_OPTION, merge, sources
 from sparrowmq.client.client import connect
 from sparrowmq.clock import SystemClock
+from sparrowmq.console.loading import console_of
+from sparrowmq.console.settings import PORT as CONSOLE_PORT
+from sparrowmq.console.settings import ConsoleSettings
 from sparrowmq.errors import ConfigError, InvalidName
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
@@ -56,6 +61,8 @@ _PORT: Final = click.IntRange(0, 65535)
     "--store", "folder", metavar="DIR", help="Keep the messages there; without it they go at the end."
 )
 @click.option("--topic", "topics", metavar="NAME", multiple=True, help="A topic to make; may be repeated.")
+@click.option("--console", "has_console", is_flag=True, help="Show it in the browser, too.")
+@click.option("--console-port", type=_PORT, default=CONSOLE_PORT, show_default=True, help="0: a free one.")
 @click.option("--json", "as_json", is_flag=True, help="Say that it is ready in one line of JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
 @SET_OPTION
@@ -67,6 +74,7 @@ def dev(
     as_json: bool,
     verbose: bool,
     changes: Sequence[str],
+    **console: Any,
 ) -> None:
     """Run a name server and a broker on this machine, to try things with."""
     logging.basicConfig(
@@ -78,8 +86,11 @@ def dev(
         names = [check_new_topic(name) for name in topics]
     except (ConfigError, InvalidName) as error:
         fail(error)
+    place = Path(folder).expanduser() if folder else None
     run(
-        lambda: Dev(settings, port, Path(folder).expanduser() if folder else None, names),
+        lambda: Dev(
+            settings, port, place, names, console["console_port"] if console["has_console"] else None
+        ),
         lambda server: server.as_json() if as_json else server.told(),
     )
 
@@ -91,14 +102,22 @@ class Dev:
         port: of the name server.
         folder: of the store; None for one that goes at the end.
         topics: to make, where they are not there yet.
+        console_port: of a console; None for none.
     Raises on entering:
-        ConfigError: an address cannot be had.
+        ConfigError: an address cannot be had, or the console is not installed.
     """
 
     def __init__(
-        self, settings: BrokerSettings, port: int, folder: Path | None, topics: Sequence[str]
+        self,
+        settings: BrokerSettings,
+        port: int,
+        folder: Path | None,
+        topics: Sequence[str],
+        console_port: int | None = None,
     ) -> None:
-        self.namesrv = self.broker = ""
+        self.namesrv = self.broker = self.console = ""
+        self._console_port = console_port
+        self._password = ""
         self._settings = settings
         self._port = port
         self._folder = folder
@@ -114,6 +133,7 @@ class Dev:
             settings = replace(self._settings, namesrv=(self.namesrv,), store_path=folder / "store")
             self.broker = (await stack.enter_async_context(Broker(settings))).address
             await self._make_topics()
+            await self._show(stack)
             self._stack = stack.pop_all()
         return self
 
@@ -126,11 +146,23 @@ class Dev:
 
     def as_json(self) -> str:
         """What a script wants to know."""
-        return json.dumps({"namesrv": self.namesrv, "broker": self.broker, "topics": list(self._topics)})
+        told: dict[str, object] = {
+            "namesrv": self.namesrv,
+            "broker": self.broker,
+            "topics": list(self._topics),
+        }
+        if self.console:
+            told |= {"console": self.console, "user": ONE_TIME_USER, "password": self._password}
+        return json.dumps(told)
 
     def told(self) -> str:
         """What a person wants to know, with lines to paste."""
         topic = self._topics[0] if self._topics else "orders"
+        shown = (
+            f"  Browser  {self.console} (user {ONE_TIME_USER}, password {self._password})\n"
+            if self.console
+            else ""
+        )
         kept = f"kept in {self._folder}" if self._folder else "gone at the end (--store DIR keeps them)"
         return f"""\
 SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages are {kept}. Ctrl-C stops it.
@@ -141,7 +173,15 @@ SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages 
   Go       producer.WithNameServer([]string{{"{self.namesrv}"}})
   Node     new Producer({{ namesrvAddr: "{self.namesrv}", producerGroup: "p" }})
   Spark    spark.read.format("rocketmq").option("nameServer", "{self.namesrv}").option("topic", "{topic}").load()
-"""
+{shown}"""
+
+    async def _show(self, stack: AsyncExitStack) -> None:
+        """Start the console, if there is to be one."""
+        if self._console_port is None:
+            return
+        accounts, self._password = one_time()
+        settings = ConsoleSettings(accounts, self.namesrv, port=self._console_port)
+        self.console = (await stack.enter_async_context(console_of(settings))).url
 
     async def _make_topics(self) -> None:
         if not self._topics:

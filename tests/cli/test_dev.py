@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -102,3 +103,12 @@ def test_a_brokers_port_can_be_chosen(dev):
     port = free_ports(1)[0]
     _, line = dev("--json", "--broker-port", str(port))
     assert json.loads(line)["broker"] == f"127.0.0.1:{port}"
+
+
+def test_a_console_shows_it_if_one_wants(dev):
+    process, line = dev("--json", "--console", "--console-port", "0")
+    ready = json.loads(line)
+    with urllib.request.urlopen(ready["console"] + "login", timeout=30) as page:
+        assert b"Password" in page.read()
+    assert ready["user"] == "admin" and len(ready["password"]) >= 12
+    assert stop(process) == (0, "")

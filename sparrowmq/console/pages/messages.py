@@ -36,6 +36,7 @@ async def draw(view: View) -> None:
         age = ui.select(
             _AGES, value=query.get("age", "" if query.get("since") else "1h"), label="Stored in the last"
         )
+        age.classes("min-w-[11rem]")
         since = ui.input("Since", value=query.get("since", ""), placeholder="2026-11-20 08:00")
         until = ui.input("Until", value=query.get("until", ""), placeholder="2026-11-20 09:00")
         for each in (since, until):
