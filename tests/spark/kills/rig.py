@@ -38,7 +38,7 @@ from tests.interop.servers import REPOSITORY, OurBroker, Target, start_broker, s
 
 QUEUES: Final = 4
 MASTER: Final = "local-cluster[2,1,700]"  # so executors are processes of their own
-BATCHES: Final = 4  # of Spark for the rows between two kills
+BATCHES: Final = 2  # of Spark for the rows between two kills
 START_LIMIT_S: Final = 120.0
 COPY_LIMIT_S: Final = 180.0
 AT_WORK_S: Final = 1.5  # at most, from a batch's planning to a death
@@ -166,7 +166,10 @@ class Rig:
             "nameServer": self._namesrv.address, "topic": "from", "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(per_batch), "minPartitions": "4",
         }  # fmt: skip
-        sink = {"nameServer": self._namesrv.address, "topic": "to", "deliveryGuarantee": self._guarantee}
+        sink = {
+            "nameServer": self._namesrv.address, "topic": "to", "deliveryGuarantee": self._guarantee,
+            "sendBatchRows": "100", "rowsPerSecondPerTask": "3000",  # so that most deaths are met at work
+        }  # fmt: skip
         if self._guarantee == EXACTLY_ONCE:
             sink |= {"brokerName": "broker-0", "allBrokers": "true"}
         command = [sys.executable, "-m", "tests.spark.kills.driver", str(self._checkpoint), MASTER]
