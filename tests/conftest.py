@@ -64,6 +64,8 @@ LONGEST_FIRST = [
     "console",
     "tests/interop/test_transactions.py",
     "tests/crash/test_rounds.py",
+    "tests/crash/test_failover.py",
+    "tests/broker/test_member.py",
     "tests/demo/test_show.py",
     "tests/demo/test_session.py",
     "tests/client/stress/test_stress.py",
