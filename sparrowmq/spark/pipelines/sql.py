@@ -5,12 +5,16 @@
 Each table that a query names and Spark does not know is a topic: it becomes a view of what the topic holds at the
 moment of the question, or held at an earlier one. The view is of fixed offsets, so a query that names a topic twice
 sees the same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
+
+Conditions choose what is read where a query sees each topic once, and nobody else sees its views: of a source in
+Python, Spark (4.1 to 4.3) keeps the filters that it handed over for whatever is read next of the same table, so that
+the other side of a union, or the next query, would get too few rows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +36,8 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"],
     "spark.sql.python.filterPushdown.enabled": "true",
 }
+# How a scan of a data source is written in a plan.
+_SCAN: Final = "RelationV2["
 
 
 @dataclass
@@ -39,17 +45,24 @@ class Answer:
     """What a query brings. Spark reads when `rows` are asked for.
 
     Attributes:
+        rows: to go on with. `each` and `save` know better what need not be read.
         views: what was read as what, in words, by topic.
     """
 
     rows: DataFrame
     report: Report
     views: Mapping[str, str]
+    _chosen: DataFrame | None = None
+
+    @property
+    def chosen(self) -> DataFrame:
+        """The rows for one use of them, which reads no more than it must."""
+        return self.rows if self._chosen is None else self._chosen
 
     def each(self) -> Iterator[Row]:
         """The rows one after the other; the report counts them."""
         begin = time.monotonic()
-        for row in self.rows.toLocalIterator():
+        for row in self.chosen.toLocalIterator():
             self.report.written += 1
             yield row
         self.report.seconds += time.monotonic() - begin
@@ -57,7 +70,7 @@ class Answer:
     def save(self, to: str | Path) -> None:
         """Write the rows as Parquet files into a folder that is not there yet."""
         begin, count = time.monotonic(), Observation()
-        rows = self.rows.observe(count, f.count(f.lit(1)).alias("rows"))
+        rows = self.chosen.observe(count, f.count(f.lit(1)).alias("rows"))
         rows.write.mode("error").parquet(str(to))
         self.report.written = count.get["rows"]
         self.report.seconds += time.monotonic() - begin
@@ -91,16 +104,34 @@ def sql(
         places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
     )
     session = own_session(spark, _SETTINGS)
-    report, views = Report(read=None if store else 0), dict[str, str]()
-    while True:
-        try:
-            with unlogged():
-                return Answer(session.sql(query), report, views)
-        except AnalysisException as error:
-            name = _missing(error)
-            if name is None or name in views:
-                raise ConfigError(f"the query cannot be asked: {reason(error)}") from None
-        views[name] = _show(session, name, given, report)
+    report, views = Report(read=None if store else 0), dict[str, _View]()
+    while isinstance(rows := _asked(session, query, views), str):
+        views[rows] = _view(rows, given, report)
+        views[rows].show(session, rows)
+    chosen = rows
+    if name_server and _scans(rows) == len(views):
+        for name, view in views.items():
+            view.show(session, name, pushdown="true")
+        chosen = session.sql(query)
+    return Answer(rows, report, {name: view.described for name, view in views.items()}, chosen)
+
+
+def _asked(session: SparkSession, query: str, known: Collection[str]) -> DataFrame | str:
+    """The rows of a query, or the name of a topic that it needs. Raises: ConfigError."""
+    try:
+        with unlogged():
+            return session.sql(query)
+    except AnalysisException as error:
+        name = _missing(error)
+        if name is None or name in known:
+            raise ConfigError(f"the query cannot be asked: {reason(error)}") from None
+        return name
+
+
+def _scans(rows: DataFrame) -> int:
+    """How often the query will read a topic, by Spark's plan of it, which is there in Java alone."""
+    plan: str = rows._jdf.queryExecution().optimizedPlan().toString()
+    return plan.count(_SCAN)
 
 
 def _missing(error: AnalysisException) -> str | None:
@@ -111,18 +142,29 @@ def _missing(error: AnalysisException) -> str | None:
     return name.strip("`") if "`.`" not in name and name else None
 
 
-def _show(session: SparkSession, topic: str, given: Mapping[str, str], report: Report) -> str:
-    """Make a topic known to the session; in words, what of it. Raises: ConfigError, NoRoute, BadStore."""
+@dataclass(frozen=True)
+class _View:
+    """What of a topic a query sees, and in words."""
+
+    options: Mapping[str, str]
+    described: str
+
+    def show(self, session: SparkSession, topic: str, **options: str) -> None:
+        """Make it known to the session."""
+        rows = session.read.format("rocketmq").options(**self.options, **options).load()
+        rows.createOrReplaceTempView(f"`{topic}`")
+
+
+def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
+    """Raises: ConfigError, NoRoute, BadStore."""
     of_topic = {**given, "topic": topic}
     if "path" in given:
         options = parse(StoredOptions, of_topic)
         described = f"messages of {topic} in {options.path}"
     else:
         span = span_of(of_topic)
-        of_topic = {"pushdown": "true"} | span.of(of_topic)
+        of_topic = span.of(of_topic)
         report.add_read(span.rows)
         report.offsets = {**report.offsets, **told(span.end)}
         described = f"{span.rows:,} messages of {topic}, in {len(span.end)} queues"
-    rows = session.read.format("rocketmq").options(**of_topic).load()
-    rows.createOrReplaceTempView(f"`{topic}`")
-    return described
+    return _View(of_topic, described)

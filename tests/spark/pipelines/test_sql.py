@@ -41,6 +41,39 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
     assert sorted(int(row.body) for row in answer.each()) == list(range(50))
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select count(*) n from {topic} where queueId = 0 union all select count(*) from {topic}",
+        "select explode(array((select count(*) from {topic} where queueId = 0), (select count(*) from {topic})))",
+        "with t as (select * from {topic}) select count(*) n from t where queueId = 0 union all select count(*) from t",
+    ],
+)
+def test_a_condition_on_one_part_of_a_query_takes_no_rows_from_the_others(topic, ask, query):
+    for part in range(8):
+        topic.send(part * 10, 10)
+    first = topic.ends()["0"]
+    assert 0 < first < 80
+    answer = ask(query)
+    assert [row[0] for row in answer.each()] == [row[0] for row in answer.rows.collect()] == [first, 80]
+
+
+def test_rows_can_be_gone_on_with_in_any_way(topic, ask):
+    for part in range(8):
+        topic.send(part * 10, 10)
+    rows = ask("select queueId, body from {topic}").rows
+    counts = [rows.where("queueId = 0").count(), rows.count(), rows.where("queueId = 0").union(rows).count()]
+    assert counts == [topic.ends()["0"], 80, 80 + topic.ends()["0"]]
+
+
+def test_only_what_a_query_asks_for_is_read(topic, ask):
+    topic.send(0, 40)
+    asked = "select body from {topic} where queueId = 0 and queueOffset < 2"
+    answer = ask(asked)
+    assert answer.chosen.rdd.getNumPartitions() == 1
+    assert len(list(answer.each())) <= 2
+
+
 def test_messages_are_asked_as_of_a_time(topic, ask):
     topic.send(0, 10)
     (last,) = ask("select max(unix_millis(storeTimestamp)) t from {topic}").rows.first()
