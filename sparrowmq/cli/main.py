@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "doctor": ("sparrowmq.cli.doctor:doctor", "say what is wrong with a cluster, and what mends it"),
     "console": ("sparrowmq.cli.console:console", "show a cluster in the browser"),
     "pipeline": ("sparrowmq.spark.command:pipeline", "move, copy, ask and audit topics, with Spark"),
+    "spark": ("sparrowmq.spark.cluster_command:spark", "run programs and pipelines on a Spark cluster"),
     "version": ("sparrowmq.cli.version:version", "tell what runs here"),
     "store": ("sparrowmq.cli.store:store", "look into a message store, or check it"),
 }

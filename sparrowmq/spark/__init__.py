@@ -1,1 +1,21 @@
-"""RocketMQ topics as Spark tables: the data source, its planning, and ready pipelines."""
+"""RocketMQ topics as Spark tables: the data source, its planning, and ready pipelines.
+
+spark = sparrowmq.spark.session()
+spark.read.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("topic", "orders").load().show()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.register import session as session
+
+
+def __getattr__(name: str) -> Any:
+    # Spark is loaded by whoever wants a session, and not by every process that reads a topic.
+    if name == "session":
+        from sparrowmq.spark.register import session
+
+        return session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

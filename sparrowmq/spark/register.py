@@ -1,9 +1,13 @@
 """A Spark session that can read and write topics.
 
+    sparrowmq.spark.session()                                   on this machine; or where spark-submit says
+    sparrowmq.spark.session("spark://10.0.0.5:7077")            on a cluster
+    sparrowmq.spark.session(remote="sc://10.0.0.5:15002")       by Spark Connect
+
 Spark finds the source by itself, by the module `pyspark_rocketmq`, on every machine where sparrowmq is installed: in
-each session, and in each thread. What `register` makes known, one session knows alone, where it is active. On a
-cluster whose machines lack it, send a packed environment along (`--archives environment.tar.gz#environment`,
-`PYSPARK_PYTHON=./environment/bin/python`): the code alone would not do, as it needs msgspec and pyarrow.
+each session, and in each thread. What `register` makes known, one session knows alone, where it is active. To a cluster
+whose machines lack it, `sparrowmq spark submit` sends it along, with what it imports (`cluster/`). With Spark Connect
+it is the server's environment that must have it.
 """
 
 from __future__ import annotations
@@ -16,23 +20,56 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.java import spark_environment
 from sparrowmq.spark.source import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
-def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session on this machine, with a Java that Spark can use; `settings` are Spark's, by their full names.
+def session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, *, remote: str | None = None
+) -> SparkSession:
+    """A session with a Java, a Python and settings that the source can be used with.
 
+    Args:
+        master: `local[*]` if not given; in a program that spark-submit started: what that was told.
+        settings: Spark's, by their full names.
+        remote: a server of Spark Connect, `sc://host:15002`, instead of a master.
     Raises:
-        ConfigError: there is no Java, and none can be made do.
+        ConfigError: there is no Java, and none can be made do; or packages of Spark Connect are missing.
     """
-    os.environ.update(spark_environment() | found_by_workers(os.environ))
-    builder = SparkSession.builder.master(master)
+    if remote is not None:
+        return _connected(remote, master, settings or {})
+    builder = SparkSession.builder
+    if not is_submitted():
+        os.environ.update(spark_environment() | found_by_workers(os.environ))
+        builder = builder.master(master or "local[*]")
+    elif master is not None:
+        builder = builder.master(master)
     for name, value in (SETTINGS | dict(settings or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether spark-submit started this program: it has said where Spark is, and how it is set."""
+    return _GATEWAY in environ
+
+
+def _connected(remote: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    if master is not None:
+        raise ConfigError(f"give a master or a remote, not both: {master!r}, {remote!r}")
+    builder = SparkSession.builder.remote(remote)
+    try:
+        for name, value in (SETTINGS | dict(settings)).items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except ImportError as error:  # Spark's own, of grpcio and what goes with it
+        raise ConfigError(
+            f"Spark Connect needs more packages: pip install 'sparrowmq[connect]' ({error})"
+        ) from None
 
 
 def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:

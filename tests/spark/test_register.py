@@ -1,6 +1,7 @@
 """sparrowmq.spark.register: a session that knows the source."""
 
 import os
+import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import sparrowmq
+import sparrowmq.spark
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.register import found_by_workers, register, session
 
 pytestmark = pytest.mark.spark
@@ -21,6 +23,30 @@ def test_a_session_has_the_settings_it_was_given(spark):
         == "false"
     )
     assert spark.range(3).count() == 3
+
+
+def test_the_package_has_the_session_and_nothing_else():
+    assert sparrowmq.spark.session is session
+    with pytest.raises(AttributeError, match=r"module 'sparrowmq\.spark' has no attribute 'sessions'"):
+        sparrowmq.spark.sessions  # noqa: B018
+
+
+def test_a_program_that_spark_submit_started_gets_the_session_that_was_asked_for(spark, monkeypatch):
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert session().sparkContext.master == spark.sparkContext.master
+    assert "PYSPARK_PYTHON" not in os.environ  # what spark-submit has said is left alone
+
+
+def test_a_remote_is_no_master():
+    with pytest.raises(ConfigError, match="give a master or a remote, not both"):
+        session("local", remote="sc://h:1")
+
+
+def test_packages_of_spark_connect_that_are_missing_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark.sql.connect.session", None)
+    with pytest.raises(ConfigError, match=r"pip install 'sparrowmq\[connect\]'"):
+        session(remote="sc://127.0.0.1:1")
 
 
 def test_a_registered_source_is_found(spark, peer):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.logger import PySparkLogger
 
+from sparrowmq.errors import ConfigError
+
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -30,11 +32,20 @@ _ON_THIS_MACHINE: Final = {
 
 
 def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS) -> SparkSession:
-    """A session beside `spark`, or beside one that is made if there is none."""
-    if spark is None:
-        from sparrowmq.spark.register import session
+    """A session beside `spark`, or beside one that is made if there is none.
 
-        spark = session(settings=_ON_THIS_MACHINE)
+    Raises:
+        ConfigError: it is one of Spark Connect, whose driver, and with it states and checkpoints, is elsewhere.
+    """
+    if spark is None:
+        from sparrowmq.spark.register import is_submitted, session
+
+        spark = session(settings={} if is_submitted() else _ON_THIS_MACHINE)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise ConfigError(
+            "a pipeline needs a session with a driver of its own, and not one of Spark Connect; run it "
+            "where the cluster can be reached, by `sparrowmq spark submit`"
+        )
     own = spark.newSession()
     for name, value in settings.items():
         own.conf.set(name, value)

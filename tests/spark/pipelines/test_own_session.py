@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.errors import AnalysisException
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.own_session import own_session, reason, unlogged
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -25,3 +28,9 @@ def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):
     assert "nothing" in reason(caught.value)
     assert "\n" not in reason(caught.value)
     assert "UNRESOLVED" not in capfd.readouterr().err
+
+
+def test_a_session_of_spark_connect_is_refused():
+    remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigError, match="a driver of its own, and not one of Spark Connect"):
+        own_session(remote)

@@ -1,0 +1,1 @@
+"""Where one machine ends: what executors need, packed, and programs and pipelines started on a cluster."""

