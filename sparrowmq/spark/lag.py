@@ -4,29 +4,40 @@
     spark.streams.addListener(listener)
     ...
     listener.lags["orders"]         # Lag(min=0, max=120, avg=30.0, total=120)
+    listener.losses["orders"]       # Losses(lost=0, bad=0)
+
+    with exposed("127.0.0.1:5558", listener.tell_metrics): ...      # the same for Prometheus
 
 Kafka's source puts minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest into the progress of a
 query (`sources[].metrics`). Spark takes no such figures from a source in Python. But the progress has where the batch
 ended and how far the source could have gone, from which they follow; Spark 4.1 does not have the latter.
+
+Offsets are dense. So a batch that has fewer rows than offsets has lost some, unless a filter passed over them: to
+retention, or, with badRecords=dlq, because they were damaged. Those whose body is null (badRecords=null) are counted
+where a query has them counted: `bad_counted(rows)`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparrowmq.spark.ranges import VERSION, from_json
+from sparrowmq.spark.ranges import VERSION, between, from_json
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
+
+    from sparrowmq.metrics.page import Page
 
 
 class Lag(NamedTuple):
@@ -49,6 +60,15 @@ class Lag(NamedTuple):
         }
 
 
+class Losses(NamedTuple):
+    """Rows of a query that did not come, and rows whose body was damaged, since it was started."""
+
+    lost: int = 0
+    bad: int = 0
+
+
+_OBSERVED: Final = "rocketmq"
+
 Tell = Callable[[str, Lag], object]
 
 
@@ -57,13 +77,17 @@ class LagListener(StreamingQueryListener):
 
     Args:
         tell: gets the query's name (its id, if it has none) and its lag after each batch; in Spark's own thread.
+        filtered: the queries have filters, so that what did not come is no loss.
     Attributes:
         lags: the last ones, by name; those of queries that ended are dropped.
+        losses: by name. A batch that is repeated after a failure counts again.
     """
 
-    def __init__(self, tell: Tell | None = None) -> None:
+    def __init__(self, tell: Tell | None = None, *, filtered: bool = False) -> None:
         self.lags: dict[str, Lag] = {}
+        self.losses: dict[str, Losses] = {}
         self._tell = tell
+        self._filtered = filtered
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -72,6 +96,7 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         name = self._names[str(progress.id)] = progress.name or str(progress.id)
+        self._count_losses(name, event)
         lag = lag_of([(source.endOffset, source.latestOffset) for source in progress.sources])
         if lag is not None:
             self.lags[name] = lag
@@ -82,7 +107,60 @@ class LagListener(StreamingQueryListener):
         """Spark's; the lag is the last batch's."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self.lags.pop(self._names.pop(str(event.id), ""), None)
+        name = self._names.pop(str(event.id), "")
+        self.lags.pop(name, None)
+        self.losses.pop(name, None)
+
+    def tell_metrics(self, page: Page) -> None:
+        """Put all of it on a page for Prometheus, by Kafka's names."""
+        tell_lags(page, dict(self.lags))
+        tell_losses(page, dict(self.losses))
+
+    def _count_losses(self, name: str, event: QueryProgressEvent) -> None:
+        lost = 0
+        if not self._filtered:
+            sources = event.progress.sources
+            lost = sum(missing(each.startOffset, each.endOffset, each.numInputRows) for each in sources)
+        observed = event.progress.observedMetrics.get(_OBSERVED)
+        before = self.losses.get(name, Losses())
+        bad = 0 if observed is None else observed["bad"]
+        self.losses[name] = Losses(before.lost + lost, before.bad + bad)
+
+
+def bad_counted(rows: DataFrame) -> DataFrame:
+    """The same rows of the source, of which a listener learns how many have a body that was damaged and is null."""
+    return rows.observe(_OBSERVED, f.count_if(f.col("body").isNull()).alias("bad"))
+
+
+def tell_lags(page: Page, lags: Mapping[str, Lag]) -> None:
+    """How far queries are behind."""
+    for name, meaning in _MEANINGS.items():
+        rows = [((query,), float(lag.metrics()[name])) for query, lag in sorted(lags.items())]
+        page.gauges(
+            name, f"offsets that a query is behind its topics, of its queues {meaning}", ("query",), rows
+        )
+
+
+_MEANINGS: Final = {
+    "minOffsetsBehindLatest": "the least",
+    "maxOffsetsBehindLatest": "the most",
+    "avgOffsetsBehindLatest": "the mean",
+}
+
+
+def tell_losses(page: Page, losses: Mapping[str, Losses]) -> None:
+    """What queries did not get."""
+    for name, meaning in (("lost", "that did not come"), ("bad", "whose body was damaged")):
+        rows = [((query,), float(getattr(each, name))) for query, each in sorted(losses.items())]
+        page.counters(f"sparrowmq_spark_rows_{name}_total", f"rows {meaning}", ("query",), rows)
+
+
+def missing(started: str | None, ended: str | None, rows: int) -> int:
+    """How many offsets of a batch have no row; 0 where the source is not ours, or begins with this batch."""
+    if not (_is_ours(started) and _is_ours(ended)):
+        return 0
+    span = between(from_json(json.loads(started or "")), from_json(json.loads(ended or "")))
+    return max(0, sum(map(len, span)) - rows)
 
 
 def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from inspect import signature
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -42,6 +42,9 @@ from sparrowmq.spark.stream import StreamReader
 from sparrowmq.spark.unlimited import UnlimitedStreamReader
 from sparrowmq.spark.writer import BatchWriter, StreamWriter
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 TABLE_OPTIONS: Final = "rocketmq.options"
 _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
 # Spark 4.1 does not ask: it has timestamps in UTC.
@@ -59,6 +62,11 @@ _TYPES: Final[Mapping[str, DataType]] = {
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
 }
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema as Spark hands its rows to Arrow; timestamps are in UTC."""
+    return to_arrow_schema(schema, **_IN_UTC)
 
 
 class RocketMQSource(DataSource):
@@ -79,7 +87,7 @@ class RocketMQSource(DataSource):
         return StructType(fields)
 
     def reader(self, schema: StructType) -> BatchReader | StoredReader:
-        options, arrow = self._source_options(schema), to_arrow_schema(schema, **_IN_UTC)
+        options, arrow = self._source_options(schema), arrow_schema(schema)
         if isinstance(options, StoredOptions):
             return StoredReader(options, arrow)
         return (FilteringReader if options.pushdown else BatchReader)(options, arrow)
@@ -89,7 +97,7 @@ class RocketMQSource(DataSource):
         if isinstance(options, StoredOptions):
             raise ConfigError("stored logs are read by spark.read; a stream needs nameServer, and a broker")
         kind = StreamReader if HAS_LIMITS else UnlimitedStreamReader
-        return kind(options, to_arrow_schema(schema, **_IN_UTC))
+        return kind(options, arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:

@@ -7,7 +7,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.lag import Lag, LagListener, lag_of
+from sparrowmq.metrics.page import Page
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
 from sparrowmq.spark.limits import HAS_LIMITS
 
 DEADLINE_S = 30
@@ -41,25 +43,60 @@ def test_of_other_sources_nothing_is_said(source):
     assert lag_of([source]) is None
 
 
+@pytest.mark.parametrize(
+    ("started", "ended", "rows", "lost"),
+    [
+        (offset(a=0, b=5), offset(a=10, b=5), 8, 2),
+        (offset(a=0), offset(a=10, new=7), 10, 0),  # a new queue is only noted by its first batch
+        (None, offset(a=10), 3, 0),
+        (offset(a=0), offset(a=10), 12, 0),  # foreachBatch has read it twice
+        ("5", "9", 1, 0),
+    ],
+)
+def test_offsets_of_a_batch_without_a_row_are_missing(started, ended, rows, lost):
+    assert missing(started, ended, rows) == lost
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 does not say how far a source could go")
-def test_a_listener_knows_how_far_a_query_is_behind(spark, peer, tmp_path):
+def test_a_listener_knows_how_far_a_query_is_behind_and_what_it_lost(spark, peer, tmp_path):
     peer.store("T", 0, [b"1"] * 100)
     told = []
-    listener = LagListener(lambda name, lag: told.append((name, lag.total)))
-    spark.streams.addListener(listener)
-    try:
-        options = {"nameServer": peer.address, "topic": "T", "startingOffsets": "earliest"}
-        stream = spark.readStream.format("rocketmq").options(**options, maxOffsetsPerTrigger="60").load()
-        writing = (
-            stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName("late")
-        )
-        writing.trigger(availableNow=True).start().awaitTermination(DEADLINE_S * 2)
+    listener = LagListener(lambda name, lag: told.append((name, lag.total, listener.losses[name])))
+    options = {"nameServer": peer.address, "topic": "T", "startingOffsets": "earliest"}
+    options |= {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "60"}
+
+    def run(expected):
+        stream = bad_counted(spark.readStream.format("rocketmq").options(**options).load())
+        writing = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        writing.queryName("late").trigger(availableNow=True).start().awaitTermination(DEADLINE_S * 2)
         deadline = time.monotonic() + DEADLINE_S
-        while len(told) < 2 or listener.lags:
+        while len(told) < expected or listener.lags:
             assert time.monotonic() < deadline, told
             time.sleep(0.01)
+
+    spark.streams.addListener(listener)
+    try:
+        run(expected=2)
+        peer.store("T", 0, [b"no zlib"], sys_flag=SysFlag.COMPRESSED)
+        peer.store("T", 0, [b"1"] * 20)
+        peer.store("T", 0, [b"no zlib"], sys_flag=SysFlag.COMPRESSED)
+        peer.delete("T", 0, 110)
+        run(expected=3)
     finally:
         spark.streams.removeListener(listener)
-    assert told[:2] == [("late", 40), ("late", 0)]
+    assert told == [("late", 40, Losses()), ("late", 0, Losses()), ("late", 0, Losses(lost=10, bad=1))]
+
+
+def test_prometheus_gets_it_by_kafkas_names():
+    listener = LagListener()
+    listener.lags["q"], listener.losses["q"] = Lag(0, 15, 7.5, 20), Losses(3, 1)
+    page = Page({}, 200)
+    listener.tell_metrics(page)
+    said = page.text().decode().splitlines()
+    assert (
+        'maxOffsetsBehindLatest{query="q"} 15.0' in said and 'avgOffsetsBehindLatest{query="q"} 7.5' in said
+    )
+    assert 'sparrowmq_spark_rows_lost_total{query="q"} 3.0' in said
+    assert 'sparrowmq_spark_rows_bad_total{query="q"} 1.0' in said

@@ -49,6 +49,9 @@ of_source = click.option(
 )  # fmt: skip
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all that is there now is done.")
+metrics = click.option(
+    "--metrics", metavar="ADDRESS", help="Answer Prometheus at host:port meanwhile (docs/metrics.md)."
+)
 every = click.option("--every", default="10 seconds", show_default=True, help="How often to look for more.")
 
 

@@ -29,9 +29,10 @@ _BROKER = click.option("--broker", metavar="NAME", help="Whose store it is: no f
 @shared.once
 @shared.every
 @shared.of_source
+@shared.metrics
 @shared.dry_run
 @shared.ends_well
-def table(dry_run: bool, once: bool, every: str, **given: Any) -> str:
+def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: Any) -> str:
     """Keep TOPIC as a Parquet, Delta or Iceberg table.
 
     Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. Started again
@@ -40,7 +41,7 @@ def table(dry_run: bool, once: bool, every: str, **given: Any) -> str:
     pipelines = shared.pipelines()
     if dry_run:
         return str(pipelines.preview(**given))
-    return str(pipelines.table(**given, once=once, every=every).line())
+    return str(pipelines.table(**given, once=once, every=every, metrics=metrics).line())
 
 
 @click.command()
@@ -84,6 +85,7 @@ def backfill(**given: Any) -> str:
 )
 @click.option("--every", default="1 minute", show_default=True, help="How often to look for more.")
 @shared.of_source
+@shared.metrics
 @shared.dry_run
 @shared.ends_well
 def archive(name_server: str | None, **given: Any) -> str:

@@ -57,6 +57,7 @@ def dlq_replay(**given: Any) -> str:
 @shared.every
 @shared.of_source
 @_TO_OPTION
+@shared.metrics
 @shared.dry_run
 @shared.ends_well
 def mirror(**given: Any) -> str:
@@ -82,6 +83,7 @@ def mirror(**given: Any) -> str:
 @shared.every
 @shared.of_source
 @_TO_OPTION
+@shared.metrics
 @shared.dry_run
 @shared.ends_well
 def dedup(**given: Any) -> str:

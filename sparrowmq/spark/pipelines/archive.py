@@ -51,13 +51,14 @@ def archive(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     say: Say = to_stderr,
+    metrics: str | None = None,
 ) -> Report:
     """Add to an archive what it lacks of a topic.
 
     Args:
         name_server: of the cluster. store: a stored log instead, of the broker `broker`.
         format: "parquet", "delta" or "iceberg".
-        once, every: as `table` has them; from a store it is always once.
+        once, every, metrics: as `table` has them; from a store it is always once.
     Raises:
         ConfigError: an argument is wrong.
         StreamingQueryException: the query failed; run it again to go on.
@@ -75,7 +76,7 @@ def archive(
     if dry_run:
         say(preview(topic, to, **given))
         return Report()
-    return table(topic, to, **given, once=once, every=every, say=say)
+    return table(topic, to, **given, once=once, every=every, say=say, metrics=metrics)
 
 
 def archived(

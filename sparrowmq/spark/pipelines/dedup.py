@@ -42,6 +42,7 @@ def dedup(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     say: Say = to_stderr,
+    metrics: str | None = None,
 ) -> Report:
     """Copy what a topic has, and gets, to another, but for repeats; `read` less `written` were dropped.
 
@@ -67,7 +68,8 @@ def dedup(
     source = session.read.format("rocketmq").options(**route.given)
     repeats.check(source.option("columns", ",".join(COLUMNS_READ)).load())
     route.make(to_cluster, say)
-    return Flow(route, kept, say, repeats=repeats, chained=True).run(session, once=once, every=every)
+    flow = Flow(route, kept, say, repeats=repeats, chained=True)
+    return flow.run(session, once=once, every=every, metrics=metrics)
 
 
 def _window_ms(window: str) -> int:

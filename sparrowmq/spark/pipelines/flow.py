@@ -71,9 +71,10 @@ class Flow:
         self._copying = Copying(route.sink, state.label, state.targets, chained)
         self.report = Report()
 
-    def run(self, spark: SparkSession, *, once: bool, every: str) -> Report:
+    def run(self, spark: SparkSession, *, once: bool, every: str, metrics: str | None = None) -> Report:
         """Raises: StreamingQueryException; ConfigError, another run is at work with this state."""
-        with locked(self._state.folder):
+        name = f"{'mirror' if self._repeats is None else 'dedup'} {','.join(self._route.names)}"
+        with locked(self._state.folder), self.report.told_at(metrics, name):
             return self._run(spark, once=once, every=every)
 
     def _run(self, spark: SparkSession, *, once: bool, every: str) -> Report:
@@ -84,6 +85,7 @@ class Flow:
         given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
         if self._repeats is not None:
             given |= self._repeats.options
+        self.report.count_losses(parse(SourceOptions, given))
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
         stream = spark.readStream.format("rocketmq").options(**given).load().writeStream
         stream = stream.foreachBatch(self._copy).trigger(**trigger)
@@ -96,9 +98,9 @@ class Flow:
         kept = rows if self._repeats is None else self._repeats.without(rows, batch)
         copied = copy_rows(kept, replace(self._copying, targets=self._state.targets))
         if self._repeats is not None:
-            report.add_read(self._repeats.keep(batch))
+            report.add_batch(batch, self._repeats.keep(batch))
         else:
-            report.add_read(copied.sent + copied.there + copied.passed)
+            report.add_batch(batch, copied.sent + copied.there + copied.passed)
         report.written += copied.sent
         report.batches += 1
         self._say(

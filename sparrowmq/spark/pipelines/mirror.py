@@ -38,6 +38,7 @@ def mirror(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     say: Say = to_stderr,
+    metrics: str | None = None,
 ) -> Report:
     """Copy what topics have, and get, to another cluster; returns when all is there (`once`), or when it is stopped.
 
@@ -48,6 +49,7 @@ def mirror(
         chained: copy also what a mirror has brought.
         options, to_options: of the source, and of the sink: `tags`, `accessKey`, ...
         dry_run: say what would be copied, and do nothing.
+        metrics: where Prometheus can read how it is doing, `host:port`.
     Raises:
         ConfigError: an argument is wrong, or the state is that of another mirror.
         StreamingQueryException: the query failed; run it again to go on.
@@ -57,4 +59,5 @@ def mirror(
     if dry_run:
         return look(route, say)
     route.make(to_cluster, say)
-    return Flow(route, kept, say, chained=chained).run(own_session(spark), once=once, every=every)
+    flow = Flow(route, kept, say, chained=chained)
+    return flow.run(own_session(spark), once=once, every=every, metrics=metrics)

@@ -1,16 +1,26 @@
-"""What a pipeline says of itself: a line for each batch while it runs, and one line of JSON at its end."""
+"""What a pipeline says of itself: a line for each batch while it runs, and one line of JSON at its end.
+
+What Prometheus is told of it meanwhile (`exposed.py`) is the same, and how far it is behind.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.protocol.subscription import ALL
+from sparrowmq.spark.lag import Lag, Losses, lag_of, missing, tell_lags, tell_losses
+from sparrowmq.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparrowmq.metrics.page import Page
 
 Say = Callable[[str], None]
 
@@ -24,6 +34,9 @@ class Report:
     Attributes:
         read: messages; None where nobody counts them. written, errors: rows of the table, and of the table of errors.
         offsets: where it is in each queue: topic, broker, queue id, next offset.
+        lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
+            damaged. Both None where nobody counts them, as with a filter, which passes over offsets.
+        lag: how far a stream was behind at its last batch.
     """
 
     read: int | None = 0
@@ -32,15 +45,78 @@ class Report:
     batches: int = 0
     seconds: float = 0.0
     offsets: Mapping[str, Any] = field(default_factory=dict)
+    lost: int | None = None
+    bad: int | None = None
+    lag: Lag | None = field(default=None, repr=False)
+    _read: dict[int, int] = field(
+        default_factory=dict, repr=False
+    )  # by batch, until it is compared with its span
+    _leaves_bad_ones_out: bool = field(default=False, repr=False)
 
     def add_read(self, rows: int) -> int:
         """Count messages; returns how many there are by now."""
         self.read = (self.read or 0) + rows
         return self.read
 
+    def count_losses(self, options: SourceOptions) -> None:
+        """From now on, unless a filter passes over offsets."""
+        if options.expression == ALL and options.sql is None:
+            self.lost = self.bad = 0
+            self._leaves_bad_ones_out = options.bad_records == "dlq" and options.fail_on_data_loss
+
+    def add_batch(self, batch: int, rows: int, bad: int = 0) -> None:
+        """Count the messages of a batch, of which `bad` are damaged."""
+        self.add_read(rows)
+        self._read[batch] = rows
+        if self.bad is not None:
+            self.bad += bad
+
+    def look(self, query: StreamingQuery) -> None:
+        """Note what Spark says of the batches that have ended since the last look."""
+        for progress in query.recentProgress:
+            source = progress["sources"][0]
+            self.lag = lag_of([(source["endOffset"], source["latestOffset"])]) or self.lag
+            rows = self._read.pop(progress["batchId"], None)
+            if rows is not None and self.lost is not None and self.bad is not None:
+                lost = missing(source["startOffset"], source["endOffset"], rows)
+                if self._leaves_bad_ones_out:
+                    self.bad += lost
+                else:
+                    self.lost += lost
+
+    def tell_metrics(self, page: Page, name: str) -> None:
+        """Put it on a page for Prometheus; `name` is the pipeline's."""
+        for entry in ("read", "written", "errors", "batches"):
+            row = ((name,), float(getattr(self, entry) or 0))
+            page.counters(f"sparrowmq_pipeline_{entry}_total", _MEANINGS[entry], ("query",), [row])
+        if self.lag is not None:
+            tell_lags(page, {name: self.lag})
+        if self.lost is not None:
+            tell_losses(page, {name: Losses(self.lost, self.bad or 0)})
+
+    @contextmanager
+    def told_at(self, address: str | None, name: str) -> Iterator[None]:
+        """Answer Prometheus at `host:port` meanwhile, if an address is given. Raises: ConfigError."""
+        if address is None:
+            yield
+            return
+        from sparrowmq.spark.exposed import exposed  # needs the extra `server`
+
+        with exposed(address, lambda page: self.tell_metrics(page, name)):
+            yield
+
     def line(self) -> str:
         """The report as one line of JSON."""
-        return json.dumps(vars(self) | {"seconds": round(self.seconds, 3)}, separators=(",", ":"))
+        shown = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
+        return json.dumps(shown | {"seconds": round(self.seconds, 3)}, separators=(",", ":"))
+
+
+_MEANINGS: Final = {
+    "read": "messages that were read",
+    "written": "rows or messages that were written",
+    "errors": "messages that became no row",
+    "batches": "batches that are done",
+}
 
 
 def watch(query: StreamingQuery, report: Report) -> None:
@@ -52,11 +128,12 @@ def watch(query: StreamingQuery, report: Report) -> None:
     begin = time.monotonic()
     try:
         while not query.awaitTermination(_LOOK_S):
-            pass
+            report.look(query)
     except KeyboardInterrupt:
         query.stop()
     finally:
         report.seconds = time.monotonic() - begin
+        report.look(query)
         if query.lastProgress is not None:
             end = query.lastProgress["sources"][0]["endOffset"]
             report.offsets = json.loads(end)["topics"] if end else {}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from sparrowmq.spark.pipelines.lake.staged import DAY, Staged, StagedFile
+from sparrowmq.spark.source import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ def stage(rows: DataFrame, folder: Path, prefix: str, *, keeps_day: bool) -> Sta
         _staged_file(path, path.parent.name.partition("=")[2], f"{prefix}-{number:05}.parquet")
         for number, path in enumerate(sorted(folder.glob(f"{by}=*/*.parquet")))
     ]
-    return Staged(files, to_arrow_schema(rows.schema, timezone="UTC"))
+    return Staged(files, arrow_schema(rows.schema))
 
 
 def _staged_file(path: Path, day: str, name: str) -> StagedFile:

@@ -25,6 +25,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.fields import fields_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.locked import locked
@@ -35,7 +36,7 @@ from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.staging import stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _ROWS_PER_BATCH: Final = "500000"
 _PREVIEW_ROWS: Final = 1000
@@ -75,6 +76,7 @@ def table(
     options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     say: Say | None = None,
+    metrics: str | None = None,
 ) -> Report:
     """Append what a topic has, and gets, to a table; returns when all is read (`once`), or when it is stopped.
 
@@ -86,34 +88,35 @@ def table(
         every: how often it looks for new messages.
         options: of the source, such as `tags` or `maxOffsetsPerTrigger` (500,000 if not given).
         say: gets a line for each batch; stderr if not given.
+        metrics: where Prometheus can read how it is doing, `host:port`.
     Raises:
         ConfigError: the arguments do not fit, or are others than those that the table was begun with.
         StreamingQueryException: the query failed; run it again to go on.
     """
     root = Path(os.path.abspath(to))
     settled = settle(root, Settled(topic, *_checked(format, mode, schema), _declared(mode, schema)))
-    with locked(state_of(root)):
-        return _stream(root, settled, name_server, options, own_session(spark), say or to_stderr, once, every)
+    writer = TableWriter(root, settled, say or to_stderr)
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
+    with locked(state_of(root)), writer.report.told_at(metrics, f"table {topic}"):
+        return _stream(writer, name_server, options, own_session(spark), trigger)
 
 
 def _stream(
-    root: Path,
-    settled: Settled,
+    writer: TableWriter,
     name_server: str,
     options: Mapping[str, str] | None,
     spark: SparkSession,
-    say: Say,
-    once: bool,
-    every: str,
+    trigger: Mapping[str, Any],
 ) -> Report:
-    writer, checkpoint = TableWriter(root, settled, say), state_of(root) / "checkpoint"
+    root, settled = writer.root, writer.settled
+    checkpoint = state_of(root) / "checkpoint"
     writer.check(checkpoint)
     given = {"maxOffsetsPerTrigger": _ROWS_PER_BATCH, "startingOffsets": "earliest"}
     given |= _source(settled.topic, name_server, settled, options)
     if not (checkpoint / "offsets" / "0").exists():
         given = _begin(root, settled, given)
+    writer.report.count_losses(parse(SourceOptions, given))
     messages = spark.readStream.format("rocketmq").options(**given)
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     stream = messages.load().writeStream.foreachBatch(writer.write).trigger(**trigger)
     watch(stream.option("checkpointLocation", str(checkpoint)).start(), writer.report)
     return writer.report
@@ -152,8 +155,8 @@ class TableWriter:
 
     def __init__(self, root: Path, settled: Settled, say: Say, lane: str = "") -> None:
         """`lane` tells apart writers that number their batches by themselves."""
-        self._root = root
-        self._settled = settled
+        self.root = root
+        self.settled = settled
         self._state = state_of(root)
         self._say = say
         self.report = Report()
@@ -170,7 +173,7 @@ class TableWriter:
         """Refuse to go on without the checkpoint of what the table has. Raises: ConfigError."""
         if self._rows.last_batch() >= 0 and not (checkpoint / "metadata").exists():
             raise ConfigError(
-                f"{self._root} has rows, but {checkpoint} is gone, so nobody knows which messages they are; "
+                f"{self.root} has rows, but {checkpoint} is gone, so nobody knows which messages they are; "
                 f"restore it, or move the table and {self._state} away to begin anew"
             )
 
@@ -178,7 +181,7 @@ class TableWriter:
         """Add a batch to the tables, unless they have it."""
         begin, report = time.monotonic(), self.report
         before = report.written, report.errors
-        if isinstance(self._settled.shape(), Raw | Whole):
+        if isinstance(self.settled.shape(), Raw | Whole):
             self._write_raw(messages, batch)
         else:
             self._write_objects(messages.persist(), batch)
@@ -190,22 +193,22 @@ class TableWriter:
         """Messages are read once, and counted on their way."""
         if batch > self._rows.last_batch():
             count = Observation()
-            rows, _ = self._settled.shape().split(messages.observe(count, f.count(f.lit(1)).alias("rows")))
+            rows, _ = self.settled.shape().split(messages.observe(count, *_counts()))
             self.report.written += self._add(self._rows, rows, batch, "rows")
-            self.report.add_read(count.get["rows"])
+            self.report.add_batch(batch, count.get["rows"], count.get["bad"])
 
     def _write_objects(self, messages: DataFrame, batch: int) -> None:
         """Messages are looked at three times: for their fields, for rows and for errors."""
         try:
-            count = messages.count()
-            self.report.add_read(count)
+            count, bad = messages.agg(*_counts()).collect()[0]
+            self.report.add_batch(batch, count, bad)
             if not count:
                 return
-            fields = _grown(self._settled, messages)
-            if fields != self._settled.fields:
-                self._settled.fields = fields
-                keep(self._state, self._settled)
-            good, bad = self._settled.shape().split(messages)
+            fields = _grown(self.settled, messages)
+            if fields != self.settled.fields:
+                self.settled.fields = fields
+                keep(self._state, self.settled)
+            good, bad = self.settled.shape().split(messages)
             self.report.written += self._add(self._rows, good, batch, "rows")
             if bad is not None:
                 self.report.errors += self._add(self._errors, bad, batch, "errors")
@@ -220,6 +223,11 @@ class TableWriter:
         if staged.files:
             lake.commit(batch, staged)
         return staged.rows
+
+
+def _counts() -> tuple[Column, Column]:
+    """Messages, and those of them whose body was damaged (badRecords=null); a body that is empty is not null."""
+    return f.count(f.lit(1)).alias("rows"), f.count_if(f.col("body").isNull()).alias("bad")
 
 
 def _checked(format: str, mode: str, schema: str | None) -> tuple[str, str, str | None]:

@@ -1,0 +1,78 @@
+"""Figures of a driver for Prometheus: a port that answers `/metrics` while something runs.
+
+    with exposed("127.0.0.1:5558", listener.tell_metrics):
+        query.awaitTermination()
+
+It answers in a thread of its own. Nothing is measured for it: figures are looked up when somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
+from sparrowmq.metrics.page import Page
+from sparrowmq.remoting.door import Door
+
+Tell = Callable[[Page], object]
+
+_MOST_SERIES: Final = 200
+_END_LIMIT_S: Final = 10
+
+
+@contextmanager
+def exposed(address: str | None, tell: Tell) -> Iterator[str | None]:
+    """Answer at `host:port` what `tell` puts on a page; gives the address, with the real port where 0 was asked for.
+
+    Without an address nothing is done.
+
+    Raises:
+        ConfigError: it is no address, or cannot be had.
+    """
+    if address is None:
+        yield None
+        return
+    door = _door(address)
+    door.bind()
+    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = Future()
+    thread = Thread(target=asyncio.run, args=[_serve(door, tell, running)], name="metrics", daemon=True)
+    thread.start()
+    loop, end = running.result(_END_LIMIT_S)
+    try:
+        yield f"{door.host}:{door.port}"
+    finally:
+        loop.call_soon_threadsafe(end.cancel)
+        thread.join(_END_LIMIT_S)
+
+
+async def _serve(
+    door: Door, tell: Tell, running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
+) -> None:
+    async def metrics(_: Query) -> Answer:
+        page = Page({"node_type": "spark"}, _MOST_SERIES)
+        tell(page)
+        page.process()
+        return Answer(200, page.text(), CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def health(_: Query) -> Answer:
+        return Answer(200, b"ok\n")
+
+    end = asyncio.ensure_future(Endpoint(door, {"/metrics": metrics, "/healthz": health}).run())
+    running.set_result((asyncio.get_running_loop(), end))
+    with suppress(asyncio.CancelledError):
+        await end
+
+
+def _door(address: str) -> Door:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"metrics at {address!r}: write host:port, as 127.0.0.1:5558")
+    return Door(host, int(port), setting="port for metrics")
