@@ -37,6 +37,14 @@ _ARTIFACTS: Final = {
     # Of 4.7.1 to 5.4.0 there are none on Maven Central.
     "samples-4.7.0": ("rocketmq-example",),
     "samples-5.5.0": ("rocketmq-example",),
+    "kafka-3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1",),
+    # Of the second there is none that is newer; `*` leaves out what they name themselves, most of which Spark has.
+    "spark-kafka-4.2.0": (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0:*",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0:*",
+        "org.apache.kafka:kafka-clients:3.9.1:*",
+        "org.apache.commons:commons-pool2:2.12.1:*",
+    ),
 }
 _QUIETLY: Final = ("-q", "-B", "-Dstyle.color=never")
 _FETCH_LIMIT_S: Final = 600
@@ -66,6 +74,18 @@ def sample_jars(version: str) -> Path:
     Raises: PeerMissing.
     """
     return _kit(f"samples-{version}", version)
+
+
+@cache
+def kafka_jars() -> Path:
+    """The folder with a Kafka broker, for benchmarks. Raises: PeerMissing."""
+    return _kit("kafka-3.9.1", "")
+
+
+@cache
+def spark_kafka_jars() -> Path:
+    """The folder with Spark's own source and sink for Kafka. Raises: PeerMissing."""
+    return _kit("spark-kafka-4.2.0", "")
 
 
 @cache
@@ -187,15 +207,23 @@ def _run(command: list[str], folder: Path, complaint: str, **environment: str) -
 
 
 def _pom(artifacts: tuple[str, ...], version: str) -> str:
-    wanted = "".join(
-        f"<dependency><groupId>org.apache.rocketmq</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for artifact in artifacts
-    )
+    wanted = "".join(_dependency(artifact, version) for artifact in artifacts)
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>sparrowmq</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{wanted}</dependencies></project>"
+    )
+
+
+def _dependency(artifact: str, version: str) -> str:
+    """Of Apache RocketMQ, or one that says its group and version itself; `:*` at the end: without its dependencies."""
+    if ":" not in artifact:
+        artifact = f"org.apache.rocketmq:{artifact}:{version}"
+    group, name, version, *alone = artifact.split(":")
+    every = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version>{every if alone else ''}</dependency>"
     )
 
 
