@@ -14,6 +14,7 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.identity import Writing
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import Plan, bounds_of
@@ -21,6 +22,7 @@ from sparrowmq.spark.ranges import Bounds, between
 from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.writer import send_all
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
@@ -123,6 +125,41 @@ def test_progress_is_kept_for_a_group_and_taken_up(filled):
         ends = {queue: held.end - 3 for queue, held in bounds.items()}
         plan.publish("G", ends)
         assert plan.starts(bounds, otherwise="latest") == ends
+
+
+def test_rows_that_a_repeated_task_sends_have_the_ids_that_they_had(filled):
+    options = parse(SinkOptions, {**filled.options, "topic": "R", "deliveryGuarantee": "idempotent"})
+    rows = pa.table({"body": [str(number) for number in range(1200)]})
+    with connect(options) as network:
+        for partition, batches in ((0, rows), (0, rows.slice(0, 700)), (0, rows), (1, rows)):
+            writing = Writing("a query", 7, partition)
+            send_all(iter(batches.to_batches(max_chunksize=500)), network, options, writing)
+        found = ids_and_bodies(filled.options["nameServer"], "R", 1200 * 3 + 700)
+    assert len(found) == 1200 * 3 + 700
+    once = set(found)
+    assert len(once) == len({unique for unique, _ in once}) == 1200 * 2
+    assert sorted(int(body) for _, body in once) == sorted([*range(1200)] * 2)
+
+
+def ids_and_bodies(namesrv: str, topic: str, count: int) -> list[tuple[str, str]]:
+    """Of all messages of a topic, once there are so many."""
+    options = parse(SourceOptions, {"nameServer": namesrv, "topic": topic})
+    schema = pa.schema([("msgId", pa.string()), ("body", pa.string())])
+    deadline = time.monotonic() + SHOWN_LIMIT_S
+    with connect(options) as network:
+        plan = Plan(network, options)
+        while True:
+            try:
+                bounds = plan.bounds()
+            except NoRoute:  # the topic is new, and the broker has not told the name server yet
+                bounds = {}
+            if sum(held.end for held in bounds.values()) >= count:
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
+        parts = [part.to_pydict() for part in read(network, ranges, Rows(schema, options), options)]
+    return [pair for part in parts for pair in zip(part["msgId"], part["body"], strict=True)]
 
 
 def test_a_broker_that_restarts_is_read_on(filled):
