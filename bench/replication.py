@@ -7,7 +7,8 @@ until the slave says that it has the message. An answer that says that no slave 
 
 Bound, by hand: the log is shipped in whole pieces, so with many in flight a piece carries them all, and a message costs
 the master a copy of its 0.3 KB more. A lone message waits for two more hops between processes, 0.1 ms or so. With two
-cores the master, the slave and the generator share them, so what the slave takes, some 2 us a message, costs rate.
+cores the master, the slave and the generator share them, so what the slave takes, some 2 us a message to check, write
+and show it, costs rate.
 """
 
 from __future__ import annotations

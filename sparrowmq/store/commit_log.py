@@ -227,13 +227,13 @@ class CommitLog:
         """Where the sound records end that follow each other from `offset` on; it looks at a mebibyte at most."""
         return offset + pass_sound(self.chunk(offset), offset, self.crc_from, passed)
 
-    def chunk(self, offset: int) -> bytes:
-        """The bytes from `offset` on, up to a mebibyte of them, and only where records can be, in one file."""
+    def chunk(self, offset: int, most: int = _CHUNK) -> bytes:
+        """Up to so many bytes from `offset` on, and only where records can be, in one file."""
         file = self.row.find(offset)
         if file is None:
             return b""
         position = offset - file.begin
-        return file.read(position, max(0, min(_CHUNK, file.size - BLANK_SIZE - position)))
+        return file.read(position, max(0, min(most, file.size - BLANK_SIZE - position)))
 
     def is_proved(self, offset: int, size: int) -> bool:
         """Whether the record of `size` bytes at `offset` may be served."""

@@ -19,6 +19,7 @@ from the log by `replay`. It knows them only by their bytes, and finds out what 
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from types import ModuleType
@@ -29,7 +30,7 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.messages.record import Outline, outline
+from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
@@ -38,9 +39,14 @@ from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.timer_wheel import RECALL
 from sparrowmq.watermark import Watermark
 
+log = logging.getLogger(__name__)
+
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _NO_LIMIT: Final = 1 << 62
+_PREPARED: Final[int] = SysFlag.PREPARED
+_TRANSACTION_MASK: Final[int] = SysFlag.TRANSACTION_MASK
+_ROLLBACK: Final[int] = SysFlag.ROLLBACK
 
 
 class Hole(SparrowError):
@@ -66,6 +72,7 @@ class Dispatch:
         limit: says up to where the log may be shown now; an elected master shows what its successor will have, too.
         dirty: the queues that have fresh entries.
         keys: what the index does not know yet.
+        followed: the offset behind the last record that `follow` was told of, and `followed_ms` when it was stored.
         deleted: by topic, where in the log those of its records end that belong to one that was deleted.
     """
 
@@ -73,6 +80,7 @@ class Dispatch:
         self.position = Watermark()
         self.dirty: list[ConsumeQueue] = []
         self.keys = Keys()
+        self.followed = self.followed_ms = 0
         self.deleted: dict[str, int] = {}
         self._queues = queues
         self._index = index
@@ -177,25 +185,7 @@ class Dispatch:
         Raises:
             Hole: entries before this one are missing, and it is not `healing` that is done.
         """
-        found = outline(record)
-        if found.physical_offset > indexed:
-            self._collect_keys(found)
-        if found.sys_flag & SysFlag.PREPARED:  # prepared or rolled back: Java gives it no place in a queue
-            return
-        if found.physical_offset < self.deleted.get(found.topic, 0):
-            return
-        key = found.topic, found.queue_id
-        queue = self._queues.get(*key) if found.physical_offset < known else self._queues.obtain(*key)
-        if queue is None or (found.physical_offset < known and queue.is_empty and not queue.has_fresh):
-            return
-        last = last_offsets.get(queue)
-        if last is None:
-            last = last_offsets[queue] = queue.last_entry()[0]
-        if found.physical_offset > last:
-            self._make_ready(queue, found.queue_offset, healing)
-            code = tags_code(found, self._delay_levels_ms)
-            self.add(queue, found.physical_offset, found.size, code)
-            last_offsets[queue] = found.physical_offset
+        self._replay(outline(record), last_offsets, known, indexed, healing)
 
     def replay_all(
         self,
@@ -210,19 +200,76 @@ class Dispatch:
         Raises:
             Hole: it says where to go on.
         """
-        view, at, end = memoryview(content), 0, len(content)
-        while end - at >= MIN_SIZE_BYTES:
-            size: int = read_i32_be(content, at)
-            magic: int = read_i32_be(content, at + MAGIC_AT)
-            if (magic != MAGIC_V1 and magic != MAGIC_V2) or size > end - at:
-                break
+        at, size = 0, _whole_at(content, 0)
+        while size:
             try:
-                self.replay(view[at : at + size], last_offsets, known, indexed)
+                self._replay(outline_at(content, at), last_offsets, known, indexed, False)
             except Hole as hole:
                 hole.following = place + at + size
                 raise
             at += size
+            size = _whole_at(content, at)
         return place + at
+
+    def follow(self, content: bytes, place: int) -> int:
+        """Dispatch the whole records at the beginning of `content`, which lie at `place`; where the last one ends.
+
+        They follow all that was dispatched, as a master's do at its slave: entries that are missing before one of
+        them are lost, and told.
+
+        Raises:
+            DiskFull, OSError: as `drain`; `followed` says where to go on.
+        """
+        at, size = 0, _whole_at(content, 0)
+        while size:
+            found = outline_at(content, at)
+            if self._has_entry(found):
+                queue = self._queues.obtain(found.topic, found.queue_id)
+                if found.queue_offset != queue.next_offset:
+                    self._follow_leap(queue, found.queue_offset)
+                code = tags_code(found, self._delay_levels_ms)
+                self.add(queue, found.physical_offset, found.size, code)
+            self._collect_keys(found)
+            self.followed_ms = found.store_timestamp_ms
+            at += size
+            self.followed = place + at
+            size = _whole_at(content, at)
+        return place + at
+
+    def _follow_leap(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        try:
+            self._make_ready(queue, queue_offset, False)
+        except Hole as hole:
+            log.warning("%s; nor were they in the master's log", hole)
+            self._make_ready(queue, queue_offset, True)
+
+    def _replay(
+        self, found: Outline, last_offsets: dict[ConsumeQueue, int], known: int, indexed: int, healing: bool
+    ) -> None:
+        if found.physical_offset > indexed:
+            self._collect_keys(found)
+        if not self._has_entry(found):
+            return
+        if found.physical_offset >= known:
+            queue: ConsumeQueue | None = self._queues.obtain(found.topic, found.queue_id)
+        else:
+            queue = self._queues.get(found.topic, found.queue_id)
+        if queue is None or (found.physical_offset < known and queue.is_empty and not queue.has_fresh):
+            return
+        last = last_offsets.get(queue)
+        if last is None:
+            last = last_offsets[queue] = queue.last_entry()[0]
+        if found.physical_offset > last:
+            self._make_ready(queue, found.queue_offset, healing)
+            code = tags_code(found, self._delay_levels_ms)
+            self.add(queue, found.physical_offset, found.size, code)
+            last_offsets[queue] = found.physical_offset
+
+    def _has_entry(self, found: Outline) -> bool:
+        """Whether a record belongs into its queue."""
+        if found.sys_flag & _PREPARED:  # prepared or rolled back: Java gives it no place in a queue
+            return False
+        return not self.deleted or found.physical_offset >= self.deleted.get(found.topic, 0)
 
     def _make_ready(self, queue: ConsumeQueue, queue_offset: int, healing: bool) -> None:
         """Let `queue_offset` be the queue's next."""
@@ -240,7 +287,7 @@ class Dispatch:
 
     def _collect_keys(self, found: Outline) -> None:
         keys, unique_key = found.properties.keys, found.properties.unique_key
-        is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
+        is_rollback = found.sys_flag & _TRANSACTION_MASK == _ROLLBACK
         if self._index is not None and (keys or unique_key) and not is_rollback:
             self.keys.add(found.topic, found.physical_offset, found.store_timestamp_ms, keys, unique_key)
 
@@ -249,6 +296,18 @@ def _writer_of(content: bytes) -> BytesWriter:
     writer = BytesWriter()
     writer.write(content)
     return writer
+
+
+def _whole_at(content: bytes, at: int) -> int:
+    """The size of the record at `at`; 0 if there is none, or not all of it."""
+    left = len(content) - at
+    if left < MIN_SIZE_BYTES:
+        return 0
+    size: int = read_i32_be(content, at)
+    magic: int = read_i32_be(content, at + MAGIC_AT)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return 0
+    return size if MIN_SIZE_BYTES <= size <= left else 0
 
 
 def tags_code(found: Outline, delay_levels_ms: tuple[int, ...]) -> int:

@@ -15,14 +15,13 @@ from typing import Final
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
-from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.dispatch import Dispatch, Hole
+from sparrowmq.store.dispatch import Dispatch
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.queue_table import QueueTable
@@ -33,6 +32,7 @@ from sparrowmq.turn import Turn
 log = logging.getLogger(__name__)
 
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
+_CHUNK: Final = 1 << 20  # bytes of a master's log that are looked at in one go
 FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
 
 
@@ -321,23 +321,17 @@ class Intake:
 
     def _dispatch_raw(self, end: int) -> None:
         """Dispatch the whole records among the bytes before `end` that came from a master."""
-        offset = self._dispatch.position.value
-        last_offsets: dict[ConsumeQueue, int] = {}
+        # Behind what is shown lies what an attempt found already that could not be written: it is still fresh.
+        offset = max(self._dispatch.followed, self._dispatch.position.value)
         while end - offset >= BLANK_SIZE:
             size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
             if offset + size > end:
                 break
             record, following = self._log.parse(offset)
             if record is not None:
-                self._replay(record, offset, last_offsets)
-                self.time.begin(records.store_timestamp_ms(record))
+                content = self._log.chunk(offset, max(size, min(end - offset, _CHUNK)))
+                following = self._dispatch.follow(content, offset)
+                self.time.begin(self._dispatch.followed_ms)
                 self.now_ms = self.time.now_ms
             offset = following
         self._dispatch.drain(offset)
-
-    def _replay(self, record: memoryview, offset: int, last_offsets: dict[ConsumeQueue, int]) -> None:
-        try:
-            self._dispatch.replay(record, last_offsets, offset, offset - 1)
-        except Hole as hole:
-            log.warning("%s; nor were they in the master's log", hole)
-            self._dispatch.replay(record, last_offsets, offset, offset - 1, healing=True)

@@ -129,6 +129,26 @@ def test_nothing_is_given_back_from_damage_on(damage: Callable[[bytes], bytes], 
     assert bytes(whole.take(log_of(1, len(good)))) == b""
 
 
+def test_a_sound_record_over_the_end_of_a_file_is_none_of_such_a_log() -> None:
+    content = log_of(FILE_SIZE // len(record(0)) + 3)
+    fitting = (FILE_SIZE - PREFIX.size) // len(record(0)) * len(record(0))
+    whole = WholeRecords(0, FILE_SIZE)
+    assert bytes(whole.take(content)) == content[:fitting]
+    assert whole.problem is not None and "is mappedFileSizeCommitLog" in str(whole.problem)
+
+
+def test_records_of_a_master_that_writes_no_checksum_over_all_are_taken_between_others() -> None:
+    content = record(0)
+    entry = Entry("Orders", 0, b"body", Properties(), 1, HOST)
+    for crc in (False, True, False):
+        content += bytes(encode(entry, Placed(len(content), 0, 1, HOST), crc))
+    whole = WholeRecords(0, FILE_SIZE)
+    assert bytes(whole.take(content)) == content and whole.problem is None
+    damaged = flipped(content, content.index(b"body", len(record(0))))
+    whole = WholeRecords(0, FILE_SIZE)
+    assert bytes(whole.take(damaged)) == record(0) and whole.problem is not None
+
+
 # Proofs -------------------------------------------------------------------------------------------------------------
 
 

@@ -117,6 +117,24 @@ async def test_one_full_queue_keeps_no_other_from_its_messages_for_long(stores, 
     ]
 
 
+@pytest.mark.parametrize("full_for", ["consumequeue", "consumequeue/Orders/1"])
+async def test_what_a_slave_could_not_show_yet_is_shown_once(stores, disk, clock, tmp_path, full_for):
+    master = stores.open()
+    slave = stores.open(path=tmp_path / "slave", vfs=disk, clock=clock)
+    for round_ in range(3):
+        disk.full_for = (full_for,) if round_ == 1 else ()
+        for number in range(40):  # more than a file of a queue holds
+            put(master, b"%d.%d" % (round_, number), queue_id=number % 2 + round_, key="k")
+        master.dispatch()
+        await clock.advance(1)
+        slave.append_raw(slave.end, master.log_bytes(slave.end, master.end - slave.end) or b"")
+        slave.dispatch()
+    assert slave.dispatched.value == master.end
+    for queue_id in range(4):
+        assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) != []
+    assert len(slave.query("Orders", "k", 999, 0, 1 << 62)) == 120
+
+
 async def test_a_running_store_tries_again_by_itself(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
     running = asyncio.create_task(store.run())

@@ -9,7 +9,7 @@ Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSiz
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from librt.strings import (
     BytesWriter,
@@ -23,6 +23,7 @@ from librt.strings import (
     write_i64_le,
 )
 
+from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import CorruptRecord, InvalidMessage, MessageTooLarge, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.crc import crc32
@@ -47,11 +48,12 @@ from sparrowmq.protocol.messages.record_layout import (
     MAX_TOPIC_BYTES_V1,
     MIN_SIZE_BYTES,
     PHYSICAL_OFFSET_AT,
-    PLACE,
     PREFIX,
     PROPERTIES_SIZE_FIELD,
+    QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     STORE_TIMESTAMP_BY_HOSTS,
+    SYS_FLAG_AT,
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
@@ -71,17 +73,40 @@ _ZERO: Final = ord("0")
 _PROPERTY_END: Final = 0x02
 
 
-class Outline(NamedTuple):
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Outline:
     """What the store's own structures need of a record."""
 
-    size: int
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    sys_flag: int
-    store_timestamp_ms: int
-    properties: Properties
+    __slots__ = (
+        "physical_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "size",
+        "store_timestamp_ms",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        size: int,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        sys_flag: int,
+        store_timestamp_ms: int,
+        properties: Properties,
+    ) -> None:
+        self.size = size
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
+        self.sys_flag = sys_flag
+        self.store_timestamp_ms = store_timestamp_ms
+        self.properties = properties
 
 
 def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
@@ -301,13 +326,29 @@ def has_sound_body(raw: bytes) -> bool:
 
 def outline(record: Buffer) -> Outline:
     """The few fields that queues and index need, of a record that `check` found sound."""
-    size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = PLACE.unpack_from(record)
-    size_at = BODY_SIZE_BY_HOSTS[sys_flag >> 4 & 3]
-    body_end = size_at + BODY_SIZE_FIELD + INT.unpack_from(record, size_at)[0]
-    topic, properties_at = _topic(record, magic, body_end)
-    store_ms = store_timestamp_ms(record)
-    properties = Properties.decode(record[properties_at:])
-    return Outline(size, topic, queue_id, queue_offset, physical_offset, sys_flag, store_ms, properties)
+    return outline_at(bytes(record), 0)
+
+
+def outline_at(records: bytes, at: i64) -> Outline:
+    """`outline` of the record that begins at `at`."""
+    hosts: i64 = records[at + HOST_BITS_AT] >> 4 & 3
+    size: int = read_i32_be(records, at)
+    begin = properties_at(records, at)
+    size_at: i64 = at + BODY_SIZE_BY_HOSTS[hosts]
+    body_size: int = read_i32_be(records, size_at)
+    topic_at: i64 = size_at + BODY_SIZE_FIELD + body_size
+    is_long = read_i32_be(records, at + MAGIC_AT) == MAGIC_V2
+    topic_at += TOPIC_SIZE_FIELD_V2 if is_long else TOPIC_SIZE_FIELD_V1
+    return Outline(
+        size,
+        records[topic_at : begin - PROPERTIES_SIZE_FIELD].decode("utf-8", "replace"),
+        read_i32_be(records, at + QUEUE_ID_AT),
+        read_i64_be(records, at + QUEUE_OFFSET_AT),
+        read_i64_be(records, at + PHYSICAL_OFFSET_AT),
+        read_i32_be(records, at + SYS_FLAG_AT),
+        read_i64_be(records, at + STORE_TIMESTAMP_BY_HOSTS[hosts]),
+        Properties.decode(records[begin : at + size]),
+    )
 
 
 def properties_at(records: bytes, at: i64) -> i64:

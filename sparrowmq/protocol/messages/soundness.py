@@ -36,6 +36,7 @@ _MARK_END: Final = CRC_NAME[8]
 _DIGITS_AT: Final = len(CRC_NAME)
 _ZERO: Final = ord("0")
 _PROPERTY_END: Final = 0x02
+_SMALL: Final = 2048  # bytes that are copied sooner than a view of them is made
 _TRANSACTION_MASK: Final[int] = SysFlag.TRANSACTION_MASK
 _COMMIT: Final[int] = SysFlag.COMMIT
 
@@ -54,14 +55,17 @@ class Passed:
         self.settled: set[int] = set()
 
 
-def pass_sound(content: bytes, place: int, crc_from: int, passed: Passed) -> int:
-    """How many bytes at the beginning of `content` are whole records that are sound and lie where they say.
+def pass_sound(
+    content: bytes, place: int, crc_from: int, passed: Passed, begin: int = 0, end: int | None = None
+) -> int:
+    """Where in `content[begin:end]` the whole records end that are sound and lie where they say.
 
     Args:
         place: where in the log `content` begins.
         crc_from: from this offset on each record must have a property CRC.
     """
-    view, at, end = memoryview(content), 0, len(content)
+    view, at = memoryview(content), begin
+    end = len(content) if end is None else end
     last_ms: int = passed.last_ms
     while end - at >= LONGEST_HEAD:
         size: int = read_i32_be(content, at)
@@ -71,7 +75,8 @@ def pass_sound(content: bytes, place: int, crc_from: int, passed: Passed) -> int
             break
         tail = at + size - PROPERTY_CRC_SIZE
         if read_i64_be(content, tail) == _MARK and content[tail + 8] == _MARK_END:
-            if crc32(view[at:tail]) & CRC_MASK != _number(content, tail + _DIGITS_AT):
+            covered = content[at:tail] if size < _SMALL else view[at:tail]
+            if crc32(covered) & CRC_MASK != _number(content, tail + _DIGITS_AT):
                 break
         elif place + at >= crc_from or check(content[at : at + size], place + at) is not None:
             break

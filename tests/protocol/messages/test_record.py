@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import parse
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from tests import records
 
@@ -118,7 +120,23 @@ def test_what_is_encoded_is_decoded(body, topic, properties, host, offset, crc):
     assert (found.queue_id, found.flag, found.reconsume_times, found.prepared_offset) == (3, 9, 2, 55)
     assert (found.store_size, found.body_crc) == (len(made), zlib.crc32(body) & 0x7FFFFFFF)
     assert record.check(made, 0) is None
-    assert record.outline(made)[:6] == (len(made), topic, 3, offset, 0, found.sys_flag)
+    check_outline(record.outline(made), found)
+    check_outline(record.outline_at(b"before" + made + b"behind", 6), found)
+
+
+def check_outline(outline: record.Outline, found: StoredMessage) -> None:
+    assert (outline.size, outline.topic, outline.queue_id, outline.queue_offset) == (
+        found.store_size,
+        found.topic,
+        found.queue_id,
+        found.queue_offset,
+    )
+    assert (outline.physical_offset, outline.sys_flag, outline.store_timestamp_ms) == (
+        found.physical_offset,
+        found.sys_flag,
+        found.store_timestamp_ms,
+    )
+    assert parse(outline.properties.render()).keys() - {"__CRC32#"} == found.properties.keys()
 
 
 def test_every_flipped_bit_is_found():

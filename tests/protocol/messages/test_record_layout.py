@@ -64,4 +64,4 @@ def test_the_limits_follow_from_the_places():
     assert max(head.size for head in layout.HEADS) == layout.LONGEST_HEAD
     behind_body = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD
     assert layout.HEADS[0].size + behind_body == layout.MIN_SIZE_BYTES
-    assert layout.PLACE.size == layout.BORN_TIMESTAMP_AT
+    assert layout.SYS_FLAG_AT + layout.INT.size == layout.BORN_TIMESTAMP_AT
