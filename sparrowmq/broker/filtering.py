@@ -35,9 +35,10 @@ class RecordFilter(Predicate):
     def holds(self, records: bytes, begin: int, end: int) -> bool:
         values = self._values
         values.move(records, begin, end)
-        matches = self._wanted.matches(values)
-        values.leave()
-        return matches
+        return self._wanted.matches(values)
+
+    def leave(self) -> None:
+        self._values.leave()
 
 
 class RecordValues(Values):

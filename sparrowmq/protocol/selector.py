@@ -1,6 +1,6 @@
 """Which messages of a queue a consumer gets: asked for each queue entry first, and for the record only if need be.
 
-    entry ── wants(tags_code)? ── record ── wants_record(properties)? ── to the consumer
+    entry ── wants(tags_code)? ── record ── predicate.holds(properties)? ── to the consumer
                   │ no: the record is never looked at       │ no: the next entry
 
 A queue entry has the hash of the message's tag, which settles tag subscriptions without touching the log (a consumer
@@ -21,6 +21,9 @@ class Predicate:
         """Whether it does for the message whose properties are `records[begin:end]`."""
         raise NotImplementedError
 
+    def leave(self) -> None:
+        """Let go of the records that were looked at."""
+
 
 class Selector:
     """What to let through.
@@ -29,31 +32,25 @@ class Selector:
         codes: hashes of tags, of which a message must have one; None for any.
         predicate: what must hold for a message's properties.
         weight: so many times as long as a usual one the predicate takes; the fewer records are looked at in one go.
+    Attributes:
+        takes_all_tags: whether any entry may stand for a wanted message.
+        takes_all: whether any message is wanted.
     """
 
-    __slots__ = ("_codes", "_predicate", "takes_all", "takes_all_tags", "weight")
+    __slots__ = ("_codes", "predicate", "takes_all", "takes_all_tags", "weight")
 
     def __init__(
         self, codes: frozenset[int] | None = None, predicate: Predicate | None = None, weight: int = 1
     ) -> None:
         self._codes = codes
         self.weight = weight
-        self._predicate = predicate
+        self.predicate = predicate
         self.takes_all_tags = codes is None
         self.takes_all = codes is None and predicate is None
 
     def wants(self, tags_code: int) -> bool:
         """Whether an entry may stand for a wanted message."""
         return self._codes is None or tags_code in self._codes
-
-    @property
-    def needs_record(self) -> bool:
-        """Whether what the entry says is not enough."""
-        return self._predicate is not None
-
-    def wants_record(self, records: bytes, begin: int, end: int) -> bool:
-        """Whether a message is wanted whose entry is, and whose properties are `records[begin:end]`."""
-        return self._predicate is None or self._predicate.holds(records, begin, end)
 
 
 ALL: Final = Selector()

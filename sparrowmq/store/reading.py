@@ -15,8 +15,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.protocol.messages.record import is_sound, properties_at, properties_of, store_timestamp_ms
-from sparrowmq.protocol.selector import ALL, Selector
+from sparrowmq.protocol.messages.record import (
+    PROPERTY_CRC_SIZE,
+    is_sound,
+    properties_at,
+    properties_of,
+    store_timestamp_ms,
+)
+from sparrowmq.protocol.selector import ALL, Predicate, Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
@@ -26,7 +32,8 @@ if TYPE_CHECKING:
 
 LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
 _WINDOW: Final = 16_384  # half of the records that a pull takes; what is copied and not looked at costs too
-_NEAR: Final = 1024
+_NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
+_MOST: Final = 64
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
 
 
@@ -187,67 +194,73 @@ class _Window:
     It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
     """
 
-    __slots__ = ("_begin", "_copy", "_entries", "_log", "_selector", "_size")
+    __slots__ = ("_begin", "_copy", "_crc_from", "_end", "_entries", "_log", "_predicate", "_selector")
 
-    def __init__(self, log: CommitLog, entries: Entries, selector: Selector) -> None:
+    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
+        self._predicate = predicate
+        self._crc_from: i64 = log.crc_from
         self._copy = b""
         self._begin: i64 = 0
-        self._size: i64 = 0
+        self._end: i64 = 0
 
     def next_wanted(self, first: int) -> int:
-        """The first entry from `first` on whose message is wanted; behind the last one if there is none."""
-        entries, selector = self._entries, self._selector
+        """The first entry from `first` on whose message is wanted; behind the last one if there is none.
+
+        A message that is gone counts as wanted, for its reader is told.
+        """
+        entries, selector, predicate = self._entries, self._selector, self._predicate
+        takes_all_tags = selector.takes_all_tags
         count: i64 = len(entries)
         index: i64 = first
         while index < count:
-            is_candidate = selector.takes_all_tags or selector.wants(entries.tags_code(index))
-            if is_candidate and self._is_wanted(index):
-                break
+            if takes_all_tags or selector.wants(entries.tags_code(index)):
+                begin: i64 = entries.offset(index)
+                end: i64 = begin + entries.size(index)
+                if end - begin > LARGE:
+                    if end - begin != GAP_SIZE and self._is_large_wanted(begin, end - begin):
+                        break
+                elif (begin < self._begin or end > self._end) and not self._move(index):
+                    break
+                else:
+                    at: i64 = begin - self._begin
+                    behind: i64 = end - self._begin
+                    if begin >= self._crc_from:  # then the last property is the CRC, which nobody asks for
+                        behind -= PROPERTY_CRC_SIZE
+                    if predicate.holds(self._copy, properties_at(self._copy, at), behind):
+                        break
             index += 1
         return index
-
-    def _is_wanted(self, index: i64) -> bool:
-        """Whether the record is; of a message that is gone it counts as wanted, for its reader is told."""
-        begin: i64 = self._entries.offset(index)
-        size: i64 = self._entries.size(index)
-        if size > LARGE:
-            return size != GAP_SIZE and self._is_large_wanted(begin, size)
-        at: i64 = begin - self._begin
-        if at < 0 or at + size > self._size:
-            if not self._move(index):
-                return True
-            at = 0
-        return self._selector.wants_record(self._copy, properties_at(self._copy, at), at + size)
 
     def _is_large_wanted(self, begin: int, size: int) -> bool:
         record = self._log.view(begin, size)
         if record is None:
             return True
         properties = properties_of(record)
-        return self._selector.wants_record(properties, 0, len(properties))
+        return self._predicate.holds(properties, 0, len(properties))
 
-    def _move(self, index: int) -> bool:
+    def _move(self, index: i64) -> bool:
         """Copy the record of an entry and those that follow it closely; False if it is gone."""
         entries = self._entries
         begin: i64 = entries.offset(index)
         first_end: i64 = begin + entries.size(index)
+        last: i64 = min(index + _MOST, len(entries)) - 1
         end: i64 = first_end
-        for i in range(index + 1, len(entries)):
-            next_begin: i64 = entries.offset(i)
-            next_end: i64 = next_begin + entries.size(i)
-            if not end <= next_begin <= end + _NEAR or next_end > begin + _WINDOW:
+        while last > index:
+            end = entries.offset(last) + entries.size(last)
+            if begin < end <= begin + _WINDOW and end - begin <= (last - index) * _NEAR:
                 break
-            end = next_end
+            last = (index + last) // 2
+            end = first_end
         copy = self._log.copy(begin, end - begin)
         if copy is None:  # they are not all in one file
             end = first_end
             copy = self._log.copy(begin, end - begin)
             if copy is None:
                 return False
-        self._copy, self._begin, self._size = copy, begin, end - begin
+        self._copy, self._begin, self._end = copy, begin, end
         return True
 
 
@@ -283,7 +296,8 @@ def _select(
             log.tell_damage(entries.begin)
             return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
         entries = entries.first(sound)
-    window = _Window(log, entries, selector) if selector.needs_record else None
+    predicate = selector.predicate
+    window = _Window(log, entries, selector, predicate) if predicate is not None else None
     i = 0
     while i < len(entries):
         if window is not None:
@@ -304,6 +318,8 @@ def _select(
             else:
                 status = Status.MESSAGE_WAS_REMOVING
         i += 1
+    if predicate is not None:
+        predicate.leave()
     views = [view for begin, end in ranges if (view := log.view(begin, end - begin))]
     if views:
         status = Status.FOUND

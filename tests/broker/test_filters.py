@@ -17,7 +17,8 @@ def refusal(filters: Filters, expression: str | None, kind: str = SQL92) -> tupl
 
 
 def lets_through(filters: Filters, expression: str, properties: bytes) -> bool:
-    return filters.selector(SQL92, expression).wants_record(properties, 0, len(properties))
+    predicate = filters.selector(SQL92, expression).predicate
+    return predicate is not None and predicate.holds(properties, 0, len(properties))
 
 
 def test_an_expression_lets_messages_through() -> None:
