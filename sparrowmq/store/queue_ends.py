@@ -21,7 +21,6 @@ void then. Numbers are big-endian.
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from zlib import crc32
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.consume_queue import QueueEnd
-from sparrowmq.store.layout import offset_name, parse_offset_name
+from sparrowmq.store.numbered_folder import NumberedFolder
 from sparrowmq.store.positions import Positions
 from sparrowmq.store.vfs import File, Vfs
 
@@ -79,9 +78,8 @@ class QueueEnds:
 
     def __init__(self, vfs: Vfs, folder: str) -> None:
         self._vfs = vfs
-        self._folder = folder
+        self._folder = NumberedFolder(vfs, folder)
         self._file: File | None = None
-        self._number = -1
         self._size = 0
         self._queues: dict[Key, bytes] = {}
         self._deleted: dict[str, int] = {}
@@ -90,11 +88,8 @@ class QueueEnds:
 
     def load(self) -> Known:
         """What the newest file says that can be read; the next `write` makes a new one. Raises: OutOfResources."""
-        numbers = [parse_offset_name(name) for name in self._vfs.list_folder(self._folder)]
-        found = sorted((number for number in numbers if number is not None), reverse=True)
-        self._number = max(found, default=-1)
-        for number in found:
-            file = self._vfs.open(self._path(number), writable=False)
+        for number in self._folder.numbers():
+            file = self._folder.open(number, writable=False)
             known = _read(self._vfs.read(file, 0, file.size))
             self._vfs.close(file)
             if known.positions is not None:
@@ -158,32 +153,12 @@ class QueueEnds:
         return True
 
     def _replace(self, queues: dict[Key, bytes], positions: Positions, log_ms: int) -> None:
-        vfs, number = self._vfs, self._number + 1
-        vfs.make_folder(self._folder)
-        beside = self._path(number) + ".tmp"
-        if vfs.exists(beside):
-            vfs.unlink(beside)
         items = [*queues.values(), *(_pack_deletion(*deletion) for deletion in self._deleted.items())]
         chunk = _chunk(_ALL, items, positions, log_ms)
-        file = vfs.create(beside, 3 * len(chunk) + _ROOM_BYTES, allocate=True)
-        try:
-            vfs.write(file, 0, chunk)
-            vfs.sync(file)
-            vfs.rename(beside, self._path(number))
-            vfs.sync_folder(self._folder)
-        except BaseException:
-            vfs.close(file)
-            raise
-        file.path = self._path(number)
+        file = self._folder.replace(chunk, 3 * len(chunk) + _ROOM_BYTES)
         self.close()
-        self._file, self._number = file, number
-        self._size = len(chunk)
-        for name in vfs.list_folder(self._folder):
-            if parse_offset_name(name) not in (None, number):
-                vfs.unlink(os.path.join(self._folder, name))
-
-    def _path(self, number: int) -> str:
-        return os.path.join(self._folder, offset_name(number))
+        self._file, self._size = file, len(chunk)
+        self._folder.remove_others()
 
 
 def _pack_queue(key: Key, end: QueueEnd) -> bytes:

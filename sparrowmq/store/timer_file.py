@@ -16,13 +16,13 @@ and not synced: what a crash takes of it, the log says again. Numbers are big-en
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
-from sparrowmq.store.layout import ENTRY_SIZE, offset_name, parse_offset_name
+from sparrowmq.store.layout import ENTRY_SIZE
+from sparrowmq.store.numbered_folder import NumberedFolder
 from sparrowmq.store.vfs import File, Vfs
 
 log = logging.getLogger(__name__)
@@ -56,20 +56,17 @@ class TimerFile:
 
     def __init__(self, vfs: Vfs, folder: str) -> None:
         self._vfs = vfs
-        self._folder = folder
+        self._folder = NumberedFolder(vfs, folder)
         self._file: File | None = None
-        self._number = -1
         self._end = 0
         self._begin_settled = 0
 
     def load(self) -> Known | None:
         """What the newest file says that can be read; None if there is none. Raises: OutOfResources."""
-        numbers = [parse_offset_name(name) for name in self._vfs.list_folder(self._folder)]
-        for number in sorted((number for number in numbers if number is not None), reverse=True):
-            self._number = max(self._number, number)
-            file = self._vfs.open(self._path(number), writable=True)
+        for number in self._folder.numbers():
+            file = self._folder.open(number, writable=True)
             if known := self._read(self._vfs.read(file, 0, file.size)):
-                self._file, self._number = file, number
+                self._file = file
                 return known
             log.warning("%s is damaged; the pending timers are found in the log", file.path)
             self._vfs.close(file)
@@ -90,38 +87,18 @@ class TimerFile:
 
     def replace(self, pending: list[bytes], queue_offset: int, log_offset: int) -> None:
         """Write a new file, and delete the one before; in any thread. Raises: DiskFull, OSError: it is as before."""
-        vfs, number = self._vfs, self._number + 1
-        vfs.make_folder(self._folder)
-        beside = self._path(number) + ".tmp"
-        if vfs.exists(beside):
-            vfs.unlink(beside)
         chunk = _chunk(_PENDING, b"".join(pending), queue_offset, log_offset)
-        file = vfs.create(beside, 0, allocate=False)
-        try:
-            vfs.write(file, 0, chunk)
-            vfs.sync(file)
-            vfs.rename(beside, self._path(number))
-            vfs.sync_folder(self._folder)
-        except BaseException:
-            vfs.close(file)
-            raise
-        before, self._file = self._file, file
+        before, self._file = self._file, self._folder.replace(chunk)
         self._end = self._begin_settled = len(chunk)
-        self._number = number
         if before is not None:
-            vfs.close(before)
-        self._unlink_others()
+            self._vfs.close(before)
+        self._folder.remove_others()
 
     def close(self) -> None:
         """Give the descriptor back."""
         if self._file is not None:
             self._vfs.close(self._file)
             self._file = None
-
-    def _unlink_others(self) -> None:
-        for name in self._vfs.list_folder(self._folder):
-            if parse_offset_name(name) not in (None, self._number):
-                self._vfs.unlink(os.path.join(self._folder, name))
 
     def _read(self, content: bytes) -> Known | None:
         """What its whole chunks say; None if there is not even the first."""
@@ -136,9 +113,6 @@ class TimerFile:
                 known.settled.update(struct.unpack(f">{len(items) // 8}q", items))
         self._end = at
         return known if at else None
-
-    def _path(self, number: int) -> str:
-        return os.path.join(self._folder, offset_name(number))
 
 
 def _chunk(kind: int, items: bytes, queue_offset: int, log_offset: int) -> bytes:

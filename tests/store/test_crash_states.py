@@ -42,8 +42,8 @@ UNSEEN |= {"consume_queue.py:forget_before:sync_folder"}  # test_consume_queue.p
 # Of the checkpoint and the file of queue ends the older one counts, so to have either later costs a start time.
 UNSEEN |= {
     "queue_ends.py:_append:sync",
-    "queue_ends.py:_replace:sync",
-    "queue_ends.py:_replace:sync_folder",
+    "numbered_folder.py:replace:sync",
+    "numbered_folder.py:replace:sync_folder",
 }
 # Workloads (seed, steps, kind) that show a fault early which others show late.
 Workload = tuple[int, int, dict[str, float]]
