@@ -44,11 +44,12 @@ def test_files_that_retention_deleted_are_not_missed(stores: Stores):
 
 
 @pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("damaged", [2, 4])
 @pytest.mark.parametrize(
     "garbage", [None, b"", b"\x7a\x11" * (FILE_SIZE // 2)], ids=["missing", "empty", "garbage"]
 )
 def test_without_its_checkpoint_a_store_still_tells_damage_from_a_torn_tail(
-    stores: Stores, garbage: bytes | None, killed: bool
+    stores: Stores, garbage: bytes | None, killed: bool, damaged: int
 ):
     store = stores.open()
     offsets = fill(store)
@@ -56,8 +57,8 @@ def test_without_its_checkpoint_a_store_still_tells_damage_from_a_torn_tail(
     stores.crash(store) if killed else store.close()
     checkpoint = Path(store.settings.layout.checkpoint)
     checkpoint.unlink() if garbage is None else checkpoint.write_bytes(garbage)
-    flip(log_file(store), offsets[2] + 90)
+    flip(log_file(store), offsets[damaged] + 90)
     with pytest.raises(CorruptRecord, match="corruptPolicy=quarantine") as refused:
         stores.open()
-    assert refused.value.offset == offsets[2]
+    assert refused.value.offset == offsets[damaged]
     stores.leave_damaged()

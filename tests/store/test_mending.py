@@ -119,7 +119,29 @@ def test_a_rotten_record_does_not_take_the_end_of_its_queue_with_it(stores: Stor
         store = stores.open()
     queue = store.queue("Orders", 0)
     assert queue is not None and queue.max_offset == len(TEXTS)
+    entry = queue.entry(len(TEXTS) - 1)
+    assert entry is not None and entry.offset == places[-1]  # whoever mends the record has it there again
     assert put(store, b"next")[1] == len(TEXTS)
+    stores.leave_damaged()
+
+
+def test_what_a_topic_made_anew_lost_is_not_replaced_by_messages_of_the_deleted_one(stores: Stores):
+    with verifying_little(1024):
+        store = stores.open()
+        fill(store)
+        store.delete_topic("Orders")
+        places = [put(store, b"new " + text)[0] for text in TEXTS[:3]]
+        for _ in range(80):
+            put(store, b"elsewhere", "Bills")
+            store.checkpoint()
+        store.close()
+        file = Path(store.settings.layout.commit_log) / f"{places[1] // 4096 * 4096:020d}"
+        content = bytearray(file.read_bytes())
+        content[places[1] % 4096 + 90] ^= 1
+        file.write_bytes(content)
+        shutil.rmtree(store.settings.layout.queue("Orders", 0))
+        store = stores.open()
+    assert bodies(store) == [b"new " + TEXTS[0], b"new " + TEXTS[2]]
     stores.leave_damaged()
 
 
