@@ -14,6 +14,7 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure, number_failure
 from sparrowmq.cli.mqadmin.messages import (
     FOUND,
+    Pulled,
     address_of,
     offset_at,
     print_message,
@@ -38,21 +39,11 @@ async def print_msg(call: Call) -> None:
         begin, end = await _span(call, address, queue)
         call.line("minOffset=%s, maxOffset=%s, %s", begin, end, java.queue_text(queue))
         offset = begin
-        while offset < end:
-            try:
-                pulled = await pull(call, address, queue, offset, call.text("s", ALL))
-            except Failure as failure:
-                call.complain(failure)
-                break
+        while offset < end and (pulled := await _pull(call, address, queue, offset)) is not None:
             offset = pulled.next_offset
             for message in pulled.messages:
                 print_message(call, message, charset, shows_body)
-            if pulled.status == FOUND:
-                continue
-            matched_nothing = pulled.status == _MATCHED_NOTHING
-            what = "no matched msg" if matched_nothing else "print msg finished"
-            call.line("%s %s. status=%s, offset=%s", java.queue_text(queue), what, pulled.status, offset)
-            if not matched_nothing:
+            if _is_over(call, queue, pulled):
                 break
         call.line(_RULE)
 
@@ -63,12 +54,7 @@ async def print_msg_by_queue(call: Call) -> None:
     address = await address_of(call, queue)
     offset, end = await _span(call, address, queue)
     tags: Counter[str] = Counter()
-    while offset < end:
-        try:
-            pulled = await pull(call, address, queue, offset, call.text("s", ALL))
-        except Failure as failure:
-            call.complain(failure)
-            break
+    while offset < end and (pulled := await _pull(call, address, queue, offset)) is not None:
         offset = pulled.next_offset
         if pulled.status != FOUND:
             break
@@ -79,6 +65,25 @@ async def print_msg_by_queue(call: Call) -> None:
         counts = dict(tags)
         for tag, count in sorted(java.table(counts), key=lambda row: -row[1]):
             call.line("Tag: %-30s Count: %s", tag, count)
+
+
+async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> Pulled | None:
+    """The next messages of a queue that fit -s; None if that failed, which is told."""
+    try:
+        return await pull(call, address, queue, offset, call.text("s", ALL))
+    except Failure as failure:
+        call.complain(failure)
+        return None
+
+
+def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
+    """Whether there is no more in the queue; a pull that gave nothing is told."""
+    if pulled.status == FOUND:
+        return False
+    matched_nothing = pulled.status == _MATCHED_NOTHING
+    what = "no matched msg" if matched_nothing else "print msg finished"
+    call.line("%s %s. status=%s, offset=%s", java.queue_text(queue), what, pulled.status, pulled.next_offset)
+    return not matched_nothing
 
 
 async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
@@ -187,9 +192,5 @@ async def _consume(call: Call, address: str, queue: MessageQueue, offset: int, l
             call.line("Consume ok")
             for message in pulled.messages:
                 print_message(call, message, _UTF8, True)
-            continue
-        matched_nothing = pulled.status == _MATCHED_NOTHING
-        what = "no matched msg" if matched_nothing else "print msg finished"
-        call.line("%s %s. status=%s, offset=%s", java.queue_text(queue), what, pulled.status, offset)
-        if not matched_nothing:
+        if _is_over(call, queue, pulled):
             return
