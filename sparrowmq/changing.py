@@ -5,6 +5,9 @@
       now = the new settings, every part uses them
       the file given with -c                        the changed keys alone; comments and order stay as they are
 
+    SIGHUP                                          all sources read anew, as at the start
+      what can change and has                       used as above, and nothing is written
+
 Which settings can change is said where they are defined (`setting(..., live=True)`), so that the page of all settings
 shows it. Unlike Java, which passes over unknown keys in silence, takes any value for any other, many without effect
 until the next start, and writes all its settings into the file.
@@ -59,6 +62,27 @@ class Changing(Generic[S]):
                 be saved.
         """
         changes = self._changes(given)
+        self._use(changes, whose)
+        if changes:
+            async with self._one_at_a_time:
+                await self._keep(changes)
+
+    def reload(self, wanted: S) -> None:
+        """Take what can change of the settings as they are written now; the log tells what waits for a restart."""
+        current, live = self.now.as_properties(), live_keys(type(self.now))
+        changes = {key: value for key, value in wanted.as_properties().items() if current.get(key) != value}
+        for key in sorted(changes.keys() - live):
+            log.warning(
+                "%s cannot change while the server runs: its new value counts from the next start", key
+            )
+        taken = {key: value for key, value in changes.items() if key in live}
+        if taken:
+            self._use(taken, "a reload")
+        else:
+            log.info("reloaded: nothing that can change has changed")
+
+    def _use(self, changes: Mapping[str, str], whose: str) -> None:
+        """Have every part use them. Raises: ConfigError, a value is wrong; then nothing has changed."""
         changed, _ = build(type(self.now), changes, "the request", self.now)
         for key, value in changes.items():
             log.info("%s is changed to %s by %s", key, value, whose)
@@ -66,9 +90,6 @@ class Changing(Generic[S]):
         self.count += 1
         for use in self._uses:
             use(changed)
-        if changes:
-            async with self._one_at_a_time:
-                await self._keep(changes)
 
     def _changes(self, given: Mapping[str, str]) -> dict[str, str]:
         """What of it is not so already. Raises: ConfigError."""
@@ -106,6 +127,18 @@ class Changing(Generic[S]):
         mode = file.stat().st_mode
         snapshot.save(file, rewritten(file.read_text("utf-8-sig"), changes), encode=str.encode)
         file.chmod(mode & 0o777)
+
+
+def with_live(now: S, wanted: S) -> S:
+    """Settings with what can change of others."""
+    live = live_keys(type(now))
+    changed, _ = build(
+        type(now),
+        {key: value for key, value in wanted.as_properties().items() if key in live},
+        "a reload",
+        now,
+    )
+    return changed
 
 
 def live_keys(cls: type[Settings]) -> set[str]:

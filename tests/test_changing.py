@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from sparrowmq.changing import Changing, live_keys, rewritten
+from sparrowmq.changing import Changing, live_keys, rewritten, with_live
 from sparrowmq.config import Settings, build, load, setting
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import TEXT, integer
@@ -111,3 +111,21 @@ def test_what_can_change_says_so_where_it_is_defined() -> None:
 
 def test_a_file_is_rewritten_as_java_reads_it() -> None:
     assert rewritten("a=1\r\nb=2\n", {"a": "3"}).replace("\r", "").splitlines() == ["a=3", "b=2"]
+
+
+def test_a_reload_takes_what_can_change_and_tells_the_rest(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.conf"
+    file.write_text(FILE)
+    changing = Changing(Some(), file)
+    seen: list[int] = []
+    changing.tell(lambda now: seen.append(now.limit))
+    with caplog.at_level(logging.INFO):
+        changing.reload(Some(port=7, limit=30))
+        changing.reload(Some(port=1, limit=30))
+    assert (changing.now.port, changing.now.limit, seen, changing.count) == (1, 30, [30], 1)
+    assert "listenPort cannot change while the server runs" in caplog.text
+    assert "nothing that can change has changed" in caplog.text
+    assert file.read_text() == FILE, "what was read is not written"
+    assert with_live(Some(port=3, limit=5), Some(port=7, limit=30)) == Some(port=3, limit=30)

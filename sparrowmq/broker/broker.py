@@ -164,6 +164,10 @@ class Broker:
             self._replica.stop()
         return self.store.end
 
+    def reload(self, settings: BrokerSettings) -> None:
+        """Take what can change of settings that were read anew."""
+        self._changing.reload(settings)
+
     async def serve(self) -> None:
         """Never return; cancelled when the broker fails, whose reason then leaves the context."""
         await asyncio.get_running_loop().create_future()

@@ -35,6 +35,7 @@ from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.replication.ha_port import ABOVE
+from sparrowmq.changing import with_live
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer
 
@@ -122,6 +123,12 @@ class Member:
                 await self._lease.end()
             await self._tasks.__aexit__(None, None, None)
         return suppressed
+
+    def reload(self, settings: BrokerSettings) -> None:
+        """Take what can change of settings that were read anew, now and in the next role."""
+        self.settings = with_live(self.settings, settings)
+        if self.broker is not None:
+            self.broker.reload(with_live(self.broker.settings, settings))
 
     async def serve(self) -> None:
         """Never return; cancelled when the broker fails, whose reason then leaves the context."""

@@ -6,7 +6,7 @@
 
 Each is a process, with what it says on the streams of this one. One that ends is started again: after a second, after
 twice as long each time until it has run for a minute, half a minute at most. Settings that are wrong end all of them.
-A signal to this process stops them in order; if it is killed, the system tells them.
+A signal to this process stops them in order, and SIGHUP goes to each; if it is killed, the system tells them.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class Brokers:
         """Until a signal; the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
         status = 0
         while not self._is_stopping and status != _WRONG_SETTINGS:
             status = self.look()
@@ -136,6 +137,11 @@ class Brokers:
         )
         broker.process, broker.at_s = None, self._now_s() + broker.pause_s
         broker.pause_s = min(2 * broker.pause_s, _LONGEST_PAUSE_S)
+
+    def _reload(self, *_: object) -> None:
+        for broker in self._brokers:
+            if broker.process is not None:
+                broker.process.send_signal(signal.SIGHUP)
 
     def _stop(self, *_: object) -> None:
         self._is_stopping = True

@@ -1,6 +1,7 @@
 """Running a server in the foreground: `mqnamesrv`, `mqbroker`, also called `sparrowmq namesrv` and `sparrowmq broker`.
 
 settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < --set key=value, -n, --insecure
+SIGHUP     read all of them anew, and take what can change while the server runs
 stdout     one line when it serves, with the words that people's scripts wait for from Apache's
 stderr     the log, unless --log-file says where else, and what is wrong
 exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the settings or the address are wrong
@@ -116,6 +117,7 @@ def namesrv(**given: Any) -> None:
     run(
         lambda: Namesrv(settings, SystemClock(), _file(given)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
+        lambda server: server.reload(_merged(NamesrvSettings, given, "RMQ_NAMESRV_")),
     )
 
 
@@ -147,11 +149,14 @@ def broker(**given: Any) -> None:
     def ready(server: Broker | Member) -> str:
         return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
 
+    def reload(server: Broker | Member) -> None:
+        server.reload(_merged(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
+
     if settings.failover:
         from sparrowmq.broker.member import Member
 
-        run(lambda: Member(settings, SystemClock(), _file(given)), ready)
-    run(lambda: Broker(settings, SystemClock(), _file(given)), ready)
+        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload)
+    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload)
 
 
 # Settings -----------------------------------------------------------------------------------------------------------
@@ -167,17 +172,8 @@ def _settings(
         variables: other environment variables, each with its key; Java lets a file overrule them.
     """
     _begin_log(given)
-    weak = [
-        (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
-    ]
-    environment = config.from_environment(prefix, os.environ)
-    typed = {"insecure": "true"} if given["insecure"] else {}
-    if given["namesrv"] is not None:
-        typed["namesrvAddr"] = given["namesrv"]
-    if given["verbose"]:
-        typed["logLevel"] = "DEBUG"
     try:
-        settings = merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
+        settings = _merged(cls, given, prefix, variables)
     except ConfigError as error:
         fail(error)
     if given["show_all"] or given["show"]:
@@ -188,6 +184,22 @@ def _settings(
         sys.exit(0)
     logs.use(settings)
     return settings
+
+
+def _merged(
+    cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
+) -> S:
+    """The settings that all sources make now. Raises: ConfigError."""
+    weak = [
+        (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
+    ]
+    environment = config.from_environment(prefix, os.environ)
+    typed = {"insecure": "true"} if given["insecure"] else {}
+    if given["namesrv"] is not None:
+        typed["namesrvAddr"] = given["namesrv"]
+    if given["verbose"]:
+        typed["logLevel"] = "DEBUG"
+    return merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
 
 
 def _begin_log(given: Mapping[str, Any]) -> None:
@@ -209,8 +221,12 @@ def _file(given: Mapping[str, Any]) -> Path | None:
 # Running ------------------------------------------------------------------------------------------------------------
 
 
-def run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V], str]) -> NoReturn:
-    """Serve until a signal, or until it fails."""
+def run(
+    build: Callable[[], AbstractAsyncContextManager[V]],
+    ready: Callable[[V], str],
+    reload: Callable[[V], object] | None = None,
+) -> NoReturn:
+    """Serve until a signal, or until it fails; `reload` is what SIGHUP does."""
     os.umask(0o077)  # Messages are nobody else's to read.
     descriptors.raise_limit()
     # What a map shows can be cut off, or lie on a bad sector: then the process dies, but not in silence.
@@ -218,13 +234,17 @@ def run(build: Callable[[], AbstractAsyncContextManager[V]], ready: Callable[[V]
         faulthandler.enable()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(build(), ready))
+            runner.run(_serve(build(), ready, reload))
     except (SparrowError, OSError, ExceptionGroup) as error:
         fail(error)
     sys.exit(0)
 
 
-async def _serve(server: AbstractAsyncContextManager[V], ready: Callable[[V], str]) -> None:
+async def _serve(
+    server: AbstractAsyncContextManager[V],
+    ready: Callable[[V], str],
+    reload: Callable[[V], object] | None,
+) -> None:
     """Signals cancel this task, whatever it is at; leaving the context is the graceful stop."""
     task = asyncio.current_task()
     assert task is not None
@@ -234,11 +254,22 @@ async def _serve(server: AbstractAsyncContextManager[V], ready: Callable[[V], st
         async with server as serving:
             _calm_the_collector()
             memory.keep_freed()
+            if reload is not None:
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGHUP, _reload, reload, serving)
             click.echo(ready(serving))
             sys.stdout.flush()
             await serving.serve()
     except asyncio.CancelledError:
         log.info("stopped")
+
+
+def _reload(reload: Callable[[V], object], server: V) -> None:
+    """Read all settings anew; wrong ones change nothing."""
+    try:
+        reload(server)
+    except ConfigError as error:
+        log.error("the settings stay as they are: %s", error)
 
 
 def _calm_the_collector() -> None:

@@ -94,6 +94,10 @@ class Namesrv:
     async def __aexit__(self, *error: object) -> None:
         await self._open.__aexit__(*error)  # type: ignore[arg-type]
 
+    def reload(self, settings: NamesrvSettings) -> None:
+        """Take what can change of settings that were read anew."""
+        self._changing.reload(settings)
+
     async def serve(self) -> None:
         """Never returns; a chore that fails cancels the caller, and leaving the context tells why."""
         await asyncio.get_running_loop().create_future()

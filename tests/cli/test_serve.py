@@ -193,6 +193,29 @@ def test_how_much_is_said_changes_while_it_runs(start, namesrv, broker_args, tmp
     assert {line["level"] for line in lines} <= {"INFO", "WARNING"}
 
 
+def test_a_hangup_has_the_settings_read_anew(start, namesrv, broker_args, tmp_path, until):
+    file, log = tmp_path / "broker.conf", tmp_path / "log"
+    file.write_text("fileReservedTime=48\nmaxMessageSize=1000\n")
+    words = *broker_args, "-c", str(file), "-n", namesrv.address, "--log-file", str(log)
+    broker = start(*words).ready()
+
+    def reserved():
+        with Wire(broker.port) as wire:
+            return dict(
+                line.split("=", 1) for line in wire.ask(BROKER_CONFIG).body.decode().split("\n") if line
+            )
+
+    file.write_text("fileReservedTime=71\nmaxMessageSize=1000\nbrokerIP2=10.0.0.1\n")
+    broker.process.send_signal(signal.SIGHUP)
+    until(lambda: reserved()["fileReservedTime"] == "71")
+    assert "brokerIP2 cannot change while the server runs" in log.read_text()
+    file.write_text("fileReservedTime=never\n")
+    broker.process.send_signal(signal.SIGHUP)
+    until(lambda: "the settings stay as they are: " in log.read_text())
+    assert reserved()["fileReservedTime"] == "71"
+    assert broker.stop()[0] == 0
+
+
 @pytest.mark.parametrize("wrong", ["much", "-1", "0", "1"])
 def test_a_wrong_size_of_the_log_is_told(start, broker_args, wrong):
     status, said = start(*broker_args, "--log-file", "log", f"--log-size={wrong}").end()
