@@ -1,0 +1,148 @@
+"""What else is in deploy/: the master with its slave run here, the compose file's commands, the systemd units."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import sparrowmq
+from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.config import build
+from sparrowmq.namesrv.config import NamesrvSettings
+from tests.interop.apache import free_ports
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+BIN = Path(sys.executable).parent
+LIMIT_S = 30.0
+
+
+# Kubernetes ---------------------------------------------------------------------------------------------------------
+
+
+def named(kind: str) -> dict[str, Any]:
+    text = (DEPLOY / "kubernetes" / "master-and-slave.yaml").read_text()
+    return {each["metadata"]["name"]: each for each in yaml.safe_load_all(text) if each["kind"] == kind}
+
+
+def container(name: str) -> dict[str, Any]:
+    [found] = named("StatefulSet")[name]["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def start(words: list[str], log: Path, stack: ExitStack, **environment: str) -> None:
+    """Start a container's command as it stands in its manifest, and return when it serves."""
+    output = stack.enter_context(log.open("wb"))
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "NAMESRV"))}
+    process = subprocess.Popen(
+        words, stdout=output, stderr=output, env=ours | {"PATH": f"{BIN}:{os.environ['PATH']}"} | environment
+    )
+    stack.callback(process.wait, LIMIT_S)
+    stack.callback(process.terminate)
+    deadline = time.monotonic() + LIMIT_S
+    while b"boot success" not in log.read_bytes():
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+
+
+async def test_the_pods_of_a_broker_are_a_master_and_its_slave(tmp_path):
+    names, *pods = free_ports(5)
+    file = tmp_path / "broker.conf"
+    text = named("ConfigMap")["sparrowmq-broker-a"]["data"]["broker.conf"]
+    file.write_text(
+        re.sub(r"namesrvAddr=.*", f"namesrvAddr=127.0.0.1:{names}", text) + "mappedFileSizeCommitLog=1m\n"
+    )
+    with ExitStack() as stack:
+        [command] = [container("sparrowmq-namesrv")["command"]]
+        words = [f"{BIN}/{command[0]}", "--set", "bindAddress=127.0.0.1"]
+        start([*words, "--set", f"listenPort={names}"], tmp_path / "namesrv.log", stack)
+        broker = container("broker-a")
+        script = broker["args"][0].replace("/etc/sparrowmq/broker.conf", str(file))
+        for number in range(2):
+            start(
+                [*broker["command"], script],
+                tmp_path / f"broker-{number}.log",
+                stack,
+                POD_NAME=f"broker-a-{number}",
+                POD_IP="127.0.0.1",
+                RMQ_BROKER_listenPort=str(pods[2 * number]),
+                RMQ_BROKER_haListenPort=str(pods[2 * number + 1]),
+                RMQ_BROKER_fastListenPort="off",
+                RMQ_BROKER_storePathRootDir=str(tmp_path / f"store-{number}"),
+            )
+        async with sparrowmq.connect(f"127.0.0.1:{names}") as mq:
+            [place] = await mq.admin.brokers()
+            assert place.addresses == {number: f"127.0.0.1:{pods[2 * number]}" for number in range(2)}
+            await mq.admin.create_topic("orders", queues=1)
+            deadline = time.monotonic() + LIMIT_S
+            while (await mq.send("orders", b"one")).status is not sparrowmq.SendStatus.OK:
+                assert time.monotonic() < deadline, "no slave ever had a message"
+
+
+def test_what_the_manifest_names_is_in_it():
+    claims, services = named("ConfigMap"), named("Service")
+    for name, each in named("StatefulSet").items():
+        spec, pod = each["spec"], each["spec"]["template"]
+        assert spec["serviceName"] in services
+        labels = pod["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"] == labels == services[spec["serviceName"]]["spec"]["selector"]
+        volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+        assert {volume["configMap"]["name"] for volume in pod["spec"]["volumes"]} <= claims.keys()
+        mounts = {mount["name"] for mount in container(name)["volumeMounts"]}
+        assert mounts == volumes | {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    ports = {port["containerPort"] for port in container("broker-a")["ports"]}
+    assert {port["port"] for port in services["broker-a"]["spec"]["ports"]} <= ports
+    [budget] = named("PodDisruptionBudget").values()
+    assert budget["spec"]["selector"] == named("StatefulSet")["broker-a"]["spec"]["selector"]
+
+
+# Compose ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("service", "cls"), [("namesrv", NamesrvSettings), ("broker", BrokerSettings)])
+def test_the_commands_of_the_compose_file_have_settings_that_count(service, cls):
+    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    words = [
+        word.replace("${SPARROWMQ_HOST:-127.0.0.1}", "10.0.0.1")
+        for word in found["services"][service]["command"]
+    ]
+    given = dict(value.split("=", 1) for option, value in itertools.pairwise(words) if option == "--set")
+    _, report = build(cls, given, "compose.yaml")
+    assert given and not report.unknown and not report.without_effect
+    done = subprocess.run([BIN / words[0], *words[1:], "-p"], capture_output=True, text=True, check=True)
+    assert all(f"{key}={value}" in done.stdout for key, value in given.items())
+    volumes = {volume.partition(":")[0] for volume in found["services"][service]["volumes"]}
+    assert volumes <= found["volumes"].keys()
+
+
+# systemd ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", sorted((DEPLOY / "systemd").glob("*.service")), ids=lambda path: path.stem)
+def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
+    text = unit.read_text()
+    [command] = re.findall(r"^ExecStart=/opt/sparrowmq/bin/(\S+) -c /etc/sparrowmq/\S+$", text, re.MULTILINE)
+    assert (BIN / command).exists()
+    assert "ExecReload=/bin/kill -HUP $MAINPID" in text
+    if (verify := shutil.which("systemd-analyze")) is None:
+        return  # It is the check of those who have systemd; the rest holds everywhere.
+    here = tmp_path / unit.name
+    here.write_text(text.replace("/opt/sparrowmq/bin", str(BIN)).replace("User=sparrowmq", "User=root"))
+    done = subprocess.run(
+        [verify, "verify", "--man=no", "--recursive-errors=no", here],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
