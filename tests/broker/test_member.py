@@ -341,3 +341,12 @@ def test_settings_that_do_not_fit_together_are_told(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         demand_member(replace(members.settings(1), **changes))
+
+
+async def test_settings_read_anew_count_now_and_in_the_next_role(members: Members) -> None:
+    member = await members.start(1)
+    assert await members.leader() == 1
+    member.reload(replace(members.settings(1), max_message_bytes=999, port=1))
+    assert await members.send(1, b"x" * 1000) == ResponseCode.MESSAGE_ILLEGAL
+    assert member.leads and member.settings.max_message_bytes == 999
+    assert member.settings.port == members.settings(1).port
