@@ -118,10 +118,10 @@ async def check_msg_send_rt(call: Call) -> None:
     message = Message(call.text("t"), b"a" * call.number("s", 128))
     call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#RT")
     try:
-        route = await call.route(message.topic)
+        queues = Route.build(message.topic, await call.route(message.topic)).writable
     except Failure:
-        route = await call.route(DEFAULT_TOPIC)
-    queues = Route.build(message.topic, route).writable
+        template = Route.build(DEFAULT_TOPIC, await call.route(DEFAULT_TOPIC))
+        queues = template.for_new_topic(message.topic).writable
     elapsed = 0
     async with producing(call) as mq:
         for number in range(amount):

@@ -34,6 +34,8 @@ def test_the_time_of_sends_is_measured(admin, topic):
     rows = admin.ok(f"checkMsgSendRT -t {topic} -a 3 -s 10").splitlines()
     assert [row.split()[1:3] for row in rows[1:4]] == [["0", "true"], ["1", "true"], ["0", "true"]]
     assert re.fullmatch(r"Avg RT: \d+\.\d\d", rows[4])
+    rows = admin.ok("checkMsgSendRT -t NotYet -a 6").splitlines()  # made by the first send, with four queues
+    assert [row.split()[1:3] for row in rows[1:7]] == [[str(each % 4), "true"] for each in range(6)]
     rows = admin.ok("sendMsgStatus -b broker-0 -c 2").splitlines()
     assert len(rows) == 2 and rows[0].startswith("rt=") and "SendResult [sendStatus=SEND_OK" in rows[0]
     said = admin("clusterRT -c Nowhere -a 2")
