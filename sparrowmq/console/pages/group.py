@@ -142,7 +142,9 @@ def setting_rows(group: Group) -> list[Row]:
 def _line(view: View, name: str) -> None:
     line = sparkline([lag for _, lag in view.samples.lags(name)])
     if line:
-        table((Column("line", ""),), [{"line": line}]).props("hide-header flat").classes("w-40")
+        table((Column("line", ""),), [{"line": line}]).props("hide-header", remove="bordered").classes(
+            replace="w-40"
+        )
 
 
 def _buttons(view: View, group: Group, lag: GroupLag) -> None:
