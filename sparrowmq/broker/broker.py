@@ -56,7 +56,7 @@ from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.broker.staging import Staging
 from sparrowmq.broker.status import Status
-from sparrowmq.broker.storage import storage
+from sparrowmq.broker.storage import storage, while_writable
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.traffic import Traffic
@@ -64,6 +64,7 @@ from sparrowmq.broker.transactions import TransactionRules, Transactions
 from sparrowmq.broker.writing import Writer
 from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.errors import StoreFailed
 from sparrowmq.metrics.settings import metrics_door
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.requests.table import Role
@@ -169,7 +170,10 @@ class Broker:
         self._changing.reload(settings)
 
     async def serve(self) -> None:
-        """Never return; cancelled when the broker fails, whose reason then leaves the context."""
+        """Never return; cancelled when the broker fails, whose reason then leaves the context.
+
+        A store that fails leaves it when the broker is stopped: until then what it holds is served.
+        """
         await asyncio.get_running_loop().create_future()
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -190,6 +194,7 @@ class Broker:
         else:  # Elsewhere the lease of a master is renewed meanwhile.
             cut_at = self.term.cut_at
             self.store = await asyncio.to_thread(MessageStore.open, kept, clock=self._clock, cut_at=cut_at)
+        stack.callback(_tell_failure, self.store)
         stack.callback(self.store.close)
         await self._start_parts(stack, self.store)
 
@@ -211,7 +216,10 @@ class Broker:
         parts = (*self._parts(store, topics, registration, pool), access_part, registration.part())
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
-            tasks.spawn(task.start(), task.name)
+            work = task.start()
+            # Elected, it has to end, so that another one can take its place.
+            goes_on = task.needs_writing and self.term is None
+            tasks.spawn(while_writable(work, task.name) if goes_on else work, task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
         tasks.spawn(self._tls.watch(), "TLS files")
         tasks.spawn(run_chores([chore for part in parts for chore in part.chores], self._clock), "chores")
@@ -268,7 +276,7 @@ class Broker:
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         known = Known(figures, status, topics, groups, clients, consumption, offsets, registration)
         return (
-            storage(store, self._turn, figures),
+            storage(store, self._turn, figures, registration.refuse_writes),
             topics.file.part("topics", 1),
             groups.file.part("groups", 1),
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
@@ -402,6 +410,13 @@ class Broker:
             settings.reject_transactions,
             settings.is_slave,
         )
+
+
+def _tell_failure(store: MessageStore) -> None:
+    """Raises: StoreFailed, a write or sync had failed; whoever ran the broker shall know."""
+    failure = store.flushed.error
+    if isinstance(failure, StoreFailed):
+        raise StoreFailed(str(failure)) from failure  # the same again could come to be its own context
 
 
 def _never(due_ms: int) -> bool:

@@ -1,6 +1,6 @@
 """Runs the periodic tasks of a broker's parts.
 
-A chore that fails is logged and comes again in its time; only a failed store ends the broker.
+A chore that fails is logged and comes again in its time; one that a failed store takes nothing from does not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ log = logging.getLogger(__name__)
 
 
 async def run_chores(chores: Iterable[Chore], clock: Clock) -> None:
-    """Do every chore in its period, for ever.
-
-    Raises:
-        ExceptionGroup of StoreFailed: the store failed.
-    """
+    """Do every chore in its period, for ever; or until the store failed, for those that store something."""
     async with asyncio.TaskGroup() as tasks:
         for chore in chores:
             tasks.create_task(_repeat(chore, clock), name=chore.name)
@@ -36,7 +32,8 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
             if inspect.isawaitable(done):
                 await done
         except StoreFailed:
-            raise
+            log.warning("the chore %r ends with the store", chore.name)
+            return
         except OSError as error:  # a full disk, no descriptors: no fault of ours
             log.warning(
                 "the chore %r failed (%s); it is tried again in %g s", chore.name, error, chore.period_s

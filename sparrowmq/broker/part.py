@@ -26,10 +26,15 @@ class Chore:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that goes on as long as the broker runs, and ends it by its failure."""
+    """Work that goes on as long as the broker runs, and ends it by its failure.
+
+    Attributes:
+        needs_writing: that the store takes nothing any more ends this work only, and not the broker, which can be read.
+    """
 
     name: str
     start: Callable[[], Coroutine[Any, Any, object]]
+    needs_writing: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,11 @@ class Registration:
         for link in self._links:
             link.use(settings)
 
+    def refuse_writes(self) -> None:
+        """Announce that nothing can be sent here any more."""
+        for link in self._links:
+            link.refuse_writes()
+
     def part(self) -> Part:
         """It announces for as long as the broker runs."""
         return Part(tasks=(Task("registration", self.run),))
@@ -150,6 +155,7 @@ class Link:
         self._owner = owner
         self._who = (settings.name, address, settings.cluster, settings.broker_id)
         self._settings = settings
+        self._permitted: int = Perm.READ_WRITE
         self._topics = topics
         self._clock = clock
         self._pool = pool
@@ -168,6 +174,11 @@ class Link:
         self._settings = settings
         self._known_version, self._known_topics = None, {}
         self.wake()
+
+    def refuse_writes(self) -> None:
+        """Announce topics as if nobody might send to them, whatever is set."""
+        self._permitted = Perm.READ
+        self.use(self._settings)
 
     def wake(self) -> None:
         """There is something new to tell."""
@@ -261,7 +272,7 @@ class Link:
     def _registration(
         self, version: DataVersion, topics: dict[str, TopicConfig]
     ) -> tuple[RegisterBroker, bytes]:
-        permission = self._settings.permission
+        permission = self._settings.permission & self._permitted
         if permission != Perm.READ_WRITE:
             topics = {
                 name: msgspec.structs.replace(topic, perm=topic.perm & (permission | ~Perm.READ_WRITE))

@@ -1,20 +1,38 @@
-"""The message store as a part of the broker: it runs, its failure ends the broker, and it tells how it is."""
+"""The message store as a part of the broker: it runs, and tells how it is.
+
+When a write or a sync fails, the broker takes nothing more and goes on serving what can be read, until it is stopped:
+
+    the store fails ── whoever waits is told ── name servers hear that nothing can be sent here
+                    ── parts that store something end (`while_writable`); the others, and reads, go on
+                    ── at the stop the failure leaves the broker: its exit status is 1
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from sparrowmq.broker.part import Part, Task
+from sparrowmq.errors import StoreFailed
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.turn import Turn
 
+log = logging.getLogger(__name__)
+
 _NEVER: Final = 1 << 63  # an offset that no log reaches
 
 
-def storage(store: MessageStore, turn: Turn, figures: Figures) -> Part:
-    """The part, with the store's figures."""
+def storage(
+    store: MessageStore, turn: Turn, figures: Figures, on_failure: Callable[[], object] = lambda: None
+) -> Part:
+    """The part, with the store's figures.
+
+    Args:
+        on_failure: is called once, when the store takes nothing any more.
+    """
     figures.gauge("log_begin_offset", "offset of the oldest byte that is kept", lambda: store.begin)
     figures.gauge("log_end_offset", "offset behind the newest message", lambda: store.end)
     at_start = store.end
@@ -33,13 +51,36 @@ def storage(store: MessageStore, turn: Turn, figures: Figures) -> Part:
     figures.gauge(
         "newest_message_ms", "when the newest message was stored; 0 without any", lambda: store.newest_ms
     )
+    figures.gauge(
+        "store_failed", "1 once a write or sync failed: nothing is taken any more", lambda: int(has_failed(store))
+    )
     return Part(
         tasks=(
-            Task("store", lambda: store.run(turn)),
-            # Fails when a write or sync fails, and so ends the broker.
-            Task("disk", lambda: store.written.reached(_NEVER)),
+            Task("store", lambda: store.run(turn), needs_writing=False),
+            Task("disk", lambda: _await_failure(store, on_failure)),
         )
     )
+
+
+def has_failed(store: MessageStore) -> bool:
+    """Whether a write or a sync failed, so that nothing is taken any more."""
+    return store.flushed.error is not None
+
+
+async def while_writable(work: Coroutine[Any, Any, object], name: str) -> None:
+    """Work that ends when the store takes nothing any more; the broker goes on."""
+    try:
+        await work
+    except* StoreFailed:
+        log.warning("%s ends with the store, which takes nothing any more; what is stored is served", name)
+
+
+async def _await_failure(store: MessageStore, on_failure: Callable[[], object]) -> None:
+    try:
+        await store.written.reached(_NEVER)
+    finally:
+        if has_failed(store):
+            on_failure()
 
 
 def _oldest(store: MessageStore) -> int:

@@ -149,6 +149,10 @@ class CommitLog:
         self._refusal = error
         self.limit = -1
 
+    def distrust(self) -> None:
+        """Check every record whenever it is read: after a failed sync the system may drop what it shows now."""
+        self.proved_from = self.row.end
+
     @property
     def refusal(self) -> Exception | None:
         """Why nothing can be appended."""

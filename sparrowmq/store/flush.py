@@ -125,6 +125,7 @@ class Flusher:
         failure.__cause__ = cause
         log.critical("%s", failure)
         self._log.refuse(failure)
+        self._log.distrust()
         self.written.fail(failure)
         self.flushed.fail(failure)
         return failure

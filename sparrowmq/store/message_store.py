@@ -464,11 +464,12 @@ class MessageStore:
     def tend(self, executor: Executor) -> None:
         """Index what was collected, make the next log file early, and try again what a full disk refused.
 
-        A file of the log that somebody cut ends it: whoever read there would be killed without a word.
+        Raises:
+            StoreFailed: somebody cut a file of the log: whoever read there would be killed without a word.
         """
         if (cut := self._log.row.cut_file()) is not None:
-            self.fail(cut_while_open(cut.path, cut.size))
-            return
+            failure = self.fail(cut_while_open(cut.path, cut.size))
+            raise StoreFailed(str(failure)) from failure
         if self._intake.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):

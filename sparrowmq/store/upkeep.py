@@ -6,7 +6,8 @@
                             at once after a topic was deleted, or a crash would bring its queues back
     every 10 s              retention; at once when somebody asks for it
 
-All of it decides on the loop, where the store lives; only the work on files goes to a thread.
+All of it decides on the loop, where the store lives; only the work on files goes to a thread. A store that failed is left
+as it is: what it holds can be read, and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _RETENTION_PERIOD_S: Final = 10.0
 
 
 async def run(store: MessageStore, turn: Turn) -> None:
-    """Until cancelled."""
+    """Until cancelled. Raises: StoreFailed, a file of the log was cut, so that even to read is not safe."""
     store.attach(asyncio.get_running_loop(), turn)
     with ThreadPoolExecutor(1, "sparrowmq-store") as executor:
         try:
@@ -84,6 +85,8 @@ async def _delete_regularly(store: MessageStore) -> None:
         with suppress(TimeoutError):
             await store.clock.wait_for(store.wants_cleaning.wait(), _RETENTION_PERIOD_S)
         asked = store.asked_to_clean()
+        if store.flushed.error is not None:
+            return
         try:
             retention.settings = store.settings  # An operator may have changed them.
             for _ in retention.run(store.clock.now_ms(), asked):

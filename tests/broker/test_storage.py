@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from sparrowmq.broker.storage import has_failed, storage, while_writable
 from sparrowmq.errors import StoreFailed
+from sparrowmq.stats import Figures
+from sparrowmq.turn import Turn
 from tests.broker.handlers.conftest import Desk
 
 
@@ -29,10 +32,29 @@ def test_the_figures_follow_the_store(desk: Desk) -> None:
     assert figures.value("oldest_message_ms") == stored_ms
 
 
-async def test_a_failed_disk_ends_its_task(desk: Desk) -> None:
-    (watching,) = [task for task in desk.storage.tasks if task.name == "disk"]
-    running = asyncio.ensure_future(watching.start())
+async def test_a_failed_disk_is_told_once(desk: Desk) -> None:
+    told: list[str] = []
+    figures = Figures()
+    part = storage(desk.store, Turn(), figures, lambda: told.append("failed"))
+    (watching,) = [task for task in part.tasks if task.name == "disk"]
+    running = asyncio.ensure_future(while_writable(watching.start(), "disk"))
     await asyncio.sleep(0)
+    assert (told, has_failed(desk.store), figures.value("store_failed")) == ([], False, 0)
     desk.store.fail(OSError(5, "Input/output error"))
-    with pytest.raises(StoreFailed):
-        await running
+    await running
+    assert (told, has_failed(desk.store), figures.value("store_failed")) == (["failed"], True, 1)
+
+
+async def test_work_that_stores_ends_with_the_store_and_other_errors_pass(caplog: Any) -> None:
+    async def fail(error: Exception) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(raising(error))
+
+    await while_writable(fail(StoreFailed("the disk is gone")), "delivery")
+    assert "delivery ends with the store" in caplog.text
+    with pytest.raises(ExceptionGroup):
+        await while_writable(fail(ValueError("a fault of ours")), "delivery")
+
+
+async def raising(error: Exception) -> None:
+    raise error

@@ -6,7 +6,8 @@
         disk.again()                # its journal is played, as after a power cut
 
 The kernel drops all pages that were not written: stores through a map and names of files, too. What this does not
-show: a disk that lies about what it has, or writes half a sector.
+show: a disk that lies about what it has, or writes half a sector. Stop who has files open there before the cut: a sync
+that is under way then is answered as if all were well.
 Source: EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN with NOLOGFLUSH; they are one number.
 """
 

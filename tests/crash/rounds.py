@@ -14,6 +14,7 @@ ledger then forgets that. What was acknowledged earlier and is gone is lost.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import socket
@@ -224,6 +225,8 @@ class CrashRig:
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         """Cut the power, or kill; a process that died by itself may lose the power, too."""
         if self._disk is not None:
+            if process.returncode is None:
+                _freeze(process.pid)
             self._cut_ns = time.monotonic_ns()
             self._disk.cut()
         if process.returncode is None:
@@ -315,6 +318,27 @@ class CrashRig:
         self.tally.forgotten += len(gone)
         for returned_ns in gone:
             self.tally.tail_ms = max(self.tally.tail_ms, (self._cut_ns - returned_ns) / 1e6)
+
+
+def _freeze(pid: int) -> None:
+    """Stop all threads of a process, as the power does.
+
+    Linux answers a sync that is under way when a file system is shut down with "all well" (seen on ext4 and xfs, one
+    cut in fifteen): a process that still runs would acknowledge what nobody has written.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + START_LIMIT_S
+    while not all(map(_is_stopped, Path(f"/proc/{pid}/task").iterdir())):
+        assert time.monotonic() < deadline, "the broker does not stop"
+        time.sleep(0.001)
+
+
+def _is_stopped(task: Path) -> bool:
+    """Whether a thread runs no more, or waits in the kernel and will not come back from there."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "TtDZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 async def _ask(session: Session, header: GetMaxOffset | QueryConsumerOffset) -> int:

@@ -8,6 +8,7 @@ import pytest
 
 from sparrowmq.errors import StoreFailed
 from sparrowmq.store.checkpoint import load
+from sparrowmq.store.retention import Asked
 from sparrowmq.store.settings import Flush
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import bodies, put
@@ -81,8 +82,25 @@ async def test_a_log_file_that_is_cut_under_a_running_store_ends_it_in_words(sto
     with pytest.raises(StoreFailed):
         put(store)
     os.truncate(file.path, file.size)  # before anybody looks there
+    with pytest.raises(ExceptionGroup) as ended:  # to read there is not safe, so the broker ends
+        await task
+    assert ended.group_contains(StoreFailed)
+    stores.crash(store)
+    stores.leave_damaged()
+
+
+async def test_a_store_that_failed_deletes_nothing(stores, clock):
+    store = stores.open(clock=clock, retention_hours=0)
+    task = asyncio.create_task(store.run())
+    await asyncio.sleep(0)
+    while len(store._log.row.files) < 3:
+        put(store, bytes(1000))
+    await clock.advance(6)  # a checkpoint, without which they would stay
+    store.fail(OSError(5, "Input/output error"))
+    store.clean(Asked.FILES)
+    await clock.advance(60)
+    assert store.begin == 0 and len(store._log.row.files) >= 3 and not task.done()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
     stores.crash(store)
-    stores.leave_damaged()

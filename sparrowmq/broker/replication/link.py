@@ -146,7 +146,7 @@ class SlaveLink(asyncio.Protocol):
         now = self._clock.monotonic()
         if now - self.last_heard > self._rules.silence_s:
             self.close(f"it said nothing for {self._rules.silence_s:g} s")
-        elif self._waiter is not None and now - self._last_sent >= self._rules.heartbeat_s:
+        elif self._is_idle and now - self._last_sent >= self._rules.heartbeat_s:
             self._send_heartbeat()
 
     def close(self, why: str | None = None) -> None:
@@ -158,6 +158,11 @@ class SlaveLink(asyncio.Protocol):
             self._transport = None
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether it waits for what comes next, or for nothing any more, as the store failed."""
+        return self._waiter is not None or (self.acked is not None and self._shipped.error is not None)
 
     def _introduced(self, chunk: bytes) -> bytes:
         """Take the slave's part of the handshake; what it said beyond that."""
@@ -233,7 +238,7 @@ class SlaveLink(asyncio.Protocol):
             self._waiter.cancel()
             self._waiter = None
         if error is not None:
-            return  # The store failed, and with it the broker ends.
+            return  # The store failed, and takes nothing any more.
         sent = 0
         while self._transport is not None and self.acked is not None and not self._is_paused:
             missing = self._shipped.value - self._position
