@@ -5,22 +5,29 @@
                          rename topics.json.tmp  to topics.json       sync the folder
     load(topics.json)    the first of topics.json, topics.json.tmp, topics.json.bak that is whole
 
+A file `spare` in the same folder holds nothing but room. On a full disk it shrinks by what is to be saved, a little
+each time, as others may take what becomes free; broker/spare_room.py makes it anew when there is room.
+
 `.tmp` comes before `.bak`: it is whole only if it was written to its end, and then nothing is newer; a torn one does
 not parse, since JSON that lost its tail never does. Java 4.9.8 keeps the same `.bak` (MixAll.string2File).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from sparrowmq.errors import BadStore
 
 T = TypeVar("T")
+SPARE: Final = "spare"
+_SHARE_BYTES: Final = 8192  # beyond the content: a file takes whole blocks
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def save(path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.json.encode) -> None:
@@ -30,12 +37,13 @@ def save(path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.
         OSError: it could not be written; the old content is still what `load` finds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = _beside(path, ".tmp")
+    written, content = _beside(path, ".tmp"), encode(value)
     try:
-        _write_synced(written, encode(value))
-    except BaseException:
-        written.unlink(missing_ok=True)
-        raise
+        _write_synced(written, content)
+    except OSError as error:
+        if error.errno not in _FULL or not _shrink_spare(path.parent, len(content)):
+            raise
+        _write_synced(written, content)
     if path.exists():
         os.replace(path, _beside(path, ".bak"))
     os.replace(written, path)
@@ -102,10 +110,26 @@ def _read(path: Path) -> bytes:
 
 
 def _write_synced(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """All of it, or no file."""
+    try:
+        with open(path, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _shrink_spare(folder: Path, wanted: int) -> bool:
+    """Give up room that was kept back; whether there was some."""
+    spare = folder / SPARE
+    try:
+        size = spare.stat().st_size
+        os.truncate(spare, max(size - wanted - _SHARE_BYTES, 0))
+    except OSError:
+        return False
+    return size > 0
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import stat
 
 import msgspec
 import pytest
@@ -51,6 +53,41 @@ def test_a_missing_file_falls_back_to_the_one_before(path):
     snapshot.save(path, {"counter": 2})
     path.unlink()
     assert snapshot.load(path) == {"counter": 1}
+
+
+def test_on_a_full_disk_what_is_saved_takes_its_place_from_the_spare_room(path, monkeypatch):
+    snapshot.save(path, {"counter": 1})
+    spare = path.parent / snapshot.SPARE
+    spare.write_bytes(bytes(20_000))
+    synced, room = os.fsync, [20_000]
+
+    def refuse(descriptor):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and spare.stat().st_size == room[-1]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room.append(spare.stat().st_size)
+        synced(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for number in range(2, 5):
+        snapshot.save(path, {"counter": number})
+        assert snapshot.load(path) == {"counter": number}
+    assert spare.stat().st_size == 0
+    with pytest.raises(OSError, match="No space"):
+        snapshot.save(path, {"counter": 5})
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
+def test_what_cannot_be_written_leaves_the_content_before_and_nothing_else(path, monkeypatch, fault):
+    snapshot.save(path, {"counter": 1})
+
+    def refuse(descriptor):
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match=os.strerror(fault)):
+        snapshot.save(path, {"counter": 2})
+    assert snapshot.load(path) == {"counter": 1}
+    assert os.listdir(path.parent) == ["topics.json"]
 
 
 def test_damage_everywhere_is_told_with_the_way_out(path):

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,7 @@ from sparrowmq.broker.replication.mirror import Mirror
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
+from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.staging import Staging
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage, while_writable
@@ -276,7 +278,8 @@ class Broker:
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
         known = Known(figures, status, topics, groups, clients, consumption, offsets, registration)
         return (
-            storage(store, self._turn, figures, registration.refuse_writes),
+            storage(store, self._turn, figures, partial(_refuse_writes, registration, topics)),
+            SpareRoom(folder).part(),
             topics.file.part("topics", 1),
             groups.file.part("groups", 1),
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
@@ -410,6 +413,12 @@ class Broker:
             settings.reject_transactions,
             settings.is_slave,
         )
+
+
+def _refuse_writes(registration: Registration, topics: Topics) -> None:
+    """Let clients send elsewhere."""
+    registration.refuse_writes()
+    topics.tell_anew()
 
 
 def _tell_failure(store: MessageStore) -> None:

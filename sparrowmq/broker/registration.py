@@ -101,7 +101,7 @@ class Registration:
             link.use(settings)
 
     def refuse_writes(self) -> None:
-        """Announce that nothing can be sent here any more."""
+        """Announce that nothing can be sent here any more, with what topics tell next."""
         for link in self._links:
             link.refuse_writes()
 

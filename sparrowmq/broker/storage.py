@@ -52,7 +52,9 @@ def storage(
         "newest_message_ms", "when the newest message was stored; 0 without any", lambda: store.newest_ms
     )
     figures.gauge(
-        "store_failed", "1 once a write or sync failed: nothing is taken any more", lambda: int(has_failed(store))
+        "store_failed",
+        "1 once a write or sync failed: nothing is taken any more",
+        lambda: int(has_failed(store)),
     )
     return Part(
         tasks=(

@@ -80,6 +80,10 @@ class Topics:
             self._table[names.DEFAULT_TOPIC] = self._system[names.DEFAULT_TOPIC] = template
         self._changed()
 
+    def tell_anew(self) -> None:
+        """Have name servers told of all topics, though none changed: what is permitted did."""
+        self._changed()
+
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
 

@@ -4,10 +4,10 @@
     every 0.1 s             index keys; have the next log file made; try again what a full disk refused
     every 5 s               a checkpoint; sooner when the log grew by 32 MiB, which a start would have to go through;
                             at once after a topic was deleted, or a crash would bring its queues back
-    every 10 s              retention; at once when somebody asks for it
+    every 10 s              retention; at once when somebody asks for it, and every second while the disk is too full
 
-All of it decides on the loop, where the store lives; only the work on files goes to a thread. A store that failed is left
-as it is: what it holds can be read, and nothing is deleted.
+All of it decides on the loop, where the store lives; only the work on files goes to a thread. A store that failed is
+left as it is: what it holds can be read, and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _TEND_PERIOD_S: Final = 0.1
 _RETENTION_PERIOD_S: Final = 10.0
+_FULL_PERIOD_S: Final = 1.0  # while the disk is too full: who frees some shall not wait
 
 
 async def run(store: MessageStore, turn: Turn) -> None:
@@ -82,8 +83,9 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
 async def _delete_regularly(store: MessageStore) -> None:
     retention = store.retention()
     while True:
+        period_s = _RETENTION_PERIOD_S if retention.is_full is None else _FULL_PERIOD_S
         with suppress(TimeoutError):
-            await store.clock.wait_for(store.wants_cleaning.wait(), _RETENTION_PERIOD_S)
+            await store.clock.wait_for(store.wants_cleaning.wait(), period_s)
         asked = store.asked_to_clean()
         if store.flushed.error is not None:
             return
@@ -96,4 +98,4 @@ async def _delete_regularly(store: MessageStore) -> None:
             store.spare_descriptors(short)
         if retention.is_full is not None:
             # A little longer than until the next look at the disk, which comes to its own decision.
-            store.stall(retention.is_full, _RETENTION_PERIOD_S + 1)
+            store.stall(retention.is_full, _FULL_PERIOD_S + 0.5)

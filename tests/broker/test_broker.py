@@ -129,7 +129,8 @@ async def test_a_failed_disk_lets_the_broker_serve_and_acknowledge_nothing_more(
 
 def answered(peer: socket.socket, count: int) -> list[int]:
     """The codes of so many answers."""
-    connection, codes = Connection[None](), []
+    connection = Connection[None]()
+    codes: list[int] = []
     peer.settimeout(10)
     while len(codes) < count:
         codes += [answer.code for answer in connection.receive(peer.recv(1 << 16))]

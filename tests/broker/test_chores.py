@@ -1,7 +1,5 @@
 import asyncio
 
-import pytest
-
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.part import Chore
 from sparrowmq.errors import StoreFailed

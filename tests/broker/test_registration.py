@@ -154,6 +154,18 @@ async def test_clients_are_told_no_more_than_the_broker_permits(tmp_path, runnin
         assert {topic: running.routes.route(topic).queue_datas[0].perm for topic in shown} == shown
 
 
+async def test_clients_are_sent_elsewhere_once_nothing_can_be_stored_here(tmp_path, running):
+    async with Announcer(tmp_path, [running.address]) as broker:
+        broker.put("Orders")
+        await broker.registration.announced()
+        assert running.routes.route("Orders").queue_datas[0].perm == 6
+        broker.registration.refuse_writes()
+        broker.registration.use(broker.settings)  # as after any change of a setting
+        broker.topics.tell_anew()
+        await broker.registration.announced()
+        assert running.routes.route("Orders").queue_datas[0].perm == 4
+
+
 class Script:
     """A server that answers as it is told, and remembers what it was asked."""
 

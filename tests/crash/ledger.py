@@ -37,6 +37,8 @@ class Ledger:
 
     sent: dict[bytes, Sent] = field(default_factory=dict)
     shown: dict[int, list[bytes]] = field(default_factory=dict)
+    acknowledged: int = 0
+    deleted: dict[int, int] = field(default_factory=dict)
 
     def send(self, body: bytes, queue_id: int, now_ns: int) -> Sent:
         assert body not in self.sent, "the harness must not send a body twice"
@@ -77,6 +79,12 @@ class Ledger:
         del self.shown.setdefault(queue_id, [])[end:]
         return gone
 
+    def delete(self, queue_id: int, begin: int) -> None:
+        """A queue begins at `begin` now: what was older had to go, as the disk was full."""
+        known = self.shown.setdefault(queue_id, [])
+        known[:begin] = [b""] * begin
+        self.deleted[queue_id] = begin
+
     def violations(self) -> Iterator[str]:
         """Every broken sentence, after all queues were shown to their end."""
         yield from self._lost()
@@ -86,7 +94,7 @@ class Ledger:
 
     def _lost(self) -> Iterator[str]:
         for entry in self.sent.values():
-            if entry.offset is None:
+            if entry.offset is None or entry.offset < self.deleted.get(entry.queue_id, 0):
                 continue
             queue = self.shown.get(entry.queue_id, [])
             if entry.offset >= len(queue) or queue[entry.offset] != entry.body:
@@ -95,7 +103,8 @@ class Ledger:
     def _strange(self) -> Iterator[str]:
         places: dict[bytes, tuple[int, int]] = {}
         for queue_id, bodies in self.shown.items():
-            for offset, body in enumerate(bodies):
+            begin = self.deleted.get(queue_id, 0)
+            for offset, body in enumerate(bodies[begin:], begin):
                 entry = self.sent.get(body)
                 if entry is None:
                     yield f"phantom: queue {queue_id} offset {offset} holds {body[:40]!r}, which was never sent"

@@ -32,6 +32,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.requests.headers import (
     GetMaxOffset,
+    GetMinOffset,
     PullMessage,
     QueryConsumerOffset,
     SendBatchMessage,
@@ -48,6 +49,7 @@ GROUP: Final = "crash-look"
 QUEUES: Final = 4
 WINDOW: Final = 64
 START_LIMIT_S: Final = 20.0
+REFUSED_PAUSE_S: Final = 0.05
 SHOWN_AGAIN: Final = 64  # messages of each queue that are looked at once more in each round
 BATCHES: Final = (1, 1, 1, 1, 1, 1, 8, 32)
 # ASYNC_FLUSH: how long ago what a power cut takes may have been acknowledged; a quarter of a second is for the sync
@@ -125,6 +127,7 @@ class CrashRig:
 
     Args:
         load_s: how long it is under load, at most.
+        store: its folder; in `folder`, or on `disk`, unless it is told.
         disk: what its store lies on, whose power is cut; without one the process is killed.
         points: where the process may kill itself.
     """
@@ -136,6 +139,7 @@ class CrashRig:
         seed: int,
         *,
         load_s: float = 0.2,
+        store: Path | None = None,
         disk: Disk | None = None,
         points: Points | None = None,
     ) -> None:
@@ -149,10 +153,11 @@ class CrashRig:
         self._random = random.Random(seed)
         self._port = _free_port()
         self._conf = folder / "broker.conf"
-        store = (disk.folder if disk is not None else folder) / "store"
+        store = store or (disk.folder if disk is not None else folder) / "store"
         self._conf.write_text(CONF.format(port=self._port, store=store, flush=flush))
         self._log = folder / "broker.log"
         self._number = 0
+        self.refused = 0
 
     async def play(self, rounds: int) -> None:
         """So many rounds, or until a promise is broken; at last all of it is read, and the broker stopped."""
@@ -285,16 +290,24 @@ class CrashRig:
         header.batch = count > 1
         try:
             response = await session.call(header, body, timeout_s=START_LIMIT_S)
-        except SparrowError:
+        except SparrowError as error:
+            if isinstance(error, RemoteError):
+                self.refused += 1
+                await asyncio.sleep(REFUSED_PAUSE_S)
             return  # Unknown: it may or may not be there, and is allowed to be.
         returned_ns = time.monotonic_ns()
         for offset, entry in enumerate(entries, response.header.queue_offset):
             entry.returned_ns, entry.offset = returned_ns, offset
+        self.ledger.acknowledged += len(entries)
 
     def _new(self, queue_id: int) -> Sent:
         self._number += 1
         body = b"message %d " % self._number + self._random.randbytes(self._random.randrange(1, 600))
         return self.ledger.send(body, queue_id, time.monotonic_ns())
+
+    async def first_bodies(self, session: Session) -> int:
+        """How many messages one pull from the beginning of each queue brings."""
+        return sum([len(await _pull(session, queue_id, 0)) for queue_id in range(QUEUES)])
 
     async def _look(self, session: Session, everything: bool = False) -> list[str]:
         """What the queues have gained, or lost, since they were looked at last; or all that they hold."""
@@ -303,8 +316,11 @@ class CrashRig:
             end = await _ask(session, GetMaxOffset(TOPIC, queue_id))
             if self._may_lose_tail:
                 self._forget(queue_id, end)
+            begin = await _ask(session, GetMinOffset(TOPIC, queue_id))
+            if begin:
+                self.ledger.delete(queue_id, begin)
             known = len(self.ledger.shown.get(queue_id, ()))
-            start = 0 if everything else max(0, min(known, end) - SHOWN_AGAIN)
+            start = begin if everything else max(begin, min(known, end) - SHOWN_AGAIN)
             found += self.ledger.show(queue_id, start, await pull_all(session, queue_id, start))
             committed = await _ask(session, QueryConsumerOffset(GROUP, TOPIC, queue_id))
             if committed > end:
@@ -341,7 +357,7 @@ def _is_stopped(task: Path) -> bool:
         return True
 
 
-async def _ask(session: Session, header: GetMaxOffset | QueryConsumerOffset) -> int:
+async def _ask(session: Session, header: GetMaxOffset | GetMinOffset | QueryConsumerOffset) -> int:
     """An offset; 0 where there is none yet."""
     try:
         response = await session.call(header, timeout_s=START_LIMIT_S)
@@ -354,26 +370,26 @@ async def _ask(session: Session, header: GetMaxOffset | QueryConsumerOffset) -> 
 
 async def pull_all(session: Session, queue_id: int, start: int) -> list[bytes]:
     bodies: list[bytes] = []
-    while True:
-        header = PullMessage(
-            *(GROUP, TOPIC, queue_id, start + len(bodies), 4096, 4, 0, 0, 0),
-            subscription="*",
-            max_msg_bytes=1 << 20,
-        )
-        try:
-            response = await session.call(header, timeout_s=START_LIMIT_S, accept={19, 20, 21})
-        except RemoteError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return []
-            raise
-        if response.code != 0:
-            return bodies
-        for stored in map(record.decode, record.walk(response.body)):
-            if stored.queue_offset != start + len(bodies):
-                raise AssertionError(
-                    f"queue {queue_id}: offset {stored.queue_offset} where {start + len(bodies)} is due"
-                )
-            bodies.append(stored.body)
+    while found := await _pull(session, queue_id, start + len(bodies)):
+        bodies += found
+    return bodies
+
+
+async def _pull(session: Session, queue_id: int, start: int) -> list[bytes]:
+    """What one pull brings."""
+    header = PullMessage(
+        *(GROUP, TOPIC, queue_id, start, 4096, 4, 0, 0, 0), subscription="*", max_msg_bytes=1 << 20
+    )
+    try:
+        response = await session.call(header, timeout_s=START_LIMIT_S, accept={19, 20, 21})
+    except RemoteError as error:
+        if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            return []
+        raise
+    found = [record.decode(each) for each in record.walk(response.body)] if response.code == 0 else []
+    for offset, stored in enumerate(found, start):
+        assert stored.queue_offset == offset, f"queue {queue_id}: {stored.queue_offset} where {offset} is due"
+    return [stored.body for stored in found]
 
 
 def _free_port() -> int:

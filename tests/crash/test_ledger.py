@@ -69,3 +69,11 @@ def test_what_is_still_there_after_a_power_cut_is_not_forgotten() -> None:
     ledger = honest()
     assert ledger.forget(1, 3, since_ns=0) == []
     assert ledger.acked == 5
+
+
+def test_what_had_to_go_with_a_full_disk_is_not_lost_and_what_follows_is() -> None:
+    ledger = honest()
+    ledger.delete(0, 2)
+    assert list(ledger.violations()) == []
+    ledger.shown[0].pop()
+    assert [violation.split(":")[0] for violation in ledger.violations()] == ["lost"]

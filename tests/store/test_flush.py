@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.errors import CorruptRecord, DiskFull, StoreFailed
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.message_store import MessageStore
@@ -140,6 +140,25 @@ def test_a_sync_covers_each_file_that_was_written_since_the_last_one(stores, dis
 
 
 @pytest.mark.covers("S-STORE-08")
+def test_after_a_failed_sync_what_the_system_dropped_is_not_served(stores, disk):
+    store = stores.open(vfs=disk)
+    put(store, b"kept")
+    store.flush()
+    lost = put(store, b"lost")
+    store.dispatch()
+    disk.sync_error = broken()
+    with pytest.raises(StoreFailed):
+        store.flush()
+    assert bodies(store) == [b"kept", b"lost"]  # the pages are still there
+    file = Path(store._log.row.files[0].path)
+    with file.open("r+b") as dropped:
+        dropped.seek(lost.offset)
+        dropped.write(bytes(lost.end - lost.offset))
+    with pytest.raises(CorruptRecord, match="it is not served"):
+        store.read("Orders", 0, 1, 1)
+    assert bytes(store.read("Orders", 0, 0, 1).views[0]).find(b"kept") > 0
+
+
 async def test_a_failed_sync_fails_all_who_wait_and_nothing_is_acknowledged_any_more(
     stores, disk, clock, caplog
 ):
