@@ -5,6 +5,9 @@
                          rename topics.json.tmp  to topics.json       sync the folder
     load(topics.json)    the first of topics.json, topics.json.tmp, topics.json.bak that is whole
 
+An object ends with the checksum of what stands before it, `,"checksum":"1c291ca3"}`, which Java's JSON passes over: a
+digit of an offset that flips is no other offset, but damage. Java's own files have none, and are taken as they are.
+
 A file `spare` in the same folder holds nothing but room. On a full disk it shrinks by what is to be saved, a little
 each time, as others may take what becomes free; broker/spare_room.py makes it anew when there is room.
 
@@ -16,9 +19,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -27,6 +32,9 @@ from sparrowmq.errors import BadStore
 T = TypeVar("T")
 SPARE: Final = "spare"
 _SHARE_BYTES: Final = 8192  # beyond the content: a file takes whole blocks
+_SEAL: Final = re.compile(rb',?"checksum":"([0-9a-f]{8})"}\s*$')
+_ABSENT: Final = "it is missing or empty"
+_SEAL_BYTES: Final = 64
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,7 +45,7 @@ def save(path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.
         OSError: it could not be written; the old content is still what `load` finds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    written, content = _beside(path, ".tmp"), encode(value)
+    written, content = _beside(path, ".tmp"), _sealed(encode(value))
     try:
         _write_synced(written, content)
     except OSError as error:
@@ -70,24 +78,46 @@ def load(
     for candidate in (path, _beside(path, ".tmp"), _beside(path, ".bak")):
         content = _read(candidate)
         if not content.strip(b"\0 \r\n\t"):
+            if candidate is path:
+                broken.append(_ABSENT)
             continue
         try:
-            found = (decode or _decode)(content, kind)
+            found = (decode or _decode)(_unsealed(content), kind)
         except ValueError as error:  # msgspec's and JSON's errors are ValueErrors.
             broken.append(f"{candidate.name}: {error}")
             continue
-        if broken:
+        if broken and not candidate.name.endswith(".tmp"):
             tell(
                 f"{path} is damaged ({'; '.join(broken)}); {candidate.name} is read instead, so what was changed last "
                 "may be gone: compare it, or restore the file from a backup"
             )
         return found
-    if broken:
+    if broken and broken != [_ABSENT]:
         raise BadStore(
             f"{path} cannot be read, nor can its copies ({'; '.join(broken)}); "
             "restore it from a backup, or delete them all to start without that state"
         )
     return None
+
+
+def _sealed(content: bytes) -> bytes:
+    """JSON, with its checksum if it is an object."""
+    head = content.rstrip()[:-1]
+    if not content.rstrip().endswith(b"}"):
+        return content
+    comma = b"" if head.endswith(b"{") else b","
+    return b"".join((head, comma, b'"checksum":"%08x"}' % crc32(head)))
+
+
+def _unsealed(content: bytes) -> bytes:
+    """What was sealed, or never was. Raises: ValueError, the checksum is another one."""
+    seal = _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0))
+    if seal is None:
+        return content
+    head = content[: seal.start()]
+    if crc32(head) != int(seal[1], 16):
+        raise ValueError("its checksum is not that of its content (take it off after a change by hand)")
+    return head + b"}"
 
 
 def _decode(content: bytes, kind: type[T]) -> T:

@@ -147,7 +147,7 @@ async def test_after_a_clean_restart_nothing_comes_twice_and_nothing_is_lost(tmp
         it.send(b"two", 3)
         await clock.advance(2)
         assert it.bodies() == [b"one"]
-    assert (tmp_path / "config" / "delayOffset.json").read_bytes() == b'{"offsetTable":{"1":1}}'
+    assert (tmp_path / "config" / "delayOffset.json").read_bytes().startswith(b'{"offsetTable":{"1":1},')
     async with running(tmp_path, clock) as it:
         await clock.advance(1)
         assert it.bodies() == [b"one"]

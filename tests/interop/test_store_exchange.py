@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq import snapshot
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -34,7 +35,7 @@ CONF: Mapping[str, object] = {
 }
 QUEUES = 2
 HOST = hosts.pack("127.0.0.1:10911")
-SEND, PULL, QUERY, CREATE_TOPIC = 10, 11, 12, 17
+SEND, PULL, QUERY, QUERY_OFFSET, CREATE_TOPIC = 10, 11, 12, 14, 17
 LIMIT_S = 30
 REST_S = 0.2
 
@@ -199,6 +200,20 @@ def test_queues_and_index_that_ours_makes_from_apaches_log_are_apaches_byte_for_
     assert len(theirs) == len(made) == 2  # 400 messages with three keys each
     for path, copy in zip(theirs, made, strict=True):
         assert copy.read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
+def test_apache_reads_small_files_that_end_with_our_checksum(version, tmp_path):
+    folder = tmp_path / "store"
+    snapshot.save(folder / "config" / "consumerOffset.json", {"offsetTable": {"Exchange@readers": {"0": 7}}})
+    asked = {"consumerGroup": "readers", "topic": "Exchange", "queueId": 0}
+    with ApacheNamesrv(version) as namesrv, ApacheBroker(version, namesrv.address, folder, CONF) as broker:
+        with Wire(broker.port) as wire:
+            assert wire.ask(CREATE_TOPIC, _topic()).code == 0
+            reply = wire.ask(QUERY_OFFSET, asked)
+        broker.kill()
+    assert (reply.code, reply.fields["offset"]) == (0, "7")
 
 
 def _topic() -> dict[str, object]:

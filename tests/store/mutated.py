@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparrowmq import snapshot
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store import checkpoint
+from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import CorruptPolicy, StoreSettings
 from tests.store.stores import HOST, message
@@ -32,6 +34,7 @@ PARTS = {
     "checkpoint": ("checkpoint", "ends", "consumequeue"),
     "index": ("index",),
     "log": ("commitlog",),
+    "config": ("config",),
 }
 Bodies = dict[tuple[str, int], list[bytes]]
 
@@ -109,9 +112,21 @@ class Mutated:
             if problem is None:
                 with verifying_little(), MessageStore.open(settings_of(folder)) as store:
                     problem = self.compare(store, more=1)
+            if problem is None and part == "index":
+                problem = self.search(folder)
         except SparrowError:
             return None  # it was told
         return None if problem is None else f"seed {seed}, {change}: {problem}"
+
+    def search(self, folder: Path) -> str | None:
+        """Whether keys are not found though `store check` has nothing to say. Raises: SparrowError."""
+        settings = settings_of(folder)
+        with verifying_little(), MessageStore.open(settings) as store:
+            keys = [(topic, f"k{number}") for number, topic in enumerate(topics())]
+            missing = [key for topic, key in keys if not store.query(topic, key, 9, 0, 1 << 62)]
+        if missing and not any(verify(settings)):
+            return f"{len(missing)} keys are not found, the first is {missing[0]}"
+        return None
 
     def compare(self, store: MessageStore, more: int = 0) -> str | None:
         """How the messages differ from those that were sent; then each queue gets one more. Raises: SparrowError."""
@@ -136,6 +151,37 @@ class Mutated:
         return None
 
 
+def topics() -> list[str]:
+    """The topic of each message."""
+    return [QUEUES[number * number % 7 % 3][0] for number in range(MESSAGES)]
+
+
+class MutatedConfig:
+    """A small file of JSON, with the copy of what was saved before, that is changed once."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._folder = scratch / "config"
+        self._path = self._folder / "consumerOffset.json"
+
+    def play(self, seed: int) -> str | None:
+        """What was read in silence though it was never saved last, if anything was."""
+        rng = random.Random(seed)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        last: dict[str, dict[str, int]] = {}
+        for number in range(3):
+            last = {f"Orders@group{i}": {"0": 1000 * i + number} for i in range(8)}
+            snapshot.save(self._path, {"offsetTable": last})
+        change = mutate(self._folder.parent, PARTS["config"], rng)
+        told: list[str] = []
+        try:
+            found = snapshot.load(self._path, tell=told.append)
+        except SparrowError:
+            return None
+        if told or not self._path.parent.exists() or (found and found["offsetTable"] == last):
+            return None
+        return f"seed {seed}, {change}: {found}"
+
+
 def found_in(store: MessageStore, topic: str, queue_id: int) -> Iterator[bytes]:
     """The bodies of a queue, read as a consumer reads them."""
     queue = store.queue(topic, queue_id)
@@ -155,7 +201,7 @@ def mutate(folder: Path, parts: tuple[str, ...], rng: random.Random) -> str:
     root = folder / rng.choice(parts)
     files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
     path = rng.choice(files)
-    change = rng.choice(CHANGES if root.name != "commitlog" else IN_PLACE)
+    change = rng.choice({"commitlog": IN_PLACE, "config": ALONE}.get(root.name, CHANGES))
     change(path, rng)
     return f"{change.__name__} {path.relative_to(folder)}"
 
@@ -225,4 +271,5 @@ def exchange(path: Path, rng: random.Random) -> None:
 
 
 IN_PLACE: list[Callable[[Path, random.Random], None]] = [flip, scribble, zero_sector, other_sector]
-CHANGES = [*IN_PLACE, cut, empty, lengthen, delete, delete_folder, exchange]
+ALONE = [*IN_PLACE, cut, empty, lengthen, delete, delete_folder]
+CHANGES = [*ALONE, exchange]  # a file of `config` that changes places with its copy was restored

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.mutated import Mutated, make, verifying_little
+from tests.store.mutated import Mutated, MutatedConfig, make, verifying_little
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,16 @@ def test_a_change_to_the_log_is_found_before_it_is_served(tmp_path: Path, closed
     assert problems == []
 
 
+@pytest.mark.parametrize("rounds", [300, pytest.param(3000, marks=pytest.mark.slow)])
+def test_a_change_to_a_small_file_is_told_or_does_no_harm(tmp_path: Path, rounds):
+    config = MutatedConfig(tmp_path)
+    problems = [problem for seed in range(rounds) if (problem := config.play(seed))]
+    assert problems == []
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
-@pytest.mark.parametrize("part", ["queues", "ends", "checkpoint"])
+@pytest.mark.parametrize("part", ["queues", "ends", "checkpoint", "index"])
 @pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.slow)])
 def test_a_change_to_what_is_derived_from_the_log_does_no_harm(tmp_path: Path, closed, part, rounds):
     with verifying_little():
