@@ -190,7 +190,7 @@ class StoredOptions(RowOptions):
     start_time_ms: int | None = option("startingTimestamp", instant)
     end_time_ms: int | None = option("endingTimestamp", instant)
     min_partitions: int = option("minPartitions", whole(1), 1)
-    check_crc: bool = option("checkCrc", flag, False)
+    check_crc: bool | None = option("checkCrc", flag)  # None: where a checksum covers all of a record
 
     def __post_init__(self) -> None:
         if self.bad_records == "dlq":

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.memory import keep_freed
-from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.choice import is_meant, tags_of
 from sparrowmq.spark.columns.records import RecordColumns
@@ -26,6 +25,7 @@ from sparrowmq.spark.options import StoredOptions
 from sparrowmq.spark.ranges import lose
 from sparrowmq.spark.schema import Rows
 from sparrowmq.spark.stored.blocks import Block, Opened, Span, blocks, lose_damaged
+from sparrowmq.spark.stored.checksums import sound
 from sparrowmq.spark.stored.files import spans
 
 if TYPE_CHECKING:
@@ -69,17 +69,24 @@ class StoredReader(DataSourceReader):
 
     def _records(self, span: Span, block: Block) -> RecordColumns:
         """The records of a block, but for damaged ones if the options do not mind them. Raises: RowsLost."""
-        if not self._options.check_crc:
+        origin = span.file.begin + block.at
+        is_sound = self._sound(block, origin)
+        if is_sound.all():
             with contextlib.suppress(RemoteProtocolError):
                 records = self._columns(block, block.starts, block.ends)
-                if (records.physical_offsets == block.starts + (span.file.begin + block.at)).all():
+                if (records.physical_offsets == block.starts + origin).all():
                     return records
-        return self._sound_records(span, block)
+            is_sound = sound(block.raw, block.starts, block.ends, origin, all_of_them=True)
+        return self._sound_records(span, block, is_sound)
 
-    def _sound_records(self, span: Span, block: Block) -> RecordColumns:
-        view, origin = memoryview(block.raw), span.file.begin + block.at
-        places = zip(block.starts.tolist(), block.ends.tolist(), strict=True)
-        is_sound = np.array([record.check(view[start:end], origin + start) is None for start, end in places])
+    def _sound(self, block: Block, origin: int) -> Mask:
+        """What the options want to be compared, and is right."""
+        wanted = self._options.check_crc
+        if wanted is False:
+            return np.ones(len(block.starts), np.bool_)
+        return sound(block.raw, block.starts, block.ends, origin, all_of_them=wanted is True)
+
+    def _sound_records(self, span: Span, block: Block, is_sound: Mask) -> RecordColumns:
         for damaged in np.flatnonzero(~is_sound):
             start, end = block.at + int(block.starts[damaged]), block.at + int(block.ends[damaged])
             lose_damaged(span.file, start, end, fail=self._options.fail_on_data_loss)
