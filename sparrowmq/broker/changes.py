@@ -47,4 +47,5 @@ def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
         disk_clean_ratio=settings.disk_clean_ratio,
         disk_force_ratio=settings.disk_force_ratio,
         disk_full_ratio=settings.disk_full_ratio,
+        scrub_mib_s=settings.scrub_mib_s,
     )

@@ -278,6 +278,13 @@ class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings, FailoverSe
         "percent of the disk above which expired files go at any hour",
         live=True,
     )
+    scrub_mib_s: int = setting(
+        "scrubRate",
+        1,
+        integer(0, 10_000),
+        "MiB of the log that are read in a second and compared with their checksums, to find what rotted; 0 is none",
+        live=True,
+    )
 
     # Topics, groups and messages
     auto_create_topic: bool = setting(
@@ -459,6 +466,7 @@ class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings, FailoverSe
             disk_clean_ratio=self.disk_clean_ratio,
             disk_force_ratio=self.disk_force_ratio,
             disk_full_ratio=self.disk_full_ratio,
+            scrub_mib_s=self.scrub_mib_s,
             delay_levels_ms=self.delay_levels.delays_ms,
         )
 

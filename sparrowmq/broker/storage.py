@@ -48,6 +48,12 @@ def storage(
     figures.gauge(
         "oldest_message_ms", "when the oldest message was stored; -1 without any", lambda: _oldest(store)
     )
+    scrubber = store.scrubber
+    figures.gauge(
+        "scrub_rounds", "how often all of the log was looked through for rot", lambda: scrubber.rounds
+    )
+    figures.gauge("scrub_bytes", "bytes of the log that were looked through", lambda: scrubber.checked_bytes)
+    figures.gauge("log_damages", "places of the log that rotted", lambda: len(scrubber.damaged))
     figures.gauge(
         "newest_message_ms", "when the newest message was stored; 0 without any", lambda: store.newest_ms
     )

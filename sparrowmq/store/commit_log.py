@@ -229,7 +229,11 @@ class CommitLog:
 
     def pass_sound(self, offset: int, passed: Passed) -> int:
         """Where the sound records end that follow each other from `offset` on; it looks at a mebibyte at most."""
-        return offset + pass_sound(self.chunk(offset), offset, self.crc_from, passed)
+        return offset + self.count_sound(self.chunk(offset), offset, passed)
+
+    def count_sound(self, chunk: bytes, offset: int, passed: Passed) -> int:
+        """How many bytes at the beginning of `chunk`, which lies at `offset`, are whole sound records."""
+        return pass_sound(chunk, offset, self.crc_from, passed)
 
     def chunk(self, offset: int, most: int = _CHUNK) -> bytes:
         """Up to so many bytes from `offset` on, and only where records can be, in one file."""

@@ -53,6 +53,7 @@ from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Hold, Retention
+from sparrowmq.store.scrub import Scrubber
 from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.shortening import differ, shorten
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
@@ -69,6 +70,7 @@ class MessageStore:
     Attributes:
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
         wants_cleaning: set when retention should not wait for its time; likewise.
+        scrubber: what looks for rot; `upkeep` lets it.
         settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
     """
 
@@ -89,6 +91,7 @@ class MessageStore:
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self._flusher = Flusher(self._log)
         self._hold = Hold()
+        self.scrubber = Scrubber(self._log)
         self.settled: set[int] = set()
         self._intake = Intake(
             settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
@@ -557,6 +560,7 @@ class MessageStore:
         self._intake.time.begin(found.passed.last_ms)
         self._intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
         self._log.proved_from = found.marks[0]
+        self.scrubber.position = self._log.begin
         self._log.skips_damaged = self.settings.corrupt_policy is CorruptPolicy.QUARANTINE
         self._checkpointer.start(*found.marks)
         if not self.settings.property_crc:

@@ -45,6 +45,7 @@ class StoreSettings:
         open_queue_files: how many files of queues may be open at once.
         checkpoint_interval_ms: how often queues and index are written to disk, which is what a crash makes the
             next start repeat.
+        scrub_mib_s: how much of the log is read in a second to look for rot; 0 is nothing.
         delay_levels_ms: the delays of messageDelayLevel, for rebuilding the queues of SCHEDULE_TOPIC_XXXX.
     """
 
@@ -70,6 +71,7 @@ class StoreSettings:
     disk_clean_ratio: float = 0.75
     disk_force_ratio: float = 0.85
     disk_full_ratio: float = 0.90
+    scrub_mib_s: int = 1
     delay_levels_ms: tuple[int, ...] = (
         *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
         *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),

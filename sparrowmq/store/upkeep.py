@@ -4,6 +4,7 @@
     every 0.1 s             index keys; have the next log file made; try again what a full disk refused
     every 5 s               a checkpoint; sooner when the log grew by 32 MiB, which a start would have to go through;
                             at once after a topic was deleted, or a crash would bring its queues back
+    scrubRate MiB a second  look for rot (scrub.py)
     every 10 s              retention; at once when somebody asks for it, and every second while the disk is too full
 
 All of it decides on the loop, where the store lives; only the work on files goes to a thread. A store that failed is
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import DiskFull, OutOfResources, StoreFailed
+from sparrowmq.store.scrub import ROUND_S, STEP_BYTES
 from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
 from sparrowmq.turn import Turn
 
@@ -42,6 +44,7 @@ async def run(store: MessageStore, turn: Turn) -> None:
                 tasks.create_task(_tend(store, executor))
                 tasks.create_task(_checkpoint_regularly(store, executor))
                 tasks.create_task(_delete_regularly(store))
+                tasks.create_task(_scrub(store))
         finally:
             store.detach()
 
@@ -78,6 +81,18 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
             return
         except OSError as error:
             store.fail(error)
+
+
+async def _scrub(store: MessageStore) -> None:
+    """Look for rot, as fast as is set now; a round takes at least an hour."""
+    began_s = store.clock.monotonic()
+    while True:
+        rate = store.settings.scrub_mib_s
+        pause_s = STEP_BYTES / (rate << 20) if rate else _RETENTION_PERIOD_S
+        if rate and not store.scrubber.step():
+            pause_s = max(began_s + ROUND_S - store.clock.monotonic(), pause_s)
+            began_s = store.clock.monotonic() + pause_s
+        await store.clock.sleep(pause_s)
 
 
 async def _delete_regularly(store: MessageStore) -> None:

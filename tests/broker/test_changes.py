@@ -186,6 +186,12 @@ async def test_how_much_the_log_says_changes(tmp_path: Path) -> None:
 
 def test_every_setting_that_can_change_is_tried_here() -> None:
     text = Path(__file__).read_text()
-    by_the_store = {"fileReservedTime", "deleteWhen", "diskMaxUsedSpaceRatio", "flushIntervalCommitLog"}
+    by_the_store = {
+        "fileReservedTime",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "flushIntervalCommitLog",
+        "scrubRate",
+    }
     tried = {key for key in live_keys(BrokerSettings) if f"{key}=" in text or f'"{key}":' in text}
     assert live_keys(BrokerSettings) - tried == by_the_store

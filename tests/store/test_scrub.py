@@ -1,0 +1,94 @@
+"""Rot is found wherever it is, told once, and not served from then on."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import CorruptRecord
+from sparrowmq.store import upkeep
+from tests.store.stores import put
+
+
+def rot(store, place):
+    """Change a bit in the middle of a record, on the disk."""
+    file = store._log.row.find(place.offset)
+    with Path(file.path).open("r+b") as raw:
+        raw.seek(place.offset - file.begin + 100)
+        byte = raw.read(1)
+        raw.seek(-1, 1)
+        raw.write(bytes([byte[0] ^ 4]))
+
+
+def scrub(store):
+    """One round; how many bytes were looked at."""
+    before = store.scrubber.checked_bytes
+    while store.scrubber.step():
+        pass
+    return store.scrubber.checked_bytes - before
+
+
+def test_a_sound_log_is_gone_through_from_its_begin_to_its_end(stores, caplog):
+    store = stores.open()
+    for _ in range(30):
+        put(store, bytes(300))
+    store.dispatch()
+    assert scrub(store) == store.end and len(store._log.row.files) > 2
+    assert (store.scrubber.rounds, store.scrubber.position, store.scrubber.damaged) == (1, 0, {})
+    end = store.end
+    put(store, b"more")
+    assert scrub(store) == end  # what is not written yet waits for the next round
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("number", [0, 7, 29])
+def test_rot_is_told_once_and_not_served(stores, caplog, number):
+    stores.leave_damaged()
+    store = stores.open()
+    places = [put(store, bytes(300)) for _ in range(30)]
+    store.dispatch()
+    rot(store, places[number])
+    with caplog.at_level(logging.ERROR):
+        scrub(store)
+        scrub(store)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and f"from offset {places[number].offset} to" in told[0]
+    assert "slave or a backup" in told[0] and "store repair" in told[0]
+    assert list(store.scrubber.damaged) == [places[number].offset]
+    with pytest.raises(CorruptRecord, match="it is not served"):
+        store.read("Orders", 0, number, 1)
+    others = [store.read("Orders", 0, n, 1).count for n in range(30) if n != number]
+    assert others == [1] * 29
+    stores.leave_damaged()
+
+
+def test_what_retention_took_is_no_damage(stores):
+    store = stores.open()
+    for _ in range(30):
+        put(store, bytes(300))
+    store.dispatch()
+    assert store.scrubber.step()
+    store._log.row.drop_first()
+    store._log.row.drop_first()
+    scrub(store)
+    assert store.scrubber.damaged == {} and store.scrubber.position == store.begin > 0
+    stores.leave_damaged()
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(1, 1), (0, 0)])
+async def test_it_goes_at_its_rate_and_not_more_than_once_an_hour(stores, clock, monkeypatch, rate, rounds):
+    monkeypatch.setattr(upkeep, "ROUND_S", 40.0)
+    store = stores.open(clock=clock, scrub_mib_s=rate)
+    for _ in range(10):
+        put(store, bytes(300))
+    store.dispatch()
+    task = asyncio.create_task(store.run())
+    await clock.advance(20)
+    assert store.scrubber.rounds == rounds
+    await clock.advance(30)
+    assert store.scrubber.rounds == 2 * rounds
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
