@@ -193,19 +193,20 @@ def _read(content: bytes) -> Known:
             break
         if _CRC.unpack_from(content, end)[0] != crc32(content[at:end]):
             break
-        _take(known, content[begin:end], count)
+        _take(known, content[begin:end], count, goes=kind == _DELETION)
         if kind != _DELETION:
             known.positions, known.log_ms = Positions(*positions), log_ms
         at = end + _CRC.size
     return known
 
 
-def _take(known: Known, content: bytes, count: int) -> None:
+def _take(known: Known, content: bytes, count: int, goes: bool) -> None:
+    """Learn what a chunk says. Queues beside a deletion that does not go just now are those of a topic made anew."""
     for item in _items(content, count):
         if isinstance(item, tuple):
             topic, offset = item
             known.deleted[topic] = offset
-            for key in [key for key in known.ends if key[0] == topic]:
+            for key in [key for key in known.ends if goes and key[0] == topic]:
                 del known.ends[key]
         else:
             known.ends.update(item)
