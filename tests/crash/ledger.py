@@ -49,6 +49,13 @@ class Ledger:
     def acked(self) -> int:
         return sum(entry.offset is not None for entry in self.sent.values())
 
+    def sent_since(self, since_ns: int) -> Iterator[Sent]:
+        """What was sent at that time or later, the last one first."""
+        for entry in reversed(self.sent.values()):
+            if entry.invoked_ns < since_ns:
+                return
+            yield entry
+
     def show(self, queue_id: int, start: int, bodies: list[bytes]) -> Iterator[str]:
         """A queue's content from `start` on; yields what contradicts earlier content (I5) or its density (I3)."""
         known = self.shown.setdefault(queue_id, [])

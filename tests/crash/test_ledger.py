@@ -77,3 +77,9 @@ def test_what_had_to_go_with_a_full_disk_is_not_lost_and_what_follows_is() -> No
     assert list(ledger.violations()) == []
     ledger.shown[0].pop()
     assert [violation.split(":")[0] for violation in ledger.violations()] == ["lost"]
+
+
+def test_what_was_sent_since_a_moment_is_known() -> None:
+    ledger = honest()
+    since_ns = ledger.sent[b"d"].invoked_ns
+    assert [entry.body for entry in ledger.sent_since(since_ns)] == [b"never", b"maybe", b"e", b"d"]
