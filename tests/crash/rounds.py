@@ -150,6 +150,7 @@ class CrashRig:
         self._points = points
         self._may_lose_tail = disk is not None and flush == "ASYNC_FLUSH"
         self._cut_ns = 0
+        self._tail_ns = TAIL_NS
         self._random = random.Random(seed)
         self._port = _free_port()
         self._conf = folder / "broker.conf"
@@ -330,7 +331,7 @@ class CrashRig:
         return found
 
     def _forget(self, queue_id: int, end: int) -> None:
-        gone = self.ledger.forget(queue_id, end, self._cut_ns - TAIL_NS)
+        gone = self.ledger.forget(queue_id, end, self._cut_ns - self._tail_ns)
         self.tally.forgotten += len(gone)
         for returned_ns in gone:
             self.tally.tail_ms = max(self.tally.tail_ms, (self._cut_ns - returned_ns) / 1e6)
