@@ -215,7 +215,8 @@ class Broker:
         self._changing.tell(topics.use)
         who = (self.settings.cluster, self.settings.name, self.address)
         access_part = access.part(AccessHandler(access, who, self._clock))
-        parts = (*self._parts(store, topics, registration, pool), access_part, registration.part())
+        spare = SpareRoom(self.settings.config_path).part()
+        parts = (*self._parts(store, topics, registration, pool), access_part, spare, registration.part())
         tasks = await stack.enter_async_context(Background())
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
@@ -279,7 +280,6 @@ class Broker:
         known = Known(figures, status, topics, groups, clients, consumption, offsets, registration)
         return (
             storage(store, self._turn, figures, partial(_refuse_writes, registration, topics)),
-            SpareRoom(folder).part(),
             topics.file.part("topics", 1),
             groups.file.part("groups", 1),
             offsets.file.part("offsets", settings.save_offsets_ms / 1000),
