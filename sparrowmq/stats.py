@@ -172,6 +172,10 @@ class Figures:
             if figure.rate is not None:
                 figure.rate.sample(now_s)
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a figure."""
+        return name in self._by_name
+
     def value(self, name: str) -> float:
         """A figure without labels. Raises: KeyError."""
         ((_, value),) = self._by_name[name].read()

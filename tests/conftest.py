@@ -120,6 +120,14 @@ def rank(group: str) -> int:
     return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """What `caplog` shows is text: a logger of PySpark's makes JSON of it for good, once pytest has listened to it."""
+    listening = item.config.pluginmanager.get_plugin("logging-plugin")
+    if listening is not None:
+        listening.caplog_handler.setFormatter(listening.formatter)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Turns what must not pass unseen on CI into errors of the run, before the summary line is written."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

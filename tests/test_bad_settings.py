@@ -21,7 +21,7 @@ from sparrowmq.store.settings import StoreSettings
 LINES = [
     ("brokr", None, "there is no command 'brokr'; did you mean broker?"),
     ("broker --bogus", None, "No such option '--bogus'"),
-    ("broker extra", None, "Got unexpected extra argument (extra)"),
+    ("broker extra", None, "No such command 'extra'"),
     ("broker -c", None, "Option '-c' requires an argument"),
     (
         "broker -c {tmp}/missing.conf",
@@ -69,7 +69,11 @@ LINES = [
     ),
     ("namesrv -c {conf}", b"tls.server.certpath=c\n", "no setting of TLS is called so"),
     ("namesrv --set tls.config.file=/nowhere", None, "cannot read the settings file /nowhere"),
-    ("broker -c {conf}", b"enableDLegerCommitLog=true\n", "not supported yet: run masters without failover"),
+    (
+        "broker -c {conf}",
+        b"enableDLegerCommitLog=true\n",
+        "not supported yet: set enableControllerMode=true and etcdEndpoints",
+    ),
     ("broker -c {conf}", b"brokerName=\xe9\n", "cannot read the settings file"),
     ("broker -c {conf}", b"brokerName=\\u12\n", "is not a settings file"),
     ("namesrv --set kvConfigPath=", None, "kvConfigPath = '' is wrong; it must be a path"),

@@ -61,6 +61,29 @@ def test_a_run_that_takes_too_long_fails_and_still_ends_with_its_summary(run, py
     result.stdout.fnmatch_lines(["*session-timeout: 1.0 sec exceeded*", "*= * passed, * skipped in *"])
 
 
+SHAPING = """
+import logging
+
+class Shaping(logging.Logger):
+    def addHandler(self, handler):
+        handler.setFormatter(logging.Formatter("%(name)s"))
+        super().addHandler(handler)
+
+logging.setLoggerClass(Shaping)
+logging.getLogger("shaping").propagate = False
+logging.setLoggerClass(logging.Logger)
+
+def test_log(caplog):
+    logging.getLogger("other").error("as it is")
+    assert "as it is" in caplog.text
+"""
+
+
+def test_a_logger_that_shapes_what_listens_to_it_leaves_the_log_as_it_is(run, pytester):
+    pytester.makepyfile(test_shaping=SHAPING)
+    run("test_shaping.py").assert_outcomes(passed=1)
+
+
 def test_a_files_tests_stay_together_and_the_longest_begin_first():
     groups = [group_of(f"{file}::test_x[1::2]") for file in ("tests/a/test_b.py", *APART, *TOGETHER)]
     assert groups[0] == "tests/a/test_b.py"

@@ -79,6 +79,7 @@ class Status:
             **self._about_store(),
             **self._about_disk(),
             **_about_pools(),
+            **self._about_copies(),
             **self._more(),
         }
 
@@ -130,9 +131,6 @@ class Status:
             "putMessageSizeTotal": str(stored),
             "putMessageAverageSize": str(stored / (self._number("messages_received") or 1)),
             "earliestMessageTimeStamp": str(self._number("oldest_message_ms")),
-            "newestMessageTimeStamp": str(
-                self._number("newest_message_ms")
-            ),  # ours; by it a slave is measured
             "dispatchBehindBytes": str(self._number("dispatch_behind_bytes")),
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToFlush": _bytes(self._number("flush_behind_bytes")),
@@ -143,6 +141,13 @@ class Status:
             "putMessageDistributeTime": _NO_TIMES,
             **levels,
         }
+
+    def _about_copies(self) -> dict[str, str]:
+        """Unlike Java: how far a slave is, in time, is what its newest message and its master's are apart."""
+        has_slaves = self._figures.knows("slaves") and self._number("slaves")
+        if not has_slaves and not self._settings.is_slave:
+            return {}
+        return {"newestMessageTimeStamp": str(self._number("newest_message_ms"))}
 
     def _about_disk(self) -> dict[str, str]:
         usage = shutil.disk_usage(self._settings.store_path)

@@ -43,6 +43,16 @@ def test_every_figure_that_tools_read_is_there(desk):
     assert 0 < float(table["commitLogDiskRatio"]) < 1
 
 
+def test_only_a_master_that_has_slaves_tells_when_its_newest_message_was_stored(desk):
+    """Java's tools print every line, so there is none that Apache's broker has not, unless it says something."""
+    assert "newestMessageTimeStamp" not in desk.status.table()
+    slaves = [0]
+    desk.figures.gauge("slaves", "slaves that follow this master", lambda: slaves[0])
+    assert "newestMessageTimeStamp" not in desk.status.table()
+    slaves[0] = 1
+    assert desk.status.table()["newestMessageTimeStamp"] == "0"
+
+
 def test_a_disk_is_as_full_as_df_says(desk, tmp_path):
     percent = re.findall(r"(\d+)%", subprocess.check_output(["df", "-P", tmp_path], text=True))[0]
     assert abs(100 * float(desk.status.table()["commitLogDiskRatio"]) - int(percent)) <= 1
