@@ -201,6 +201,7 @@ def test_a_store_closes_itself_at_the_end_of_a_with_block(stores):
 def test_a_closed_store_that_nobody_holds_has_no_descriptors(stores):
     """Until then Python's maps hold one each."""
     filled(stores).close()
+    gc.collect()
     assert descriptors(stores.settings.path) == 0
     with MessageStore.open(stores.settings) as store:
         bodies(store)
