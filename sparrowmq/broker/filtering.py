@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.filter.tree import Filter, Values
+from sparrowmq.filter.comparison import WholeComparison
+from sparrowmq.filter.tree import TRUE, Filter, Values
 from sparrowmq.protocol.selector import Predicate
 
 if TYPE_CHECKING:
@@ -25,8 +26,14 @@ _LONGEST_SHORT: Final = 9  # digits of a number that needs no more thought
 _ZERO: Final = ord("0")
 
 
-class RecordFilter(Predicate):
+def predicate(wanted: Filter) -> Predicate:
     """A filter as a `Selector`'s predicate."""
+    root = wanted.root
+    return NumberFilter(wanted, root) if isinstance(root, WholeComparison) else RecordFilter(wanted)
+
+
+class RecordFilter(Predicate):
+    """Any filter."""
 
     def __init__(self, wanted: Filter) -> None:
         self._wanted = wanted
@@ -39,6 +46,30 @@ class RecordFilter(Predicate):
 
     def leave(self) -> None:
         self._values.leave()
+
+
+class NumberFilter(Predicate):
+    """A filter that compares one property with a whole number, as most do: nothing is kept between its steps.
+
+    What is not just a few digits is left to the filter as such.
+    """
+
+    def __init__(self, wanted: Filter, condition: WholeComparison) -> None:
+        self._any = RecordFilter(wanted)
+        self._condition = condition
+        self._place = _Place(wanted.names[condition.index])
+
+    def holds(self, records: bytes, begin: int, end: int) -> bool:
+        start = self._place.find(records, begin, end)
+        if start < 0:
+            return False  # unknown
+        number = _short_number(records, start, end)
+        if number < 0:
+            return self._any.holds(records, begin, end)
+        return self._condition.of(number) == TRUE
+
+    def leave(self) -> None:
+        self._any.leave()
 
 
 class RecordValues(Values):
@@ -84,19 +115,8 @@ class RecordValues(Values):
         return self._start(index) < 0
 
     def short_number(self, index: int) -> int:
-        at = self._start(index)
-        if at < 0:
-            return -1
-        records = self._records
-        longest: i64 = at + _LONGEST_SHORT
-        number: i64 = 0
-        while at < self._end:
-            digit: i64 = records[at] - _ZERO
-            if not 0 <= digit <= 9 or at == longest:
-                return number if records[at] == _VALUE_END else -1
-            number = 10 * number + digit
-            at += 1
-        return number
+        start = self._start(index)
+        return -1 if start < 0 else _short_number(self._records, start, self._end)
 
     def _start(self, index: int) -> i64:
         """Where the value begins, -1 if there is none."""
@@ -143,6 +163,20 @@ class _Place:
                 return at + size
             at -= steps[here]
         return -1
+
+
+def _short_number(records: bytes, start: i64, end: i64) -> i64:
+    """The number whose few digits begin there; -1 if it is none, or needs more thought."""
+    at: i64 = start
+    longest: i64 = start + _LONGEST_SHORT
+    number: i64 = 0
+    while at < end:
+        digit: i64 = records[at] - _ZERO
+        if not 0 <= digit <= 9 or at == longest:
+            return number if records[at] == _VALUE_END else -1
+        number = 10 * number + digit
+        at += 1
+    return number
 
 
 def _is_at(records: bytes, at: i64, wanted: bytes) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.broker.filtering import RecordFilter
+from sparrowmq.broker.filtering import predicate
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
 from sparrowmq.filter.grammar import parse
 from sparrowmq.filter.tree import Filter
@@ -91,7 +91,7 @@ def _compile(expression: str) -> Selector | str:
         wanted = parse(expression)
     except InvalidFilter as error:
         return str(error)
-    return Selector(_tags_codes(wanted), RecordFilter(wanted), 1 + wanted.size // _USUAL_SIZE)
+    return Selector(_tags_codes(wanted), predicate(wanted), 1 + wanted.size // _USUAL_SIZE)
 
 
 def _tags_codes(wanted: Filter) -> frozenset[int] | None:

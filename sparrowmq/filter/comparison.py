@@ -98,12 +98,16 @@ class WholeComparison(Condition):
     def truth(self, values: Values) -> int:
         short = values.short_number(self.index)
         if short >= 0:
-            return _holds(self.how, short - self.number)
+            return self.of(short)
         text = values.text(self.index)
         if text is None:
             return self.when_null
         number = integer(text, self.bits)
         return FAILED if number is None else _holds(self.how, whole_order(number, self.number))
+
+    def of(self, short: int) -> int:
+        """The truth of a message whose property is such a number."""
+        return _holds(self.how, short - self.number)
 
 
 class DoubleComparison(Condition):

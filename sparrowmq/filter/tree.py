@@ -287,18 +287,19 @@ class Filter:
 
     Attributes:
         names: the properties that it looks at.
+        root: the condition that it is.
         size: how many words and signs it has, a measure of what it costs.
     """
 
     def __init__(self, names: tuple[str, ...], root: Condition, size: int) -> None:
         self.names = names
         self.size = size
-        self._root = root
+        self.root = root
 
     def texts(self, name: str) -> frozenset[str] | None:
         """The texts of which a property must be one where the expression is true; None if it may be any other too."""
-        return self._root.texts(self.names.index(name)) if name in self.names else None
+        return self.root.texts(self.names.index(name)) if name in self.names else None
 
     def matches(self, values: Values) -> bool:
         """Whether it is true of a message whose properties have these values."""
-        return self._root.truth(values) == TRUE
+        return self.root.truth(values) == TRUE

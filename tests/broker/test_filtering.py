@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.broker.filtering import RecordFilter, RecordValues
+from sparrowmq.broker.filtering import NumberFilter, RecordFilter, RecordValues, predicate
 from sparrowmq.filter.grammar import parse
 
 
@@ -112,3 +112,35 @@ def test_a_filter_holds_for_a_record_or_not():
         (b"", False),
     ):
         assert wanted.holds(raw, 0, len(raw)) is expected
+
+
+@pytest.mark.parametrize("how", ["=", ">", ">=", "<", "<="])
+@pytest.mark.parametrize("number", ["5", "-1", "3000000000"])
+def test_one_comparison_with_a_number_is_quick_and_says_the_same(how, number):
+    for expression in (f"a {how} {number}", f"{number} {how} a"):
+        wanted = parse(expression)
+        quick, slow = predicate(wanted), RecordFilter(wanted)
+        assert isinstance(quick, NumberFilter)
+        for value in (
+            "4",
+            "5",
+            "6",
+            "",
+            "-1",
+            "-2",
+            "+5",
+            "05",
+            "3000000000",
+            "2999999999",
+            "5.0",
+            "x",
+            "9" * 20,
+        ):
+            for raw in (f"b\x011\x02a\x01{value}\x02".encode(), f"a\x01{value}".encode()):
+                assert quick.holds(raw, 0, len(raw)) is slow.holds(raw, 0, len(raw)), (expression, raw)
+        quick.leave()
+
+
+def test_other_filters_are_not_taken_for_one_comparison():
+    for expression in ("NOT (a > 5)", "a > 5 AND a < 7", "a <> 5", "a > 5.5", "a = '5'", "a > b"):
+        assert isinstance(predicate(parse(expression)), RecordFilter), expression

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from sparrowmq.broker.filtering import RecordFilter
+from sparrowmq.broker.filtering import predicate
 from sparrowmq.errors import InvalidFilter
 from sparrowmq.filter.grammar import SEARCHES, parse
 from sparrowmq.filter.tree import Texts
@@ -53,7 +53,7 @@ def matches(wanted, properties):
     """What it says of values that are at hand. A record that has them must have it say the same."""
     stored = {name: value for name, value in properties.items() if value}  # an empty one is none there
     record = render(stored).encode("utf-8", "surrogatepass")
-    assert RecordFilter(wanted).holds(record, 0, len(record)) == wanted.matches(texts(wanted, stored)), record
+    assert predicate(wanted).holds(record, 0, len(record)) == wanted.matches(texts(wanted, stored)), record
     return wanted.matches(texts(wanted, properties))
 
 
