@@ -77,15 +77,14 @@ async def _figures(admin: Admin, address: str) -> tuple[object, ...]:
     disk = float(found.get("commitLogDiskRatio", "nan"))
     return (
         found.get("brokerVersionDesc"),
-        *(_first(found, "putTps"), _first(found, "getTransferedTps", "getTransferredTps")),
+        *(_rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)),
         *(today, f"{disk:.0%}" if disk == disk else None),
     )
 
 
-def _first(figures: dict[str, str], *names: str) -> str | None:
-    """The first of three paces, that of the last ten seconds."""
-    texts = [figures[name] for name in names if figures.get(name)]
-    return f"{float(texts[0].split()[0]):.1f}" if texts else None
+def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
+    rate = brokers.per_second(figures, *names)
+    return None if rate is None else f"{rate:.1f}"
 
 
 @broker.command()

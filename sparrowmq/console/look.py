@@ -48,13 +48,9 @@ class BrokerNow:
     def role(self) -> str:
         return "master" if self.number == 0 else f"slave {self.number}"
 
-    def per_second(self, key: str) -> float:
-        """The first of a rate's three spans: the last ten seconds or so."""
-        words = self.figures.get(key, "").split()
-        try:
-            return float(words[0]) if words else 0.0
-        except ValueError:
-            return 0.0
+    def per_second(self, *names: str) -> float:
+        """A rate of the last ten seconds or so, by the first of its names that is there; 0 if it is not told."""
+        return brokers.per_second(self.figures, *names) or 0.0
 
     def number_of(self, key: str) -> int:
         try:

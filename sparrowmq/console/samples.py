@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN
 from sparrowmq.clock import Clock
 from sparrowmq.console.look import Look
 from sparrowmq.errors import SparrowError
@@ -71,8 +72,7 @@ class Samples:
         for each in masters:
             if each.silence is None:
                 points = self._rates.setdefault(each.name, deque(maxlen=POINTS))
-                given = each.per_second("getTransferredTps") or each.per_second("getTransferedTps")
-                points.append(Rate(now_ms, each.per_second("putTps"), given))
+                points.append(Rate(now_ms, each.per_second(*TAKEN), each.per_second(*GIVEN)))
         self._forget()
         for group, found in (await self._look.lags(list(self._watched))).items():
             if not isinstance(found, SparrowError):

@@ -7,7 +7,7 @@ the classes of org.apache.rocketmq.tools.command.broker and .namesrv, Java 4.9.8
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, SparrowError
@@ -21,6 +21,18 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, KVTable
 from sparrowmq.protocol.requests.namesrv_headers import AddWritePermOfBroker, WipeWritePermOfBroker
 from sparrowmq.protocol.wire.header import Request
+
+TAKEN: Final = ("putTps",)
+GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
+
+
+def per_second(figures: Mapping[str, str], *names: str) -> float | None:
+    """The first span of a rate, about ten seconds, by the first of its names that is there; None without a number."""
+    words = next((figures[name].split() for name in names if figures.get(name)), [])
+    try:
+        return float(words[0])
+    except (ValueError, IndexError):
+        return None
 
 
 async def figures(servers: Servers, address: str) -> dict[str, str]:

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from sparrowmq.client.admin import groups
+from sparrowmq.client.admin import brokers, groups
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.errors import NetworkError, NoGroup, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import dlq_topic
-from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import ClusterTable, KVTable, TopicRoute
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 
 DISK_WARNING: Final = 0.75
@@ -139,7 +139,7 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
         who = f"broker {place.name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
         check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
         try:
-            status = KVTable.decode((await servers.ask(address, GetBrokerRuntime())).body).table
+            status = await brokers.figures(servers, address)
         except NetworkError as error:
             found.append(
                 Finding(Verdict.WRONG, f"{who} cannot be reached", check, f"{_way_to(address)} ({error})")

@@ -11,11 +11,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import SparrowError
-from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import KVTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ async def standings(servers: Servers, cluster: str | None) -> list[Standing]:
 
 async def _figures(servers: Servers, address: str) -> Mapping[str, str] | SparrowError:
     try:
-        return KVTable.decode((await servers.ask(address, GetBrokerRuntime())).body).table
+        return await brokers.figures(servers, address)
     except SparrowError as error:
         return error
 
@@ -90,8 +89,8 @@ def _standing(
         end=_number(table, "commitLogMaxOffset"),
         behind_bytes=behind[0],
         behind_s=behind[1],
-        in_tps=_rate(table.get("putTps")),
-        out_tps=_rate(table.get("getTransferredTps") or table.get("getTransferedTps")),
+        in_tps=_rate(table, brokers.TAKEN),
+        out_tps=_rate(table, brokers.GIVEN),
         version=table.get("brokerVersionDesc"),
     )
 
@@ -118,9 +117,6 @@ def _members(text: str | None) -> tuple[int, ...] | None:
     return None if text is None else tuple(int(each) for each in text.split(",") if each.isdigit())
 
 
-def _rate(text: str | None) -> float | None:
-    """The first of the rates over ten seconds, a minute and ten minutes."""
-    try:
-        return round(float((text or "").split()[0]), 1)
-    except (ValueError, IndexError):
-        return None
+def _rate(table: Mapping[str, str], names: tuple[str, ...]) -> float | None:
+    rate = brokers.per_second(table, *names)
+    return None if rate is None else round(rate, 1)

@@ -8,6 +8,7 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.brokers import TAKEN
 from sparrowmq.console.listing import Column, Row, badge, link, table
 from sparrowmq.console.look import BrokerNow
 from sparrowmq.console.pages.overview import out_of
@@ -85,7 +86,7 @@ def rows_of(view: View, found: Sequence[BrokerNow]) -> list[Row]:
             "address": each.address,
             "version": each.figures.get("brokerVersionDesc", ""),
             "state": badge("up", "green-8") if each.silence is None else badge("no answer", "red-8"),
-            "taken": f"{each.per_second('putTps'):,.1f}",
+            "taken": f"{each.per_second(*TAKEN):,.1f}",
             "given": f"{out_of(each):,.1f}",
             "behind": behind(each, ends),
             "disk": percent(each.figures.get("commitLogDiskRatio", "")),

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN
 from sparrowmq.console.listing import Column, Row, badge, link, table
 from sparrowmq.console.look import BrokerNow
 from sparrowmq.console.samples import PERIOD_S, Rate
@@ -62,7 +63,7 @@ async def draw(view: View) -> None:
 def totals(brokers: Sequence[BrokerNow]) -> dict[str, str]:
     """What the tiles say."""
     masters = [each for each in brokers if each.number == 0]
-    taken = sum(each.per_second("putTps") for each in masters)
+    taken = sum(each.per_second(*TAKEN) for each in masters)
     given = sum(out_of(each) for each in brokers)
     return {
         "Brokers": f"{sum(each.silence is None for each in brokers)} of {len(brokers)} answer",
@@ -74,8 +75,8 @@ def totals(brokers: Sequence[BrokerNow]) -> dict[str, str]:
 
 
 def out_of(broker: BrokerNow) -> float:
-    """Messages a second that a broker gives; brokers before 4.9.5 spell it with one r."""
-    return broker.per_second("getTransferredTps") or broker.per_second("getTransferedTps")
+    """Messages a second that a broker gives."""
+    return broker.per_second(*GIVEN)
 
 
 def row_of(view: View, broker: BrokerNow) -> Row:
@@ -85,7 +86,7 @@ def row_of(view: View, broker: BrokerNow) -> Row:
         "role": broker.role,
         "address": broker.address,
         "state": badge("up", "green-8") if broker.silence is None else badge("no answer", "red-8"),
-        "taken": f"{broker.per_second('putTps'):,.1f}",
+        "taken": f"{broker.per_second(*TAKEN):,.1f}",
         "given": f"{out_of(broker):,.1f}",
         "today": f"{broker.received_today:,}",
     }

@@ -1,5 +1,6 @@
 import pytest
 
+from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, RemoteError
@@ -55,3 +56,20 @@ async def test_groups_are_behind_by_what_they_did_not_handle_yet(two, admin):
     await admin.reset("billing", "orders", 1)
     assert await admin.behind("broker-0") == {"billing": 2}
     assert not any((await admin.behind("broker-1")).values())
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"getTransferredTps": "7.5 2 1"}, 7.5),
+        ({"getTransferedTps": "7.5 2 1"}, 7.5),
+        ({"getTransferredTps": "3 2 1", "getTransferedTps": "7.5 2 1"}, 3.0),
+        ({"getTransferredTps": "0.0 0 0"}, 0.0),
+        ({"getTransferredTps": ""}, None),
+        ({"getTransferredTps": " "}, None),
+        ({"getTransferredTps": "many"}, None),
+        ({}, None),
+    ],
+)
+def test_a_rate_is_read_in_either_spelling(told, expected):
+    assert brokers.per_second(told, *brokers.GIVEN) == expected
