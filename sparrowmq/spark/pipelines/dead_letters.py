@@ -79,7 +79,8 @@ def dlq_replay(
     try:
         span = _rest(span_of(given), Path(journal))
     except NoRoute:
-        span = Span({}, {})  # the group has no dead letters
+        say(f"group {group} has no dead letters: there is no topic {topic}; see that its name is right")
+        span = Span({}, {})
     report, begin = Report(offsets=told(span.end)), time.monotonic()
     parsed = parse(SourceOptions, given)
     with ExitStack() as stack:

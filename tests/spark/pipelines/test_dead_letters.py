@@ -116,8 +116,13 @@ def test_a_dry_run_counts_and_sends_nothing(dead, replay, tmp_path):
     assert replay().written == 2
 
 
-def test_a_group_without_dead_letters_has_nothing_to_send(replay):
-    assert (replay().read, replay().written) == (0, 0)
+def test_a_group_without_dead_letters_has_nothing_to_send_and_that_is_told(replay, group):
+    said: list[str] = []
+    report = replay(say=said.append)
+    assert (report.read, report.written) == (0, 0)
+    assert said == [
+        f"group {group} has no dead letters: there is no topic %DLQ%{group}; see that its name is right"
+    ]
 
 
 @pytest.mark.parametrize(
