@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.lake.staged import Staged, StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DAY = "2026-01-31"
 WRITER = "writer"
@@ -65,6 +69,22 @@ def rows_of(kind: str, path: Path, state: Path) -> list[dict[str, Any]]:
     else:
         found = iceberg_rows(path, state) if kind == "iceberg" else duckdb_rows(path)
     return list(found.to_pylist())
+
+
+def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a table by who reads them: Spark, and DuckDB, beside the reader of `rows_of`."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        dataset = DeltaTable(str(path)).to_pyarrow_dataset()
+        duckdbs = duckdb.from_arrow(dataset).to_arrow_table()
+    else:
+        duckdbs = (
+            duckdb.from_arrow(iceberg_rows(path, state)).to_arrow_table()
+            if kind == "iceberg"
+            else duckdb_rows(path)
+        )
+    return {"spark": read_table(spark, path).toArrow().to_pylist(), "duckdb": duckdbs.to_pylist()}
 
 
 def duckdb_rows(path: Path) -> pa.Table:
