@@ -23,7 +23,7 @@ from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.pipelines.killing import kill_at_work
+from tests.spark.pipelines.killing import QUICK, kill_at_work
 from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
@@ -185,29 +185,33 @@ def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
     command[-1] = "maxOffsetsPerTrigger=100000"
     errors = 0
     for _ in range(2):
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=QUICK)
         errors += json.loads(ended.stdout)["errors"]
         forget_last_commit(state)
     assert errors <= len(bodies) // MALFORMED  # a killed driver's batch was another run's
-    sent = topic.read(columns="queueId,queueOffset,body").toArrow().to_pylist()
-    asked = {(row["queueId"], row["queueOffset"]): row["body"] for row in sent}
+    sent = topic.read(columns="queueId,queueOffset,body").toArrow()
+    places = zip(sent["queueId"].to_pylist(), sent["queueOffset"].to_pylist(), strict=True)
+    asked = dict(zip(places, sent["body"].to_pylist(), strict=True))
     assert sorted(asked.values()) == sorted(bodies)
     wanted = {place: json.loads(body) for place, body in asked.items() if body.startswith(b"{")}
-    seen = tables.as_all_see_it(topic.spark, kind, tmp_path / "table", state)
-    for reader, rows in (seen | {"its own": rows_of(kind, tmp_path / "table")}).items():
-        found = {
-            _place(row): {name: row[name] for name in ("id", "more") if row[name] is not None} for row in rows
-        }
-        assert (reader, len(rows), found == wanted) == (reader, len(wanted), True)
+    for reader, found in tables.as_all_see_it(topic.spark, kind, tmp_path / "table", state).items():
+        assert (reader, found.num_rows, _by_place(found) == wanted) == (reader, len(wanted), True)
     rejected = rows_of(kind, tmp_path / "table.errors")
     assert len(rejected) == len(asked) - len(wanted)
-    assert {_place(row): row["body"] for row in rejected} == {
+    assert {(row["_mq"]["queueId"], row["_mq"]["queueOffset"]): row["body"] for row in rejected} == {
         place: body for place, body in asked.items() if place not in wanted
     }
 
 
-def _place(row):
-    return row["_mq"]["queueId"], row["_mq"]["queueOffset"]
+def _by_place(rows):
+    """What the bodies were, by where the messages lay."""
+    mq = rows["_mq"].combine_chunks()
+    places = zip(mq.field("queueId").to_pylist(), mq.field("queueOffset").to_pylist(), strict=True)
+    bodies = (
+        {"id": number} if more is None else {"id": number, "more": more}
+        for number, more in zip(rows["id"].to_pylist(), rows["more"].to_pylist(), strict=True)
+    )
+    return dict(zip(places, bodies, strict=True))
 
 
 def _body(number, *, has_more):

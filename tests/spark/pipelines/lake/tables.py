@@ -60,31 +60,31 @@ class Table:
 
 def rows_of(kind: str, path: Path, state: Path) -> list[dict[str, Any]]:
     """The rows of a table as a reader of its format sees them."""
+    return list(_seen_by_its_own(kind, path, state).to_pylist())
+
+
+def _seen_by_its_own(kind: str, path: Path, state: Path) -> pa.Table:
     if kind == "delta":
         from deltalake import DeltaTable
 
         if not DeltaTable.is_deltatable(str(path)):
-            return []
-        found: pa.Table = DeltaTable(str(path)).to_pyarrow_dataset().to_table()
-    else:
-        found = iceberg_rows(path, state) if kind == "iceberg" else duckdb_rows(path)
-    return list(found.to_pylist())
+            return pa.table({"number": []})
+        return DeltaTable(str(path)).to_pyarrow_dataset().to_table()
+    return iceberg_rows(path, state) if kind == "iceberg" else duckdb_rows(path)
 
 
-def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a table by who reads them: Spark, and DuckDB, beside the reader of `rows_of`."""
+def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> dict[str, pa.Table]:
+    """A table by who reads it: deltalake or pyiceberg, if it is of their format, and Spark and DuckDB."""
+    if kind == "parquet":
+        return {"spark": read_table(spark, path).toArrow(), "duckdb": duckdb_rows(path)}
+    own = _seen_by_its_own(kind, path, state)
     if kind == "delta":
         from deltalake import DeltaTable
 
-        dataset = DeltaTable(str(path)).to_pyarrow_dataset()
-        duckdbs = duckdb.from_arrow(dataset).to_arrow_table()
+        duckdbs = duckdb.from_arrow(DeltaTable(str(path)).to_pyarrow_dataset()).to_arrow_table()
     else:
-        duckdbs = (
-            duckdb.from_arrow(iceberg_rows(path, state)).to_arrow_table()
-            if kind == "iceberg"
-            else duckdb_rows(path)
-        )
-    return {"spark": read_table(spark, path).toArrow().to_pylist(), "duckdb": duckdbs.to_pylist()}
+        duckdbs = duckdb.from_arrow(own).to_arrow_table()
+    return {"own": own, "spark": read_table(spark, path).toArrow(), "duckdb": duckdbs}
 
 
 def duckdb_rows(path: Path) -> pa.Table:
