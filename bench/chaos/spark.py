@@ -1,6 +1,7 @@
 """Does a query with exactly_once lose or double a row when its driver, executors, workers or brokers are killed?
 
 The query copies a topic from two brokers to two brokers, one of which decides; 10,000 rows come with each kill.
+`met` says how many kills found a batch half done, `again` how many rows came to brokers more than once because of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ def kill(name: str, rig: Rig, rounds: int, seed: int) -> Outcome:
     outcome.rounds, outcome.acked = rounds, result.rows
     outcome.note(f"lost: row {row}" for row in result.lost)
     outcome.note(f"doubled: row {row}" for row in result.doubled)
-    outcome.more = {"kills": result.kills, "repeated": result.repeated}
+    outcome.more = {
+        "kills": result.kills,
+        "met": result.met,
+        "repeated": result.repeated,
+        "again": result.again,
+    }
     return outcome
 
 

@@ -29,5 +29,6 @@ def test_kills_lose_and_double_nothing(tmp_path, guarantee, kind, brokers):
     result = Rig(tmp_path, SEED, guarantee, kind, brokers, print).run(ROWS, KILLS)
     print(result)
     assert (result.lost, result.doubled, sum(result.kills.values())) == ([], [], KILLS)
+    assert result.met >= KILLS // 2  # the others came when a batch had just been committed
     if guarantee == "exactly_once":
         assert result.repeated == 0

@@ -3,7 +3,8 @@
     rows ─> topic "from" ─> the query: a driver, two executors with their Python workers ─> topic "to"
 
 The driver is its JVM and its Python; what it leaves behind, executors and workers, goes on writing until it notices.
-A broker that dies is started again on the same store. Everybody dies by SIGKILL.
+A broker that dies is started again on the same store. Everybody dies by SIGKILL, and in the midst of a batch: when
+brokers have rows of it that no driver has committed, so that these come again.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import pyarrow as pa
 
+from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import EXACTLY_ONCE, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import Plan
@@ -41,9 +44,10 @@ MASTER: Final = "local-cluster[2,1,700]"  # so executors are processes of their 
 BATCHES: Final = 2  # of Spark for the rows between two kills
 START_LIMIT_S: Final = 120.0
 COPY_LIMIT_S: Final = 180.0
-AT_WORK_S: Final = 1.5  # at most, from a batch's planning to a death
+AT_WORK_S: Final = 0.5  # at most, from a batch's first row to a death; it takes somewhat longer
 AWAY_S: Final = 2.0  # at most, a broker
-_SCHEMA: Final = pa.schema([("msgId", pa.string()), ("body", pa.string())])
+_COPY: Final = pa.schema([("msgId", pa.string()), ("body", pa.string())])
+_STAGED: Final = pa.schema([("properties", pa.map_(pa.string(), pa.string())), ("body", pa.binary())])
 
 # Who dies how often. Drivers and executors cost the others' time: they take ten seconds to start, or more.
 VICTIMS: Final = {"driver": 1, "executor": 1, "worker": 4, "broker": 3}
@@ -57,6 +61,8 @@ class Result:
         lost: rows that are not there.
         doubled: rows that are there twice; with idempotent, after those with the same id were dropped.
         repeated: how many rows have an id that others have, too.
+        met: how many of the kills found a batch half done.
+        again: rows that came to a broker more than once: `repeated`, or of what is staged the part that is never seen.
     """
 
     rows: int
@@ -64,6 +70,8 @@ class Result:
     lost: list[int]
     doubled: list[int]
     repeated: int
+    met: int
+    again: int
 
 
 class Rig:
@@ -88,6 +96,7 @@ class Rig:
         self._driver: subprocess.Popen[bytes] | None = None
         self._others: set[psutil.Process] = set()  # that drivers left behind
         self._sent = 0
+        self._met = 0
 
     def run(self, rows: int, kills: int) -> Result:
         """Send that many rows, kill so often, and count. Raises: AssertionError, if the query does not go on."""
@@ -96,20 +105,21 @@ class Rig:
             stack.enter_context(self._namesrv)
             for broker in self._brokers:
                 stack.enter_context(broker)
-                target = Target(self._kind, self._namesrv.address, broker.address)
-                target.create_topic("from", "to", queues=QUEUES)
+                self._target(broker).create_topic("from", "to", queues=QUEUES)
             stack.callback(self._end)
             per_kill = rows // (kills + 1)
             self._start(per_kill // BATCHES)
             for number in range(kills):
                 self._send(per_kill)
-                self._wait_for_a_batch()
+                self._wait_for_rows_of_a_batch()
                 time.sleep(self._chance.uniform(0, AT_WORK_S))
+                self._met += self._planned() > self._committed()
                 victim = self._kill(per_kill // BATCHES)
                 killed[victim] += 1
                 self._say(f"kill {number + 1}: {victim}, {time.monotonic() - begun:.0f} s")
             self._send(rows - self._sent)
             found = self._copied()
+            staged = self._staged() if self._guarantee == EXACTLY_ONCE else 0
             if self._kind != "ours":
                 for broker in self._brokers:
                     broker.kill()  # Apache's takes nine seconds to stop
@@ -121,6 +131,8 @@ class Rig:
             lost=[row for row in range(rows) if row not in there],
             doubled=[row for row, times in there.items() if times > 1],
             repeated=len(found) - len(ids),
+            met=self._met,
+            again=staged - rows if staged else len(found) - len(ids),
         )
 
     def _broker(self, name: str) -> OurBroker | ApacheBroker:
@@ -151,13 +163,36 @@ class Rig:
         return self._read()
 
     def _read(self) -> list[tuple[str, str]]:
-        options = parse(SourceOptions, {"nameServer": self._namesrv.address, "topic": "to"})
+        parts = self._parts("to", _COPY)
+        return [pair for part in parts for pair in zip(part["msgId"], part["body"], strict=True)]
+
+    def _staged(self) -> int:
+        """How many rows were ever staged at our brokers (`broker/staging.py`)."""
+        return sum(
+            len(batches.decode(body))
+            for part in self._parts(STAGED_TOPIC, _STAGED)
+            for properties, body in zip(part["properties"], part["body"], strict=True)
+            if dict(properties)["STAGED_KIND"] == "part"
+        )
+
+    def _parts(self, topic: str, columns: pa.Schema) -> list[dict[str, list[Any]]]:
+        """All that a topic has."""
+        options = parse(SourceOptions, {"nameServer": self._namesrv.address, "topic": topic})
         with connect(options) as network:
             plan = Plan(network, options)
             bounds = plan.bounds()
             ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-            parts = [part.to_pydict() for part in read(network, ranges, Rows(_SCHEMA, options), options)]
-        return [pair for part in parts for pair in zip(part["msgId"], part["body"], strict=True)]
+            return [part.to_pydict() for part in read(network, ranges, Rows(columns, options), options)]
+
+    def _received(self) -> int:
+        """Grows whenever brokers get rows of the query: messages, or the requests that stage them."""
+        is_staged = self._guarantee == EXACTLY_ONCE
+        topic, queues = (STAGED_TOPIC, 1) if is_staged else ("to", QUEUES)
+        targets = [self._target(broker) for broker in self._brokers]
+        return sum(target.end_of(topic, queue) for target in targets for queue in range(queues))
+
+    def _target(self, broker: OurBroker | ApacheBroker) -> Target:
+        return Target(self._kind, self._namesrv.address, broker.address)
 
     # The query -------------------------------------------------------------------------------------------------------
 
@@ -179,12 +214,18 @@ class Rig:
                 cwd=REPOSITORY, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             )  # fmt: skip
 
-    def _wait_for_a_batch(self) -> None:
-        """Return when the query has planned another batch."""
-        before, deadline = self._planned(), time.monotonic() + START_LIMIT_S
-        while self._planned() <= before:
+    def _wait_for_rows_of_a_batch(self) -> None:
+        """Return when brokers get rows of a batch that is not committed."""
+        before, deadline = -1, time.monotonic() + START_LIMIT_S
+        while True:
             assert self._driver is not None and self._driver.poll() is None, self._why("the query has ended")
-            assert time.monotonic() < deadline, self._why("no batch is planned")
+            assert time.monotonic() < deadline, self._why("no rows of a batch come")
+            if self._planned() == self._committed():
+                before = -1
+            elif before < 0:
+                before = self._received()
+            elif self._received() > before:
+                return
             time.sleep(0.02)
 
     def _planned(self) -> int:
