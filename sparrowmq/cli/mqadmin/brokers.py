@@ -19,13 +19,11 @@ from sparrowmq.protocol.requests.admin_headers import (
     CleanUnusedTopic,
     DeleteExpiredCommitLog,
     GetAllProducers,
-    GetBrokerConfig,
     GetBrokerConsumeStats,
-    GetBrokerRuntime,
     QueryConsumeQueue,
     UpdateBrokerConfig,
 )
-from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, KVTable, ProducerTable, QueueEntries
+from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, ProducerTable, QueueEntries
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.header import Request
 
@@ -50,14 +48,9 @@ async def get_broker_config(call: Call) -> None:
 
 async def _show_config(call: Call, head: str, address: str) -> None:
     call.line(head)
-    for key, value in java.table(await settings_of(call, address)):
+    for key, value in java.table(await call.settings(address)):
         call.line("%-50s=  %s", key, value)
     call.line()
-
-
-async def settings_of(call: Call, address: str) -> dict[str, str]:
-    """A broker's settings. Raises: Failure."""
-    return dict(settings_text.parse((await call.ask(address, GetBrokerConfig())).body))
 
 
 async def update_broker_config(call: Call) -> None:
@@ -93,9 +86,7 @@ async def broker_status(call: Call) -> None:
 
 
 async def _show_status(call: Call, address: str, form: str, head: str) -> None:
-    for name, value in sorted(
-        KVTable.decode((await call.ask(address, GetBrokerRuntime())).body).table.items()
-    ):
+    for name, value in sorted((await call.figures(address)).items()):
         call.line(form, head, name, value)
 
 

@@ -6,22 +6,25 @@ exception that stands for it where it is asked, so that commands can tell them a
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TextIO, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.failures import Failure, no_route, number_failure, of
 from sparrowmq.cli.mqadmin.options import usage
 from sparrowmq.cli.mqadmin.table import Command
+from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.errors import NoRoute, SparrowError
+from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver, GetBrokerCluster
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.session import Response
 
 R = TypeVar("R", bound=Header)
+T = TypeVar("T")
 
 PATIENT: int = 3  # so many times as long as usual, for what takes a broker long
 
@@ -108,6 +111,23 @@ class Call:
         try:
             session = await self.servers.network.brokers.session(address)
             return await session.call(request, body, timeout_s=self.servers.timeout_s * patience)
+        except SparrowError as error:
+            raise of(error, request, address) from None
+
+    async def figures(self, address: str) -> dict[str, str]:
+        """What a broker counts, by Java's names. Raises: Failure."""
+        return await self._of_broker(brokers.figures, address, GetBrokerRuntime())
+
+    async def settings(self, address: str) -> dict[str, str]:
+        """A broker's settings, by key. Raises: Failure."""
+        return await self._of_broker(brokers.settings, address, GetBrokerConfig())
+
+    async def _of_broker(
+        self, look: Callable[[Servers, str], Awaitable[T]], address: str, request: Request[Any]
+    ) -> T:
+        """What `Admin` finds out by one request."""
+        try:
+            return await look(self.servers, address)
         except SparrowError as error:
             raise of(error, request, address) from None
 

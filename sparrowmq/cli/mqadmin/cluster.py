@@ -9,8 +9,7 @@ from typing import Final
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import ClusterTable, KVTable
+from sparrowmq.protocol.requests.bodies import ClusterTable
 
 _BASE: Final = "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s"
 _MORE: Final = "%-16s  %-32s %14s %14s %14s %14s"
@@ -78,7 +77,7 @@ def _brokers(table: ClusterTable) -> Iterator[tuple[str, str, int, str]]:
 async def _figures(call: Call, address: str, silently: bool = False) -> dict[str, str]:
     """A broker's figures; none if it does not tell them."""
     try:
-        return KVTable.decode((await call.ask(address, GetBrokerRuntime())).body).table
+        return await call.figures(address)
     except Failure as failure:
         if not silently:
             call.complain(failure)

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.cli.mqadmin import brokers_of, java
-from sparrowmq.cli.mqadmin.brokers import settings_of
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.groups import groups_at
@@ -22,10 +21,9 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol import names
 from sparrowmq.protocol.requests.admin_headers import (
     GetAllTopicConfig,
-    GetBrokerRuntime,
     GetSystemTopicListFromBroker,
 )
-from sparrowmq.protocol.requests.bodies import GroupConfig, KVTable, TopicConfig, TopicConfigTable, TopicList
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable, TopicList
 
 FOLDER: Final = "/tmp/rocketmq/export"
 _SETTINGS: Final = tuple(
@@ -122,7 +120,7 @@ async def export_configs(call: Call) -> None:
     brokers = await brokers_of.masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
     for master, _ in brokers:
-        settings = await settings_of(call, master)
+        settings = await call.settings(master)
         missing = [name for name in _SETTINGS if name not in settings]
         if missing:
             raise null_failure(f"the broker at {master} does not tell {', '.join(missing)}")
@@ -157,8 +155,8 @@ async def export_metrics(call: Call) -> None:
 
 
 async def _report(call: Call, address: str) -> dict[str, Any]:
-    figures = KVTable.decode((await call.ask(address, GetBrokerRuntime())).body).table
-    settings = await settings_of(call, address)
+    figures = await call.figures(address)
+    settings = await call.settings(address)
     groups = await user_groups(call, address)
     environment = {
         "totalMemKBytes": figures.get("totalMemKBytes"),
