@@ -12,14 +12,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from sparrowmq.cli.asking import asking, connected
 from sparrowmq.cli.moments import moment
 from sparrowmq.cli.output import say
 from sparrowmq.client.client import Client
+from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError
@@ -54,8 +57,36 @@ def _chosen(command: Any) -> Any:
 @click.argument("topic")
 @click.argument("target")
 @click.option("--to", metavar="ADDRESSES", help="Name servers of another cluster that has TARGET.")
+@click.option(
+    "--to-access-key",
+    metavar="KEY",
+    envvar="SPARROWMQ_TO_ACCESS_KEY",
+    help="Sign as this account there; --access-key is for here. Or SPARROWMQ_TO_ACCESS_KEY.",
+)
+@click.option(
+    "--to-secret-key",
+    metavar="KEY",
+    envvar="SPARROWMQ_TO_SECRET_KEY",
+    help="Its secret key; better in SPARROWMQ_TO_SECRET_KEY, as others see command lines.",
+)
+@click.option("--to-tls", is_flag=True, help="Encrypt what goes there.")
+@click.option(
+    "--to-tls-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Encrypt it as tls.client.* in this file say.",
+)
 def copy(
-    namesrv: str | None, timeout_s: float, topic: str, target: str, to: str | None, **given: Any
+    namesrv: str | None,
+    timeout_s: float,
+    topic: str,
+    target: str,
+    to: str | None,
+    to_access_key: str | None,
+    to_secret_key: str | None,
+    to_tls: bool,
+    to_tls_config: Path | None,
+    **given: Any,
 ) -> None:
     """Send messages of TOPIC to the topic TARGET, with tag, keys and properties.
 
@@ -65,10 +96,17 @@ def copy(
         raise click.UsageError(
             f"{topic} would be copied onto itself; name another topic, or a cluster with --to"
         )
+    if to is None and (to_tls or to_tls_config or _is_typed("to_access_key") or _is_typed("to_secret_key")):
+        raise click.UsageError("how to speak to another cluster is said, and not which one: add --to")
 
     async def run(mq: Client) -> int:
         async with AsyncExitStack() as stack:
-            there = mq if to is None else await stack.enter_async_context(Client(to))
+            there = mq
+            if to is not None:
+                signed = to_access_key or to_secret_key
+                account = Credentials(to_access_key or "", to_secret_key or "") if signed else None
+                client = Client(to, credentials=account, tls=to_tls_config or to_tls)
+                there = await stack.enter_async_context(client)
             places = sorted(each.queue for each in (await mq.admin.topic(topic)).queues)
             await there.admin.topic(target)  # asking for its queues alone might make it
             queues = sorted(await there.queues(target))
@@ -110,6 +148,11 @@ def replay(namesrv: str | None, timeout_s: float, topic: str, group: str, **give
     count = connected(namesrv, run)
     said = "would be sent" if given["dry_run"] else "were sent"
     say(f"{count:,} messages of {topic} {said} to group {group} again")
+
+
+def _is_typed(option: str) -> bool:
+    """Whether an option is in the command line, and not only in the environment."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _copied(found: ReceivedMessage, target: str) -> Message:

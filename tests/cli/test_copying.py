@@ -9,7 +9,9 @@ from click.testing import CliRunner
 import sparrowmq.sync
 from sparrowmq.cli.message import message
 from sparrowmq.client.client import Client
+from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.testing.background import BackgroundCluster
+from tests.auth.asked import ADMIN, SAMPLE
 
 COUNT = 450  # more than two batches
 
@@ -88,6 +90,35 @@ def test_another_cluster_takes_the_copy(run, tmp_path):
         run("copy", "From", "From", "--to", other.namesrv, "--yes")
         with sparrowmq.sync.connect(other.namesrv) as mq:
             assert sum(queue.max_offset for queue in mq.admin.topic("From").queues) == COUNT
+
+
+def test_another_cluster_with_access_control_knows_who_copies(run, tmp_path):
+    (tmp_path / "plain_acl.yml").write_text(SAMPLE)
+    account = Credentials(*ADMIN)
+    with BackgroundCluster(tmp_path / "store", acl=True, acl_file=tmp_path / "plain_acl.yml") as other:
+        with sparrowmq.sync.admin(other.namesrv, credentials=account) as admin:
+            admin.create_topic("From")
+        words = ("copy", "From", "From", "--to", other.namesrv, "--yes", "--limit", "5")
+        assert "No accessKey is configured" in run(*words, code=1).stderr
+        keys = {"SPARROWMQ_TO_ACCESS_KEY": ADMIN[0], "SPARROWMQ_TO_SECRET_KEY": ADMIN[1]}
+        assert "copied 5 messages" in run(*words, env=keys).stdout
+        typed = ("--to-access-key", ADMIN[0], "--to-secret-key", ADMIN[1])
+        assert "copied 5 messages" in run(*words, *typed).stdout
+        assert "secret_key of the credentials is empty" in run(*words, *typed[:2], code=2).stderr
+        assert "add --to" in run("copy", "From", "To", *typed, code=2).stderr
+
+
+def test_what_goes_to_another_cluster_is_encrypted_as_is_said(run, tmp_path):
+    trusting = tmp_path / "tls.properties"
+    trusting.write_text("tls.client.authServer=false\n")
+    with BackgroundCluster(
+        tmp_path / "store"
+    ) as other:  # which takes both, with a certificate of its own making
+        with sparrowmq.sync.admin(other.namesrv) as admin:
+            admin.create_topic("From")
+        words = ("copy", "From", "From", "--to", other.namesrv, "--yes", "--limit", "5")
+        assert "certificate" in run(*words, "--to-tls", code=1).stderr
+        assert "copied 5 messages" in run(*words, "--to-tls-config", str(trusting)).stdout
 
 
 def test_one_group_gets_messages_again_and_no_other_does(run, cluster):
