@@ -11,8 +11,9 @@ import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from select import select
 from typing import Any
 
 from sparrowmq.demo.folders import Folders
@@ -34,6 +35,12 @@ The cluster is up until Ctrl-C. In another terminal:
   {python} examples/consume.py delays 20
   {python} examples/spark_table.py flights
 """
+TO_SEE = """
+The console is up until Enter or Ctrl-C:
+  {address}/topics/flights           queues, offsets, and messages of the flights
+  {address}/messages?topic=delays    what Spark found out
+  {address}/cluster                  the broker
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     folders = None
     try:
         folders = Folders(options.out)
-        return play(folders, options.limit, options.keep)
+        return play(folders, options)
     except KeyboardInterrupt:
         if folders is not None:
             folders.remove()
@@ -64,6 +71,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--keep", action="store_true", help="leave the cluster running afterwards, until Ctrl-C"
     )
+    found.add_argument(
+        "--console", action="store_true", help="show it in the browser, and stay until Enter or Ctrl-C"
+    )
+    found.add_argument(
+        "--seconds", type=positive, metavar="N", help="with --keep or --console: stay so long at most"
+    )
     found.add_argument("--limit", type=positive, metavar="N", help=argparse.SUPPRESS)
     return found
 
@@ -75,25 +88,32 @@ def positive(text: str) -> int:
     return number
 
 
-def play(folders: Folders, limit: int | None, keep: bool) -> int:
+def play(folders: Folders, options: argparse.Namespace) -> int:
     """One run; the exit status."""
     # These load the packages of Spark and Arrow, which takes a second: Ctrl-C may come already.
     from py4j.protocol import Py4JError
 
     from sparrowmq.demo.cluster import DemoCluster
+    from sparrowmq.demo.console import ConsoleProcess
     from sparrowmq.demo.show import Show
 
     failures: list[BaseException] = []
     try:
-        with DemoCluster(folders.store) as cluster:
+        with DemoCluster(folders.store) as cluster, ExitStack() as stack:
             print(f"name server {cluster.namesrv}, broker {cluster.broker}, files in {folders.out}")
-            report = asyncio.run(Show(cluster, folders, limit).run())
+            console = None
+            if options.console:
+                console = stack.enter_context(ConsoleProcess(cluster.namesrv, folders.work))
+                print(f"{console.told}; while it runs, look at {console.address}/topics/flights", flush=True)
+            report = asyncio.run(Show(cluster, folders, options.limit).run())
             tell(report)
-            if keep:
+            if options.keep:
                 print(TO_TRY.format(namesrv=cluster.namesrv, python=sys.executable))
+            if console is not None:
+                print(TO_SEE.format(address=console.address))
             print(json.dumps(report), flush=True)
-            if keep:
-                wait_for_ctrl_c()
+            if options.keep or console is not None:
+                stay(options.seconds, console is not None)
         folders.keep_tables()
         return 1 if report["faults"] else 0
     except* (SparrowError, Py4JError, OSError) as group:
@@ -102,9 +122,13 @@ def play(folders: Folders, limit: int | None, keep: bool) -> int:
     return 1
 
 
-def wait_for_ctrl_c() -> None:
+def stay(seconds: int | None, until_enter: bool) -> None:
+    """Return after so many seconds, or at Ctrl-C; also at Enter, where there is somebody who can press it."""
     with suppress(KeyboardInterrupt):
-        threading.Event().wait()
+        if until_enter and sys.stdin.isatty():
+            select([sys.stdin], [], [], seconds)
+        else:
+            threading.Event().wait(seconds)
 
 
 def tell(report: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -150,3 +151,20 @@ def alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.
         if not alive or time.monotonic() > deadline:
             return alive
         psutil.wait_procs(alive, timeout=0.1)
+
+
+@pytest.mark.slow
+def test_the_console_shows_it_and_stays_for_as_long_as_was_said(tmp_path):
+    words = ("--limit", str(COUNT), "--out", str(tmp_path / "out"), "--console", "--seconds", "3")
+    with start(tmp_path, *words) as demo:
+        assert demo.stdout is not None
+        *lines, report = until_the_report(demo.stdout)
+        check(json.loads(report))
+        [address] = re.findall(r"the console is at (\S+)", "".join(lines))
+        assert f"{address.rstrip('/')}/topics/flights" in "".join(lines)
+        with urllib.request.urlopen(address, timeout=30) as page:
+            assert page.status == 200
+        out, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, out) == (0, "")
+    with pytest.raises(OSError):
+        urllib.request.urlopen(address, timeout=5)
