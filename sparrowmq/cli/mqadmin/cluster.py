@@ -9,6 +9,7 @@ from typing import Final
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
 from sparrowmq.protocol.requests.bodies import ClusterTable
 
 _BASE: Final = "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s"
@@ -36,7 +37,7 @@ async def _show(call: Call) -> None:
         call.line(
             _BASE,
             *(cluster, name, broker_id, address, figures.get("brokerVersionDesc", "")),
-            *(_load(figures, "putTps", "send"), _load(figures, "getTransferedTps", "pull")),
+            *(_load(figures, TAKEN, "send"), _load(figures, GIVEN, "pull")),
             *(figures.get("pageCacheLockTimeMills", ""), _hours(figures), _space(figures)),
         )
 
@@ -84,11 +85,12 @@ async def _figures(call: Call, address: str, silently: bool = False) -> dict[str
         return {}
 
 
-def _load(figures: Mapping[str, str], rate: str, pool: str) -> str:
-    per_second = float((figures.get(rate) or "0").split(" ")[0] or 0)
+def _load(figures: Mapping[str, str], rates: tuple[str, ...], pool: str) -> str:
+    """Unlike Java's, which shows brokers since 4.9.5 without what they give: they spell it otherwise."""
+    rate = per_second(figures, *rates) or 0.0
     waiting = figures.get(f"{pool}ThreadPoolQueueSize", "")
     head = figures.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "")
-    return f"{per_second:9.2f}({waiting},{head}ms)"
+    return f"{rate:9.2f}({waiting},{head}ms)"
 
 
 def _hours(figures: Mapping[str, str]) -> str:

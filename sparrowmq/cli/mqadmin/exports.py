@@ -17,6 +17,7 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.groups import groups_at
 from sparrowmq.cli.mqadmin.progress import a_day, broker_stats, members
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol import names
 from sparrowmq.protocol.requests.admin_headers import (
@@ -193,8 +194,9 @@ async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: i
         "topicSize": len(await user_topics(call, address, False)),
         "tps": {
             "scheduleInTps": delayed_tps,
-            "normalInTps": _rate(figures["putTps"]),
-            "normalOutTps": _rate(figures["getTransferedTps"]),
+            "normalInTps": per_second(figures, *TAKEN) or 0.0,
+            # Unlike Java's, which knows one spelling and fails at brokers since 4.9.5.
+            "normalOutTps": per_second(figures, *GIVEN) or 0.0,
             "transInTps": half_tps,
         },
         "groupSize": groups,
@@ -206,11 +208,6 @@ async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: i
         },
         "messageAverageSize": figures["putMessageAverageSize"],
     }
-
-
-def _rate(rates: str) -> float:
-    """The first of some rates; Apache's brokers tell none in their first seconds."""
-    return float(rates.split(" ")[0] or 0)
 
 
 async def _came(call: Call, address: str, topic: str) -> tuple[float, int]:
