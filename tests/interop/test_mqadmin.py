@@ -134,15 +134,21 @@ FIGURES_OF_ONE_SIDE: Final = re.compile(
 MASKS: Final = (
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
     (r"\b([0-9A-F]{32}|F[0-9A-F]{55,56})\b( +(?=\d))?", "ID "),
+    (r"originalMsgId=[0-9A-F]{32}", "originalMsgId=ID"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "TIME"),
     (r"\b1[78]\d{11}\b", "MILLIS"),
-    (r"/\S+/(ours|apache-4.9.7)/", "/FOLDER/"),
+    (r"/\S+/(ours|apache-[\d.]+)/", "/FOLDER/"),
     (r"(physicOffset|physicSize)=\d+", r"\1=PLACE"),
-    (r"V4_9_\d +", "VERSION "),
+    (r"V[45]_\d+_\d+ +", "VERSION "),
+    (r"(prepare resend msg.*queueId=)\d+(\], queueOffset=)\d+", r"\1ANY\2ANY"),
     (r"__CRC32#=\d+, ", ""),
     (r"(storeSize=|ommitLogOffset=|CommitLog Offset: +)\d+", r"\1SIZE"),
     (r"(VERSION.*?) [\d.]+ +0\.\d{4}$", r"\1 HOURS AND SPACE"),
     (r"( DESC:).*", r"\1"),
+    (r"^(broker-a +\d+ +true +)\d+$", r"\1RT"),
+    (r"(Avg RT: ).*", r"\1RT"),
+    (r"(NullPointerException).*", r"\1"),
+    (r"\S+Exception: connect to ADDRESS failed", "CANNOT CONNECT"),
     # Apache's first look at the pace of a group comes after ten seconds, and what it tells then is of the next ten.
     (r"(Consume TPS: )[\d.]+", r"\1PACE"),
     (r"(CLUSTERING +)\d+ +", r"\1PACE "),
@@ -150,10 +156,15 @@ MASKS: Final = (
 
 
 class Admin(Puppet, JavaProcess):
-    """The admin tool, kept running; an answer has what it wrote to `out` and `err`."""
+    """The admin tool, kept running; an answer has what it wrote to `out` and `err`.
 
-    def __init__(self) -> None:
-        JavaProcess.__init__(self, server_jars(VERSION), SMALL_HEAP, [str(HERE / "java" / "Admin.java")])
+    Args:
+        survives: commands that end their process, which have an answer then; Java 24 and later cannot do it.
+    """
+
+    def __init__(self, survives: bool = False) -> None:
+        jvm = [*SMALL_HEAP, *(["-Djava.security.manager=allow"] if survives else [])]
+        JavaProcess.__init__(self, server_jars(VERSION), jvm, [str(HERE / "java" / "Admin.java")])
 
     def sign(self, access_key: str, secret_key: str) -> None:
         """From the next command on, as each reads this file."""
@@ -198,15 +209,18 @@ def test_mqadmin_in_a_process_of_its_own_exits_as_against_apache(target):
     assert "TopicRouteSubCommand command failed" in failed.stderr and "CODE: 17" in failed.stderr
 
 
-def play(name, folder, tool=None):
-    """Play the script against one side, with Java's tool or another one.
+def play(name, folder, tool=None, script=SCRIPT, survives=False):
+    """Play a script against one side, with Java's tool or another one.
 
     What a command needs of an earlier one's answer it finds in `known`.
+
+    Args:
+        survives: see `Admin`.
     """
     said = {}
     # Apache's broker makes its topic of half messages when it first looks for open transactions.
     folder.mkdir(exist_ok=True)
-    with running(name, folder, {"transactionCheckInterval": 3_600_000}) as target, Admin() as admin:
+    with running(name, folder, {"transactionCheckInterval": 3_600_000}) as target, Admin(survives) as admin:
         known = {
             "broker": target.broker,
             "folder": str(folder / name),
@@ -217,7 +231,7 @@ def play(name, folder, tool=None):
         deadline = time.monotonic() + BOOT_LIMIT_S
         while "brokerVersion" not in admin.call(*status).get("out", "") and time.monotonic() < deadline:
             time.sleep(0.2)
-        for command in SCRIPT:
+        for command in script:
             words = [word.format_map(known) for word in command.split()]
             place = [target.namesrv, "AdminTopic"] if words == ["online"] else ["-n", target.namesrv]
             call = admin.call if tool is None or words == ["online"] else tool
@@ -251,6 +265,8 @@ def masked(command, answer):
         lines = [line for line in lines if "%RETRY%" not in line]
     for pattern, mask in MASKS:
         lines = [re.sub(pattern, mask, line) for line in lines]
+    if answer.get("exit"):
+        lines.append(f"exit {answer['exit']}")
     return "\n".join(sorted(lines) if command.startswith(UNORDERED) else lines)
 
 

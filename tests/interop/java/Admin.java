@@ -16,7 +16,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * Apache's admin tool for many commands in a row: a JVM for each would cost a second. One command a line, its words
- * with tabs between; the answer is a line of JSON with what it wrote. A command that ends the process ends this one.
+ * with tabs between; the answer is a line of JSON with what it wrote. A command that ends the process ends this one,
+ * unless there may be a security manager (Java 17 to 23, -Djava.security.manager=allow): then the answer has its status.
  *
  * The extra command `online NAMESRV TOPIC` starts a producer and a consumer for the others to look at; it answers when
  * everything was consumed and the broker was told so.
@@ -24,6 +25,9 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public class Admin {
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
+        if (System.getProperty("java.security.manager") != null) {
+            System.setSecurityManager(new Staying());
+        }
         Scanner commands = new Scanner(System.in, StandardCharsets.UTF_8);
         while (commands.hasNextLine()) {
             String[] words = commands.nextLine().split("\t", -1);
@@ -37,11 +41,36 @@ public class Admin {
             PrintStream usualErr = System.err;
             System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
             System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-            Tool.run(words);
+            int exit = 0;
+            try {
+                Tool.run(words);
+            } catch (Ended ended) {
+                exit = ended.status;
+            }
             System.setErr(usualErr);
-            answers.println("{\"out\":" + quoted(out) + ",\"err\":" + quoted(err) + "}");
+            answers.println("{\"out\":" + quoted(out) + ",\"err\":" + quoted(err) + ",\"exit\":" + exit + "}");
         }
-        System.exit(0);
+        Runtime.getRuntime().halt(0);
+    }
+
+    /** Not an exception, or the tool would catch it. */
+    static class Ended extends Error {
+        final int status;
+
+        Ended(int status) {
+            this.status = status;
+        }
+    }
+
+    static class Staying extends SecurityManager {
+        @Override
+        public void checkExit(int status) {
+            throw new Ended(status);
+        }
+
+        @Override
+        public void checkPermission(java.security.Permission permission) {
+        }
     }
 
     static class Tool extends MQAdminStartup {
