@@ -46,8 +46,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
         return asyncio.get_running_loop().call_later(delay_s, callback, *args)

@@ -56,6 +56,7 @@ MODULES: Final = (
     "sparrowmq.store.message_store",
     "sparrowmq.auth.guard",
     "sparrowmq.remoting.session",
+    "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.dispatch",
     "sparrowmq.broker.filtering",
     "sparrowmq.broker.detour",

@@ -20,7 +20,7 @@ from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from typing import Final
 
 from sparrowmq.config import Settings, setting
-from sparrowmq.kinds import choice
+from sparrowmq.kinds import choice, integer
 
 OURS: Final = "sparrowmq"
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -49,6 +49,13 @@ class LogSettings(Settings):
 
     log_level: Level = setting(
         "logLevel", Level.INFO, choice(Level), "how important a line of the log is at least", live=True
+    )
+    slow_request_ms: int = setting(
+        "slowRequestMillis",
+        1000,
+        integer(0, 3_600_000),
+        "requests that took so long are told in the log, with what took it, but for held polls; 0: none",
+        live=True,
     )
 
 

@@ -75,15 +75,15 @@ class Histogram:
         self.total = 0
         self.greatest = 0
 
-    def record(self, value: int) -> None:
-        """Count one value; below zero counts as zero."""
+    def record(self, value: int, times: int = 1) -> None:
+        """Count a value that was seen so often; below zero counts as zero."""
         value = max(value, 0)
         index = _bucket(value)
         if index >= len(self._buckets):
             self._buckets.extend([0] * (index + 1 - len(self._buckets)))
-        self._buckets[index] += 1
-        self.count += 1
-        self.total += value
+        self._buckets[index] += times
+        self.count += times
+        self.total += value * times
         self.greatest = max(self.greatest, value)
 
     @property

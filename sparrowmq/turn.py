@@ -38,6 +38,9 @@ class Turn:
 
     Args:
         looks: how often the loop looks for more before it sleeps, if that has found something lately.
+    Attributes:
+        now: a clock, where somebody wants to know when turns did what.
+        handled_at, written_at: when the last turn that wrote something began to, and when that was done.
     """
 
     __slots__ = (
@@ -53,6 +56,9 @@ class Turn:
         "_rests",
         "_shows",
         "_writes",
+        "handled_at",
+        "now",
+        "written_at",
     )
 
     def __init__(self, looks: int = 0) -> None:
@@ -70,6 +76,9 @@ class Turn:
             False  # The steps of `show` wait until the loop has looked for more; they do so once.
         )
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.now: Callable[[], float] | None = None
+        self.handled_at = 0.0
+        self.written_at = 0.0
 
     def write(self, step: Step) -> None:
         """Do this first at the end of this turn."""
@@ -102,7 +111,8 @@ class Turn:
     def _end(self) -> None:
         is_one = len(self._answers) < 2  # who asked
         try:
-            _take(self._writes)
+            if self._writes:
+                self._write()
             _take(self._answers)
             self._puts_off = is_one and not self._puts_off and len(self._shows) > 0
             if not self._puts_off:
@@ -113,6 +123,15 @@ class Turn:
                 self._soon()  # What a later step asked for begins again with the first one.
             elif self._looks:
                 self._look_around()
+
+    def _write(self) -> None:
+        now = self.now
+        if now is None:
+            _take(self._writes)
+            return
+        self.handled_at = now()
+        _take(self._writes)
+        self.written_at = now()
 
     def _look_around(self) -> None:
         if self._rests:

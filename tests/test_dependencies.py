@@ -16,6 +16,13 @@ EXTRAS = PROJECT["optional-dependencies"]
 OURS = {"sparrowmq", "pyspark_rocketmq", "tests", "tools", "bench", "examples"}
 # Comes with pyspark, of one version with it.
 BUNDLED = {"py4j": "pyspark"}
+# Several distributions share the name of the project.
+SHARED = {
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry.proto": "opentelemetry-proto",
+    "opentelemetry": "opentelemetry-api",
+}
 # Run as programs, or by pytest itself; or they hold back what another one brings.
 NOT_IMPORTED = {
     "mypy",
@@ -44,7 +51,9 @@ def normal(name):
 
 def distribution(module):
     """The name under which a module is installed; its own where that is not installed."""
-    return BUNDLED.get(module) or normal(installed().get(module, [module])[0])
+    shared = [name for prefix, name in SHARED.items() if f"{module}.".startswith(f"{prefix}.")]
+    top = module.partition(".")[0]
+    return shared[0] if shared else BUNDLED.get(top) or normal(installed().get(top, [top])[0])
 
 
 @cache
@@ -62,7 +71,7 @@ def used(*folders, named=False):
         for module in modules_of(file, named):
             top = module.partition(".")[0]
             if top not in OURS and top not in sys.stdlib_module_names and top != "__future__":
-                yield distribution(top)
+                yield distribution(module)
 
 
 @cache

@@ -45,6 +45,7 @@ from sparrowmq.broker.handlers.send import SendHandler
 from sparrowmq.broker.handlers.staging import StagingHandler
 from sparrowmq.broker.handlers.topics import TopicHandler
 from sparrowmq.broker.handlers.transactions import TransactionHandler
+from sparrowmq.broker.lag import follow
 from sparrowmq.broker.metrics.known import Known
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
@@ -74,6 +75,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.dispatch import Dispatcher, Guard
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
+from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
@@ -121,6 +123,7 @@ class Broker:
         self._share = descriptors.share(descriptors.limit(), with_store=True)
         limits = limits_for(self._share)
         self._tls = ServerTls(settings, self._clock)
+        self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._server = Server(
             *(_not_yet, self._clock, settings.bind_address, settings.port, limits),
             turn=self._turn,
@@ -230,7 +233,8 @@ class Broker:
             stack.push_async_callback(save)
         handlers = [handler for part in parts for handler in part.handlers]
         guard = self._guard(access.guard)
-        self._server.dispatch = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
+        self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
+        self._measuring.begin(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
         stack.push_async_callback(registration.leave)
@@ -328,17 +332,20 @@ class Broker:
         return (traffic.part(), Part(handlers))
 
     def _metrics_part(self, store: MessageStore, known: Known) -> Part:
-        if self._metrics is None:
+        if not self.settings.is_measured:
             return Part()
         # What it is made with takes 5 MB, so only who wants metrics has it.
         from sparrowmq.broker.metrics.port import MetricsPort
 
-        return MetricsPort(self._metrics, self.settings, store, known, self._clock).part()
+        follow(store, self._clock, known.figures)
+        latencies = self._measuring.latencies
+        return MetricsPort(self._metrics, self.settings, store, known, self._clock, latencies).part()
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler
     ) -> None:
         self._changing.tell(logs.use)
+        self._changing.tell(self._measuring.use)
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
         self._changing.tell(lambda now: pulls.use(pull_rules(now)))

@@ -32,6 +32,7 @@ from sparrowmq.protocol.names import TOOLS_GROUP
 
 AT_ONCE: Final = 200
 _WAIT_S: Final = 1.0
+_HOW_TO: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
 
 
 def _chosen(command: Any) -> Any:
@@ -77,16 +78,7 @@ def _chosen(command: Any) -> Any:
     help="Encrypt it as tls.client.* in this file say.",
 )
 def copy(
-    namesrv: str | None,
-    timeout_s: float,
-    topic: str,
-    target: str,
-    to: str | None,
-    to_access_key: str | None,
-    to_secret_key: str | None,
-    to_tls: bool,
-    to_tls_config: Path | None,
-    **given: Any,
+    namesrv: str | None, timeout_s: float, topic: str, target: str, to: str | None, **given: Any
 ) -> None:
     """Send messages of TOPIC to the topic TARGET, with tag, keys and properties.
 
@@ -96,17 +88,15 @@ def copy(
         raise click.UsageError(
             f"{topic} would be copied onto itself; name another topic, or a cluster with --to"
         )
-    if to is None and (to_tls or to_tls_config or _is_typed("to_access_key") or _is_typed("to_secret_key")):
+    how = {name: given.pop(name) for name in _HOW_TO}
+    if to is None and any(_is_typed(name) for name in how):
         raise click.UsageError("how to speak to another cluster is said, and not which one: add --to")
 
     async def run(mq: Client) -> int:
         async with AsyncExitStack() as stack:
             there = mq
             if to is not None:
-                signed = to_access_key or to_secret_key
-                account = Credentials(to_access_key or "", to_secret_key or "") if signed else None
-                client = Client(to, credentials=account, tls=to_tls_config or to_tls)
-                there = await stack.enter_async_context(client)
+                there = await stack.enter_async_context(_client_of(to, **how))
             places = sorted(each.queue for each in (await mq.admin.topic(topic)).queues)
             await there.admin.topic(target)  # asking for its queues alone might make it
             queues = sorted(await there.queues(target))
@@ -148,6 +138,20 @@ def replay(namesrv: str | None, timeout_s: float, topic: str, group: str, **give
     count = connected(namesrv, run)
     said = "would be sent" if given["dry_run"] else "were sent"
     say(f"{count:,} messages of {topic} {said} to group {group} again")
+
+
+def _client_of(
+    to: str,
+    *,
+    to_access_key: str | None,
+    to_secret_key: str | None,
+    to_tls: bool,
+    to_tls_config: Path | None,
+) -> Client:
+    """A client of the other cluster. Raises: ConfigError, one of the two keys is missing."""
+    signs = to_access_key or to_secret_key
+    account = Credentials(to_access_key or "", to_secret_key or "") if signs else None
+    return Client(to, credentials=account, tls=to_tls_config or to_tls)
 
 
 def _is_typed(option: str) -> bool:

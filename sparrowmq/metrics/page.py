@@ -66,9 +66,22 @@ class Page:
             bounds: of the buckets, in the histogram's unit.
             unit: what one of that is in the metric's own.
         """
-        told = zip([f"{bound * unit:g}" for bound in bounds], seen.at_most(bounds), strict=True)
-        family = HistogramMetricFamily(name, meaning, labels=self._names)
-        family.add_metric(self._values, [*told, ("+Inf", seen.count)], seen.total * unit)
+        self.histograms(name, meaning, (), [((), seen)], bounds, unit)
+
+    def histograms(
+        self,
+        name: str,
+        meaning: str,
+        labels: Sequence[str],
+        rows: Iterable[tuple[tuple[str, ...], Histogram]],
+        bounds: Sequence[int],
+        unit: float,
+    ) -> None:
+        """The same told apart by labels, of which there are few."""
+        family = HistogramMetricFamily(name, meaning, labels=(*self._names, *labels))
+        for values, seen in rows:
+            told = zip([f"{bound * unit:g}" for bound in bounds], seen.at_most(bounds), strict=True)
+            family.add_metric((*self._values, *values), [*told, ("+Inf", seen.count)], seen.total * unit)
         self._families.append(family)
 
     def figures(self, figures: Figures) -> None:
@@ -87,10 +100,6 @@ class Page:
 
     def collect(self) -> list[Metric]:
         """All families."""
-        return list(self._families)
-
-    def text(self) -> bytes:
-        """The page in Prometheus' text format 0.0.4."""
         if self._left_out:
             family = GaugeMetricFamily(
                 "sparrowmq_series_left_out",
@@ -99,6 +108,10 @@ class Page:
             )
             self._add(family, self._left_out)
             self._left_out = []
+        return list(self._families)
+
+    def text(self) -> bytes:
+        """The page in Prometheus' text format 0.0.4."""
         return generate_latest(self)
 
     def _cut(

@@ -2,6 +2,7 @@
 
     metricsExporterType=PROM           /metrics, /healthz and /readyz on a port of their own; DISABLE is the default
     metricsPromExporterPort=5557       which one; metricsPromExporterHost is the address, that of listenPort without it
+    metricsOtlpEndpoint=http://...     sent there every minute as well, or instead (otlp.py)
 
 Whoever reaches it reads the names of all topics and groups, and there is no log-in: it listens where others reach it
 only with `insecure=true`, whether or not the broker has access control.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import urlsplit
 
 from sparrowmq.config import Settings, setting
 from sparrowmq.errors import ConfigError
@@ -44,6 +46,14 @@ def _shown(pairs: tuple[tuple[str, str], ...]) -> str:
     return ",".join(f"{name}:{value}" for name, value in pairs)
 
 
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(text)
+    return text
+
+
+_URL = Kind(_url, "an address such as http://127.0.0.1:4318/v1/metrics")
 _LABELS = Kind(_pairs, "name:value, with , between", _shown)
 
 
@@ -73,6 +83,15 @@ class MetricsSettings(Settings):
         integer(1, 1_000_000),
         "so many topics, or pairs of group and topic, have series of their own; the others share one",
     )
+    metrics_otlp: str | None = setting(
+        "metricsOtlpEndpoint", None, _URL, "where metrics are sent to by OTLP over HTTP; nowhere without it"
+    )
+    metrics_otlp_ms: int = setting("metricsOtlpIntervalMillis", 60_000, integer(100, 3_600_000), "how often")
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether somebody gets metrics."""
+        return self.metrics is not Exporter.DISABLE or self.metrics_otlp is not None
 
 
 def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Door | None:

@@ -20,6 +20,7 @@ from sparrowmq.protocol.requests.table import Role
 from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
+from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls import ServerTls
@@ -49,6 +50,8 @@ class Namesrv:
         self._changing = Changing(settings, file)
         self._changing.tell(logs.use)
         self._clock = clock
+        self._measuring = Measuring(settings, clock, always=settings.is_measured)
+        self._changing.tell(self._measuring.use)
         self._server: Server | None = None
         self._metrics: Door | None = None
         self._open = AsyncExitStack()
@@ -75,6 +78,7 @@ class Namesrv:
             ValueHandlers(values, self._changing),
         )
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
+        self._measuring.begin(dispatch)
         limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
         self._server = server = Server(
@@ -105,13 +109,17 @@ class Namesrv:
     def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
         settings, server = self._settings, self._server
         self._metrics = metrics_door(settings, settings.bind_address, settings.insecure)
-        if self._metrics is None or server is None:
+        if not settings.is_measured or server is None:
             return
-        stack.callback(self._metrics.close)
+        if self._metrics is not None:
+            stack.callback(self._metrics.close)
         # What it is made with takes 5 MB, so only who wants metrics has it.
         from sparrowmq.namesrv.metrics import MetricsPort
 
-        port = MetricsPort(self._metrics, settings, self.routes, lambda: len(server.sessions))
+        latencies = self._measuring.latencies
+        port = MetricsPort(
+            self._metrics, settings, self.routes, lambda: len(server.sessions), latencies, self._clock
+        )
         tasks.spawn(port.run(), "metrics")
 
     async def _expire(self) -> None:

@@ -17,7 +17,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from librt.strings import BytesWriter
 
@@ -29,6 +29,7 @@ from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.session import Buffer, Session
 from sparrowmq.safety import Safety
@@ -79,6 +80,9 @@ class After:
 Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
 
 
+# They wait on purpose where there is nothing yet.
+_HELD: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
 # What each method marked with `handles` is bound to.
 _KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
 
@@ -101,16 +105,24 @@ class Dispatcher:
         handlers: objects with methods marked by `handles`.
         spawn: starts the coroutine of a handler that must wait; a TaskGroup's `create_task`.
         guard: raises RemoteError for a caller who may not do what the row needs.
+    Attributes:
+        latencies: who is told how long each request took; None, and nobody looks at a clock.
     Raises:
         ValueError: a row of the role has no handler, or a code has two.
     """
 
     def __init__(
-        self, role: Role, handlers: Iterable[object], spawn: Spawn, guard: Guard | None = None
+        self,
+        role: Role,
+        handlers: Iterable[object],
+        spawn: Spawn,
+        guard: Guard | None = None,
     ) -> None:
+        self.latencies: Latencies | None = None
         self._routes = _collect(handlers)
         self._spawn = spawn
         self._guard = guard
+        self._answered_at = 0.0
         missing = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
         if missing:
             raise ValueError(f"no handler for {', '.join(missing)}")
@@ -130,25 +142,30 @@ class Dispatcher:
                 session.introduce(command)
             result = method(header, command.body, session)
         except Exception as error:
-            answer = failure(error, command, session)
-            session.reply(command, answer.code, answer.header, answer.remark)
-            return
-        self._finish(session, command, result)
-
-    def _finish(self, session: Session, command: Command, result: Result) -> None:
+            result = failure(error, command, session)
         if isinstance(result, After):
             self._reply_after(session, command, result)
-        elif isinstance(result, Answer):
-            session.reply(command, result.code, result.header, result.remark, result.body)
-        elif result is None or isinstance(result, Header):
-            session.reply(command, 0, result)
+        elif isinstance(result, Answer) or result is None or isinstance(result, Header):
+            code = _reply(session, command, result)
+            if self.latencies is not None:
+                self._answered(session, command, code, self.latencies)
         else:
             self._wait_for(session, command, result)
+
+    def _answered(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
+        """A request was answered as soon as it was handled."""
+        now, began, behind = latencies.now(), session.last_read, self._answered_at
+        self._answered_at = now
+        if latencies.add(command.code, code, now - began):
+            rooms = [("behind others of its connection", behind), ("handled", now)]
+            latencies.tell(command.code, session.address, began, rooms)
 
     def _wait_for(
         self, session: Session, command: Command, result: Awaitable[Header | Answer | None]
     ) -> None:
-        told = tell(result, partial(self._finish_later, session, command))
+        began, latencies = session.last_read, self.latencies
+        handled = 0.0 if latencies is None else latencies.now()
+        told = tell(result, partial(self._finish_later, session, command, began, handled))
         session.hold(1)
         try:
             self._spawn(told)
@@ -171,8 +188,12 @@ class Dispatcher:
         parked: list[After] = session.parked
         session.parked = []
         safety = parked[0].safety
+        latencies = self.latencies
         if len(parked) == 1 and safety.holds(parked[0].end):  # most of those who wait for each answer
             session.reply(parked[0].command, 0, parked[0].reply)
+            if latencies is not None:
+                one = _Burst(session, latencies)
+                one.count(parked, latencies, one.written)
             return
         others = [after for after in parked if after.safety is not safety]
         if others:
@@ -189,30 +210,53 @@ class Dispatcher:
             if not after.command.flag & ONEWAY_FLAG:
                 write_reply(out, after.command, 0, after.reply)
         replies: list[Buffer] = [out.getvalue()] if len(out) else []
+        burst = None if latencies is None else _Burst(session, latencies)
         if safety.holds(end):
             session.write(replies)
+            if burst is not None and latencies is not None:
+                burst.count(parked, latencies, burst.written)
         else:
             session.hold(len(parked))
-            safety.when(end, partial(self._reply_parked, session, parked, replies))
+            safety.when(end, partial(self._reply_parked, session, parked, replies, burst))
 
     def _reply_parked(
-        self, session: Session, parked: list[After], replies: list[Buffer], error: BaseException | None
+        self,
+        session: Session,
+        parked: list[After],
+        replies: list[Buffer],
+        burst: _Burst | None,
+        error: BaseException | None,
     ) -> None:
         session.hold(-len(parked))
+        code = 0
         if error is None:
             session.write(replies)
-            return
-        for after in parked:
+        for after in parked if error is not None else ():
             if isinstance(error, NotSafeInTime):
-                session.reply(after.command, error.code, after.reply, str(error))
-            else:
-                self._finish(session, after.command, failure(error, after.command, session))
+                code = error.code
+                session.reply(after.command, code, after.reply, str(error))
+            elif error is not None:
+                code = _reply(session, after.command, failure(error, after.command, session))
+        if burst is not None and self.latencies is not None:
+            burst.count(parked, self.latencies, self.latencies.now(), code)
 
     def _finish_later(
-        self, session: Session, command: Command, result: Header | Answer | None, error: Exception | None
+        self,
+        session: Session,
+        command: Command,
+        began: float,
+        handled: float,
+        result: Header | Answer | None,
+        error: Exception | None,
     ) -> None:
         session.hold(-1)
-        self._finish(session, command, result if error is None else failure(error, command, session))
+        code = _reply(session, command, result if error is None else failure(error, command, session))
+        latencies = self.latencies
+        if latencies is None:
+            return
+        now = latencies.now()
+        if latencies.add(command.code, code, now - began, held=command.code in _HELD):
+            latencies.tell(command.code, session.address, began, [("handled", handled), ("waited", now)])
 
     @staticmethod
     def _refuse_unknown(session: Session, command: Command) -> None:
@@ -224,6 +268,45 @@ class Dispatcher:
         )
         remark = f"request code {command.code} is not supported ({why})"
         session.reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None, remark)
+
+
+class _Burst:
+    """When the requests of one turn that wait together were read, handled and written.
+
+    They were handled and written when the turn says so, unless it wrote nothing for them.
+    """
+
+    __slots__ = ("began", "handled", "peer", "written")
+
+    def __init__(self, session: Session, latencies: Latencies) -> None:
+        turn = session.turn
+        self.peer = session.address
+        self.began = session.last_read
+        if turn.written_at >= self.began:
+            self.handled, self.written = turn.handled_at, turn.written_at
+        else:
+            self.handled = self.written = latencies.now()
+
+    def count(self, parked: list[After], latencies: Latencies, end: float, response_code: int = 0) -> None:
+        """All of them were answered at `end`."""
+        code, times, took_s, is_slow = parked[0].command.code, 0, end - self.began, False
+        for after in parked:
+            if after.command.code != code:
+                is_slow = latencies.add(code, response_code, took_s, times) or is_slow
+                code, times = after.command.code, 0
+            times += 1
+        if latencies.add(code, response_code, took_s, times) or is_slow:
+            rooms = [("handled", self.handled), ("written", self.written), ("until it was safe", end)]
+            latencies.tell(code, self.peer, self.began, rooms, len(parked))
+
+
+def _reply(session: Session, command: Command, answer: Header | Answer | None) -> int:
+    """Send an answer; returns its code."""
+    if isinstance(answer, Answer):
+        session.reply(command, answer.code, answer.header, answer.remark, answer.body)
+        return answer.code
+    session.reply(command, 0, answer)
+    return 0
 
 
 def failure(error: BaseException, command: Command, session: Session) -> Answer:

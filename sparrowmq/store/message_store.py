@@ -37,6 +37,7 @@ from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
+from sparrowmq.stats import Histogram
 from sparrowmq.store import reading, upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.commit_log import CommitLog
@@ -221,6 +222,11 @@ class MessageStore:
     def flushed(self) -> Watermark:
         """The offset up to which the log is on disk; it fails when a sync fails."""
         return self._flusher.flushed
+
+    @property
+    def sync_times(self) -> Histogram:
+        """How long syncs of the log took, in microseconds."""
+        return self._flusher.times
 
     @property
     def dispatched(self) -> Watermark:

@@ -184,6 +184,33 @@ async def test_how_much_the_log_says_changes(tmp_path: Path) -> None:
         ours.setLevel(before)
 
 
+async def test_from_when_on_a_request_is_slow_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow() -> list[str]:
+        return [line for line in caplog.messages if line.startswith("slow: UPDATE_BROKER_CONFIG")]
+
+    file = tmp_path / "broker.conf"
+    file.touch()
+    settings = BrokerSettings(
+        port=0,
+        store_path=tmp_path / "store",
+        commit_log_file_bytes=1 << 20,
+        index=False,
+        slow_request_ms=0,
+    )
+    async with Broker(settings, SystemClock(), file) as broker:
+        pool = Pool(SystemClock())
+        session = await pool.session(broker.address)
+        for number in range(20):
+            await session.call(UpdateBrokerConfig(), b"maxMessageSize=%d\n" % (1000 + number))
+        assert slow() == []
+        async with asyncio.timeout(30):
+            while not slow():  # each writes the broker's file, which takes a millisecond now and then
+                await session.call(UpdateBrokerConfig(), b"slowRequestMillis=1\n")
+        pool.close()
+
+
 def test_every_setting_that_can_change_is_tried_here() -> None:
     text = Path(__file__).read_text()
     by_the_store = {

@@ -74,6 +74,16 @@ def test_a_histogram_counts_all_that_is_at_most_each_bound():
     assert found["lag_seconds_sum"] == {(): pytest.approx(5.0021)}
 
 
+def test_histograms_are_told_apart_by_labels():
+    page, seen = Page({"node": "n"}, most=1), {"a": Histogram(), "b": Histogram()}
+    seen["a"].record(5)
+    page.histograms("took", "how long", ("what",), [((what,), each) for what, each in seen.items()], (7,), 1)
+    assert read(page)["took_count"] == {
+        (("node", "n"), ("what", "a")): 1,
+        (("node", "n"), ("what", "b")): 0,
+    }
+
+
 def test_a_servers_figures_are_told_with_what_they_mean():
     figures = Figures()
     figures.counter("messages_sent", "messages handed out").value = 7

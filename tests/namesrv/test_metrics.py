@@ -14,6 +14,8 @@ async def test_brokers_topics_and_connections_are_counted(tmp_path):
         assert found["sparrowmq_namesrv_brokers"] == {("DefaultCluster",): 2}
         assert found["sparrowmq_namesrv_topics"][()] == before["sparrowmq_namesrv_topics"][()] + 1
         assert found["sparrowmq_connections"][()] == 3
+        took = await samples(address, "request_code", "response_code")
+        assert took["rocketmq_rpc_latency_milliseconds_count"][("register_broker", "success")] >= 2
         assert await visit(address, "/readyz") == (200, "ok\n")
 
 

@@ -8,17 +8,19 @@ from typing import Any, ClassVar
 import pytest
 
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.errors import DiskFull, RemoteError, RequestTimeout, StoreFailed
+from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, RequestTimeout, StoreFailed
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import NoFields, Request
 from sparrowmq.remoting.dispatch import After, Answer, Dispatcher, handles
+from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import SessionLimits
+from sparrowmq.remoting.session import Session, SessionLimits
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.testing.clock import ManualClock
+from sparrowmq.turn import Turn
 from sparrowmq.watermark import Watermark
 from tests.remoting.conftest import Serve
 
@@ -291,3 +293,123 @@ def test_a_role_must_serve_all_of_its_rows() -> None:
     with pytest.raises(ValueError, match="no handler for SEND_MESSAGE"):
         Dispatcher(Role.BROKER, [Pulls(HEADER)], asyncio.ensure_future)
     assert any(row.served_by & Role.BROKER for row in ROWS)
+
+
+class Hands(SystemClock):
+    """A clock whose elapsed time is set by hand; its timers are real."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.monotonic = lambda: self.now_s
+
+    def takes(self, seconds: float, answer: object) -> object:
+        self.now_s += seconds
+        return answer
+
+
+def counted(latencies: Latencies) -> list[tuple[int, bool, int, float]]:
+    """Response code, whether held, how many, and seconds altogether."""
+    return [(code, held, seen.count, seen.total / 1e6) for _, code, held, seen in latencies.kinds()]
+
+
+def measured(answer: object, hands: Hands) -> tuple[Dispatcher, Latencies]:
+    dispatch = dispatcher(answer)
+    dispatch.latencies = Latencies(hands.monotonic, slow_s=1.0)
+    return dispatch, dispatch.latencies
+
+
+async def test_a_request_takes_from_when_it_was_read_until_it_is_answered(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    hands = Hands()
+    dispatch, latencies = measured(lambda: hands.takes(0.75, HEADER), hands)
+    async with serve(dispatch, clock=hands) as (_, session):
+        await asyncio.gather(*(session.call(pull()) for _ in range(2)))
+    assert counted(latencies) == [(0, False, 2, 0.75 + 1.5)]  # the second one waited for the first
+    (line,) = caplog.messages
+    assert "slow: PULL_MESSAGE of 127.0.0.1:" in line
+    assert "1,500.0 ms (750.0 ms behind others of its connection, 750.0 ms handled)" in line
+
+
+async def test_an_error_is_counted_under_its_own_code(serve: Serve) -> None:
+    hands = Hands()
+    dispatch, latencies = measured(RemoteError(24, "no"), hands)
+    async with serve(dispatch, clock=hands) as (_, session):
+        with pytest.raises(RemoteError):
+            await session.call(pull())
+    assert [(code, count) for code, _, count, _ in counted(latencies)] == [(24, 1)]
+
+
+async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    hands = Hands()
+
+    async def hold() -> PullMessageReply:
+        hands.now_s += 15
+        return HEADER
+
+    dispatch, latencies = measured(hold, hands)
+    async with serve(dispatch, clock=hands) as (_, session):
+        await session.call(pull())
+    assert (counted(latencies), caplog.messages) == ([(0, True, 1, 15.0)], [])
+
+
+async def test_a_burst_takes_until_the_last_of_it_is_safe(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    hands, mark = Hands(), Watermark()
+    safety = promise(mark)
+    dispatch, latencies = measured(lambda: hands.takes(0.25, After(safety, 1, HEADER)), hands)
+    async with serve(dispatch, clock=hands) as (_, session):
+        waiting = [session.call(pull()) for _ in range(4)]
+        while not mark.waiting:
+            await asyncio.sleep(0)
+        hands.now_s += 2
+        mark.advance(1)
+        await asyncio.gather(*waiting)
+    assert counted(latencies) == [(0, False, 4, 4 * 3.0)]
+    (line,) = caplog.messages
+    assert "3,000.0 ms (1,000.0 ms handled, 2,000.0 ms until it was safe); and 3 more like it" in line
+
+
+async def test_what_is_not_safe_in_time_is_counted_under_the_code_that_says_so(serve: Serve) -> None:
+    hands, mark = Hands(), Watermark()
+    dispatch, latencies = measured(lambda: After(promise(mark), 1, HEADER), hands)
+    async with serve(dispatch, clock=hands) as (_, session):
+        waiting = session.call(pull(), accept={10})
+        while not mark.waiting:
+            await asyncio.sleep(0)
+        mark.refuse(NotSafeInTime(10, "on disk", 5))
+        assert (await waiting).code == 10
+    assert [(code, count) for code, _, count, _ in counted(latencies)] == [(10, 1)]
+
+
+async def test_of_a_burst_the_turn_says_when_it_was_handled_and_written(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    hands, mark = Hands(), Watermark()
+    safety = promise(mark)
+    turns: list[Turn] = []
+
+    class Writes(Pulls):
+        @handles(LitePullMessage)
+        def write(self, header: LitePullMessage, body: bytes, peer: Session) -> After:
+            turns.append(peer.turn)
+            peer.turn.now = hands.monotonic
+            peer.turn.write(lambda: hands.takes(0.5, None))
+            hands.now_s += 0.25
+            return After(safety, 1, HEADER)
+
+    dispatch = Dispatcher(Role.NOBODY, [Writes(HEADER)], asyncio.ensure_future)
+    dispatch.latencies = Latencies(hands.monotonic, slow_s=1.0)
+    async with serve(dispatch, clock=hands) as (_, session):
+        waiting = session.call(LitePullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17))
+        while not mark.waiting:
+            await asyncio.sleep(0)
+        hands.now_s += 1
+        mark.advance(1)
+        await waiting
+    assert (turns[0].handled_at, turns[0].written_at) == (100.25, 100.75)
+    (line,) = caplog.messages
+    assert "1,750.0 ms (250.0 ms handled, 500.0 ms written, 1,000.0 ms until it was safe)" in line

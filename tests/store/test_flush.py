@@ -378,6 +378,7 @@ async def test_kicks_sync_each_file_that_was_written_though_they_are_taken_toget
     flusher.start(asyncio.get_running_loop())
     flusher.stop()
     assert disk.synced == [FIRST, f"{1024:020d}", f"{2048:020d}"]
+    assert flusher.times.count == 1
     assert await within_10_s(flusher.flushed.reached(log.written)) == log.written
     log.close()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.broker.lag import lag_s
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.replication.link import ShippingRules, SlaveLink
 from sparrowmq.clock import Clock
@@ -84,6 +85,9 @@ class Primary:
         figures.gauge("slaves", "slaves that follow this master", lambda: len(self._following()))
         figures.family(
             "slave_behind_bytes", "bytes of the log that each slave lacks", ("slave",), self._behind
+        )
+        figures.family(
+            "slave_lag_seconds", "how long the first message is stored that it lacks", ("slave",), self._lags
         )
 
     def part(self) -> Part:
@@ -153,6 +157,14 @@ class Primary:
 
     def _following(self) -> list[SlaveLink]:
         return [link for link in self.links if link.acked is not None]
+
+    def _lags(self) -> Values:
+        now_ms = self._clock.now_ms()
+        return [
+            ((link.address,), lag_s(self._store, link.acked, now_ms))
+            for link in self._following()
+            if link.acked is not None
+        ]
 
     def _behind(self) -> Values:
         return [

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from sparrowmq.client.client import connect
+from sparrowmq.store.settings import Flush
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.metrics.visits import ON, samples, visit
 
@@ -41,3 +43,15 @@ async def test_two_that_ask_at_once_are_both_answered(tmp_path):
         address = cluster.brokers[0].metrics_address
         answers = await asyncio.gather(*(visit(address, "/metrics") for _ in range(8)))
         assert {status for status, _ in answers} == {200}
+
+
+async def test_what_sends_pulls_and_syncs_took_is_told(tmp_path):
+    async with Cluster(tmp_path, **ON, flush=Flush.SYNC) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("t", queues=1)
+        for _ in range(5):
+            await mq.send("t", b"x")
+        found = await samples(cluster.brokers[0].metrics_address, "request_code", "response_code")
+        took = found["rocketmq_rpc_latency_milliseconds_count"]
+        assert took[("send_message_v2", "success")] == 5
+        assert found["sparrowmq_sync_seconds_count"][()] >= 5
+        assert found["sparrowmq_flush_lag_seconds"] == {(): 0}

@@ -18,6 +18,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.store.settings import Flush
 from tests.broker.live import Live, live_broker
+from tests.broker.metrics.visits import ON, samples
 from tests.broker.replication.slaves import ScriptedSlave, slave_at
 from tests.broker.test_safety import Held
 
@@ -65,6 +66,37 @@ async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_pa
         assert not sending.done()
         slave.report(offset + len(content))
         assert await sending == ResponseCode.SUCCESS
+
+
+async def test_what_a_slave_lacks_is_told_in_bytes_and_as_time(tmp_path: Path) -> None:
+    names = ("sparrowmq_slave_behind_bytes", "sparrowmq_slave_lag_seconds")
+
+    async def told(live: Live) -> tuple[float, float]:
+        found = await samples(live.broker.metrics_address)
+        return found[names[0]][()], found[names[1]][()]
+
+    async with master(tmp_path, role=BrokerRole.ASYNC_MASTER, **ON) as live, following(live) as slave:
+        await live.send(b"one")
+        offset, content = await slave.piece()
+        behind, lag_s = await told(live)
+        assert behind == len(content) and 0 < lag_s < 60
+        slave.report(offset + len(content))
+        async with asyncio.timeout(10):
+            while await told(live) != (0, 0):
+                pass
+
+
+async def test_a_send_that_waits_long_for_its_slave_is_told_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path, slow_request_ms=50) as live, following(live) as slave:
+        sending = asyncio.ensure_future(live.send(b"one"))
+        offset, content = await slave.piece()
+        await asyncio.sleep(0.06)
+        slave.report(offset + len(content))
+        await sending
+        (line,) = [line for line in caplog.messages if line.startswith("slow: ")]
+        assert line.startswith("slow: SEND_MESSAGE_V2 of 127.0.0.1:") and "ms until it was safe)" in line
 
 
 async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_answer_says_so(
