@@ -11,13 +11,16 @@ Source: ExpressionMessageFilter, Java 4.9.8.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 
 class Predicate:
     """What must hold for a message beyond its tag."""
 
-    def holds(self, records: bytes, begin: int, end: int) -> bool:
+    def holds(self, records: bytes, begin: i64, end: i64) -> bool:
         """Whether it does for the message whose properties are `records[begin:end]`."""
         raise NotImplementedError
 

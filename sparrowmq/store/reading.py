@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
-_WINDOW: Final = 16_384  # half of the records that a pull takes; what is copied and not looked at costs too
+_WINDOW: Final = 8_192  # bytes copied at first: what is copied and not looked at costs too
+_LARGEST_WINDOW: Final = 65_536  # where nothing is found each is twice as long as the last: a call costs 1 us
 _NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
-_MOST: Final = 64
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
 
 
@@ -194,7 +194,17 @@ class _Window:
     It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
     """
 
-    __slots__ = ("_begin", "_copy", "_crc_from", "_end", "_entries", "_log", "_predicate", "_selector")
+    __slots__ = (
+        "_begin",
+        "_copy",
+        "_crc_from",
+        "_end",
+        "_entries",
+        "_log",
+        "_predicate",
+        "_selector",
+        "_size",
+    )
 
     def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate) -> None:
         self._log = log
@@ -205,6 +215,7 @@ class _Window:
         self._copy = b""
         self._begin: i64 = 0
         self._end: i64 = 0
+        self._size: i64 = _WINDOW  # of the next copy, more or less
 
     def next_wanted(self, first: int) -> int:
         """The first entry from `first` on whose message is wanted; behind the last one if there is none.
@@ -230,6 +241,7 @@ class _Window:
                     if begin >= self._crc_from:  # then the last property is the CRC, which nobody asks for
                         behind -= PROPERTY_CRC_SIZE
                     if predicate.holds(self._copy, properties_at(self._copy, at), behind):
+                        self._size = _WINDOW
                         break
             index += 1
         return index
@@ -246,11 +258,11 @@ class _Window:
         entries = self._entries
         begin: i64 = entries.offset(index)
         first_end: i64 = begin + entries.size(index)
-        last: i64 = min(index + _MOST, len(entries)) - 1
+        last: i64 = min(index + self._size // max(first_end - begin, 1) + 1, len(entries)) - 1
         end: i64 = first_end
         while last > index:
             end = entries.offset(last) + entries.size(last)
-            if begin < end <= begin + _WINDOW and end - begin <= (last - index) * _NEAR:
+            if begin < end <= begin + 2 * self._size and end - begin <= (last - index) * _NEAR:
                 break
             last = (index + last) // 2
             end = first_end
@@ -261,6 +273,7 @@ class _Window:
             if copy is None:
                 return False
         self._copy, self._begin, self._end = copy, begin, end
+        self._size = min(2 * self._size, _LARGEST_WINDOW)
         return True
 
 

@@ -69,7 +69,7 @@ CRC_MASK: Final = 0x7FFFFFFF  # Java keeps its CRCs positive
 CRC_NAME: Final = b"__CRC32#\x01"
 _CRC_NAME_BEGIN: Final = 0x5F5F435243333223  # its first eight bytes
 _CRC_DIGITS: Final = 10
-_ZERO: Final = ord("0")
+_ZERO: Final = 48  # "0"; a literal, so that it is compiled in
 _PROPERTY_END: Final = 0x02
 
 

@@ -12,7 +12,7 @@ from librt.strings import read_i16_be, read_i32_be, read_i64_be
 
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record import CRC_MASK, CRC_NAME, PROPERTY_CRC_SIZE, check, properties_at
+from sparrowmq.protocol.messages.record import CRC_MASK, PROPERTY_CRC_SIZE, check, properties_at
 from sparrowmq.protocol.messages.record_layout import (
     BODY_SIZE_BEHIND_PREPARED_OFFSET,
     BODY_SIZE_BY_HOSTS,
@@ -31,10 +31,11 @@ from sparrowmq.protocol.messages.record_layout import (
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
-_MARK: Final = int.from_bytes(CRC_NAME[:8], "big")
-_MARK_END: Final = CRC_NAME[8]
-_DIGITS_AT: Final = len(CRC_NAME)
-_ZERO: Final = ord("0")
+# Literals, so that they are compiled in.
+_MARK: Final = 0x5F5F435243333223  # the first eight bytes of `CRC_NAME`
+_MARK_END: Final = 0x01
+_DIGITS_AT: Final = 9
+_ZERO: Final = 48  # "0"
 _PROPERTY_END: Final = 0x02
 _SMALL: Final = 2048  # bytes that are copied sooner than a view of them is made
 _TRANSACTION_MASK: Final[int] = SysFlag.TRANSACTION_MASK
@@ -109,14 +110,16 @@ def _has_shape(content: bytes, at: int, size: int) -> bool:
     return begin + properties_size == at + size
 
 
-def _number(content: bytes, at: int) -> int:
+def _number(content: bytes, at: i64) -> i64:
     """The CRC whose ten digits stand at `at`, the lowest first, before an 0x02; -1 if they do not."""
     if content[at + 10] != _PROPERTY_END:
         return -1
     number: i64 = 0
-    for i in range(9, -1, -1):
-        digit: int = content[at + i] - _ZERO
+    i: i64 = 9
+    while i >= 0:
+        digit: i64 = content[at + i] - _ZERO
         if not 0 <= digit <= 9:
             return -1
         number = number * 10 + digit
+        i -= 1
     return number

@@ -162,10 +162,11 @@ def write_json(out: BytesWriter, header: msgspec.Struct) -> None:
     out.append(_OBJECT_END)
 
 
-_OBJECT: Final = ord("{")
-_OBJECT_END: Final = ord("}")
-_COMMA: Final = ord(",")
-_QUOTE: Final = ord('"')
+# Literals, so that they are compiled in.
+_OBJECT: Final = 0x7B  # {
+_OBJECT_END: Final = 0x7D  # }
+_COMMA: Final = 0x2C
+_QUOTE: Final = 0x22
 
 
 def _members_of(kind: type[Any]) -> list[_Member]:
