@@ -10,8 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 START_LIMIT_S = 200  # of Spark, on a busy machine
-# For a driver that lives so short a time its Java spends most of it on starting.
-QUICK = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of a driver that lives a short time, which its Java would spend on compiling, and whose files nobody removes."""
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+    java = f"{quick} -Djava.io.tmpdir={folder}"
+    return {**os.environ, "JAVA_TOOL_OPTIONS": java, "SPARK_LOCAL_DIRS": str(folder)}
 
 
 def kill_at_work(command: Sequence[str], state: Path, log: Path, after_s: float) -> None:
@@ -24,7 +29,9 @@ def kill_at_work(command: Sequence[str], state: Path, log: Path, after_s: float)
     seen = _planned(state)
     with (
         open(log, "w") as told,
-        subprocess.Popen(command, stdout=told, stderr=told, env=QUICK, start_new_session=True) as driver,
+        subprocess.Popen(
+            command, stdout=told, stderr=told, env=environment(log.parent), start_new_session=True
+        ) as driver,
     ):
         deadline = time.monotonic() + START_LIMIT_S
         while _planned(state) <= seen:

@@ -23,7 +23,7 @@ from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.pipelines.killing import QUICK, kill_at_work
+from tests.spark.pipelines.killing import environment, kill_at_work
 from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
@@ -185,7 +185,9 @@ def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
     command[-1] = "maxOffsetsPerTrigger=100000"
     errors = 0
     for _ in range(2):
-        ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=QUICK)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=300, env=environment(tmp_path)
+        )
         errors += json.loads(ended.stdout)["errors"]
         forget_last_commit(state)
     assert errors <= len(bodies) // MALFORMED  # a killed driver's batch was another run's
