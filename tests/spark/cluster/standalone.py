@@ -24,7 +24,7 @@ from sparrowmq.spark.cluster.submission import spark_home
 from sparrowmq.spark.java import spark_environment
 from tests.interop.apache import free_ports
 
-START_LIMIT_S: Final = 90
+START_LIMIT_S: Final = 200
 RUN_LIMIT_S: Final = 300
 MEMORY: Final = "700m"
 # Of the interpreter below every environment: nobody has installed anything there.
