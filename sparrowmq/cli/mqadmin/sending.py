@@ -15,12 +15,12 @@ from typing import Final
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin import messages as looked
 from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.cli.mqadmin.failures import Failure, client_failure, of
+from sparrowmq.cli.mqadmin.failures import Failure, broker_failure, client_failure, of
 from sparrowmq.cli.mqadmin.messages import address_of
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
-from sparrowmq.errors import InvalidName, SparrowError
+from sparrowmq.errors import InvalidName, RemoteError, SendFailed, SparrowError
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.property_names import RESERVED
 from sparrowmq.protocol.names import DEFAULT_TOPIC
@@ -77,6 +77,10 @@ async def send_message(call: Call) -> None:
             raise client_failure(
                 f"The specified topic[{message.topic}] contains illegal characters, allowing only {_NAMES}"
             ) from None
+        except SendFailed as error:
+            if queue is not None and isinstance(error.__cause__, RemoteError):
+                raise broker_failure(error.__cause__, await address_of(call, queue)) from None
+            raise of(error) from None
         except SparrowError as error:
             raise of(error) from None
     call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#MsgId")
