@@ -59,7 +59,7 @@ def bury(
         sender = Sender(network, SinkOptions(**sinks, topic=options.dlq_topic))
         for row in rows:
             place, reason = _place(records, row, broker), records.damaged[row]
-            key = RowIds(Writing(place)).next(0)
+            key = RowIds(Writing(place)).take(1, 0)[0].as_py()
             topic = records.column("topic")[row].as_py()
             sender.put(
                 options.dlq_topic, letter(place, str(reason), topic, records.stored_bodies[row].as_py(), key)

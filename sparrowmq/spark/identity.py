@@ -18,14 +18,19 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pyspark import TaskContext
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message_id import UniqueIds
 
 # Local properties that Spark's MicroBatchExecution and StreamExecution set, 4.1 to 4.3.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 _RUN: Final = "spark.jobGroup.id"
+_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +82,38 @@ class RowIds:
     def __init__(self, writing: Writing) -> None:
         said = f"{writing.writer}\0{writing.batch}\0{writing.partition}"
         digits = blake2b(said.encode(), digest_size=8).hexdigest().upper()
-        self._first, self._second = digits[:8], f"{digits[8:]}00000000"
+        self._first = np.frombuffer(digits[:8].encode(), np.uint8)
+        self._second = np.frombuffer(f"{digits[8:]}00000000".encode(), np.uint8)
         self._row = 0
 
-    def next(self, _now_ms: int) -> str:
-        """The id of the next row."""
-        row = self._row
-        self._row = row + 1
-        return f"{self._first}{row >> 16:04X}{self._second}{row & 0xFFFF:04X}"
+    def take(self, count: int, _now_ms: int) -> pa.Array:
+        """The ids of the next rows."""
+        rows = np.arange(self._row, self._row + count)
+        self._row += count
+        ids = np.empty((count, _DIGITS), np.uint8)
+        ids[:, :8], ids[:, 8:12] = self._first, hexadecimal(rows >> 16)
+        ids[:, 12:28], ids[:, 28:] = self._second, hexadecimal(rows)
+        bounds = np.arange(0, _DIGITS * count + 1, _DIGITS, dtype=np.int32)
+        return pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(ids))
+
+
+class FreshIds:
+    """Unique ids as producers make them, others each time."""
+
+    def __init__(self, ids: UniqueIds) -> None:
+        self._ids = ids
+
+    def take(self, count: int, now_ms: int) -> pa.Array:
+        """The ids of the next rows."""
+        following = self._ids.next
+        return pa.array([following(now_ms) for _ in range(count)], pa.string())
+
+
+def hexadecimal(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """The lowest 16 bits of each as four digits."""
+    nibbles = numbers[:, None] >> np.array([12, 8, 4, 0]) & 0xF
+    digits: npt.NDArray[np.uint8] = np.frombuffer(b"0123456789ABCDEF", np.uint8)[nibbles]
+    return digits
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_topic
 from sparrowmq.protocol.wire.header import Request
+from sparrowmq.spark.envelopes import Envelopes
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.refusals import may_go_elsewhere
 
-_OVERHEAD_BYTES: Final = 22  # of a message in a batch
 _BATCH_PROPERTIES: Final = batch_properties(wait_stored=True)
 
 
@@ -45,22 +45,36 @@ class QueueBatch:
 
     queue: MessageQueue
     is_loose: bool = False
-    parts: list[BatchPart] = field(default_factory=list)
+    pieces: list[bytes | memoryview] = field(default_factory=list)  # its body, each of whole messages
+    count: int = 0
     size_bytes: int = 0
     number: int = (
         -1
     )  # of the request that carries it, where requests are counted; the same when it is sent again
 
-    def add(self, part: BatchPart) -> None:
-        self.parts.append(part)
-        self.size_bytes += _size_bytes(part)
+    def add(self, message: bytes | memoryview, count: int = 1) -> None:
+        """Messages as they lie in a batch."""
+        self.pieces.append(message)
+        self.count += count
+        self.size_bytes += len(message)
+
+    @property
+    def content(self) -> bytes:
+        """The body of a batch message."""
+        return b"".join(self.pieces)
+
+    @property
+    def parts(self) -> list[BatchPart]:
+        """The messages, taken apart again."""
+        return batches.decode(self.content)
 
     def packed(self) -> Packed:
         """As it goes over the wire. A message alone needs no envelope, which would count against the broker's limit."""
-        topic, first = self.queue.topic, self.parts[0]
-        if len(self.parts) == 1:
-            return Packed(topic, bytes(first.body), bytes(first.properties).decode(), flag=first.flag)
-        return Packed(topic, batches.encode(self.parts), _BATCH_PROPERTIES, is_batch=True)
+        topic = self.queue.topic
+        if self.count == 1:
+            body, properties, flag = self.parts[0]
+            return Packed(topic, bytes(body), bytes(properties).decode(), flag=flag)
+        return Packed(topic, self.content, _BATCH_PROPERTIES, is_batch=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +110,27 @@ class Sender:
 
     def put(self, topic: str, part: BatchPart) -> None:
         """A message to any queue of a topic. Raises: SendFailed, NoRoute."""
-        while (batch := self._loose.get(topic)) is not None and not self._fits(batch, part):
-            self._send(self._loose.pop(topic))
-        if batch is None:
-            batch = self._loose[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
-        batch.add(part)
+        message = batches.encode((part,))
+        self._loose_batch(topic, len(message)).add(message)
 
     def put_in_order(self, queue: MessageQueue, part: BatchPart) -> None:
         """A message to one queue, behind everything that was put there before. Raises: SendFailed."""
-        batch = self._ordered.get(queue)
-        if batch is not None and not self._fits(batch, part):
-            self._send_in_order(queue)
-            batch = None
-        if batch is None:
-            batch = self._ordered[queue] = QueueBatch(queue)
-        batch.add(part)
+        message = batches.encode((part,))
+        self._ordered_batch(queue, len(message)).add(message)
+
+    def put_all(self, topic: str, messages: Envelopes) -> None:
+        """As many `put`. Raises: SendFailed, NoRoute."""
+        self._put_all(messages, lambda size_bytes: self._loose_batch(topic, size_bytes))
+
+    def put_all_in_order(self, queue: MessageQueue, messages: Envelopes) -> None:
+        """As many `put_in_order`. Raises: SendFailed."""
+        self._put_all(messages, lambda size_bytes: self._ordered_batch(queue, size_bytes))
 
     def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
         """A message that must not be in a batch. Raises: SendFailed."""
         if queue in self._ordered:
             self._send_in_order(queue)
-        self._send(QueueBatch(queue, parts=[part]))
+        self._send(_alone(queue, part))
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""
@@ -156,10 +170,37 @@ class Sender:
         """Where a loose batch goes that did not come to be stored. Raises: as `queues`."""
         return self.any_queue(batch.queue.topic)
 
-    def _fits(self, batch: QueueBatch, part: BatchPart) -> bool:
-        if len(batch.parts) >= self._options.batch_rows:
+    def _put_all(self, messages: Envelopes, batch_for: Callable[[int], QueueBatch]) -> None:
+        begin = 0
+        while begin < len(messages):
+            batch = batch_for(messages.size_of(begin))  # which has room for one, or holds none
+            rows = self._options.batch_rows - batch.count
+            end = messages.end_of(begin, rows, self._options.batch_bytes - batch.size_bytes)
+            batch.add(messages.cut(begin, end), end - begin)
+            begin = end
+
+    def _loose_batch(self, topic: str, size_bytes: int) -> QueueBatch:
+        """A batch for any queue of the topic in which a message of that size has room."""
+        while (batch := self._loose.get(topic)) is not None and not self._fits(batch, size_bytes):
+            self._send(self._loose.pop(topic))
+        if batch is None:
+            batch = self._loose[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
+        return batch
+
+    def _ordered_batch(self, queue: MessageQueue, size_bytes: int) -> QueueBatch:
+        """The same for one queue."""
+        batch = self._ordered.get(queue)
+        if batch is not None and not self._fits(batch, size_bytes):
+            self._send_in_order(queue)
+            batch = None
+        if batch is None:
+            batch = self._ordered[queue] = QueueBatch(queue)
+        return batch
+
+    def _fits(self, batch: QueueBatch, size_bytes: int) -> bool:
+        if batch.count >= self._options.batch_rows:
             return False
-        return batch.size_bytes + _size_bytes(part) <= self._options.batch_bytes
+        return batch.size_bytes + size_bytes <= self._options.batch_bytes
 
     def _send_in_order(self, queue: MessageQueue) -> None:
         while any(sent.batch.queue == queue for sent in self._under_way):
@@ -184,7 +225,7 @@ class Sender:
         return packed.request(self._options.group, batch.queue, now_ms), packed.body
 
     def _confirmed(self, batch: QueueBatch) -> None:
-        self.stored += len(batch.parts)
+        self.stored += batch.count
 
     def _settle_first(self) -> None:
         """Wait until the oldest batch is stored, sending it again if need be."""
@@ -203,9 +244,7 @@ class Sender:
                 self._network.recover(error, failures)
             except (NetworkError, RemoteError) as last:
                 batch = sent.batch
-                raise SendFailed(
-                    f"{len(batch.parts)} messages to {batch.queue} were not stored: {last}"
-                ) from last
+                raise SendFailed(f"{batch.count} messages to {batch.queue} were not stored: {last}") from last
             if sent.batch.is_loose:
                 self._queues.clear()
                 sent.batch.queue = self.queue_instead(sent.batch)
@@ -218,9 +257,9 @@ class Sender:
         return is_refusal and self.on_refused is not None
 
     def _refuse(self, batch: QueueBatch, error: RemoteError) -> None:
-        if len(batch.parts) > 1:
+        if batch.count > 1:
             for part in batch.parts:
-                self._under_way.appendleft(self._start(QueueBatch(batch.queue, batch.is_loose, [part])))
+                self._under_way.appendleft(self._start(_alone(batch.queue, part, is_loose=batch.is_loose)))
                 self._settle_first()
         elif self.on_refused is not None:
             self.on_refused(batch.parts[0], batch.queue, error)
@@ -251,5 +290,7 @@ class Sender:
         return SendFailed(f"the broker refuses messages to {queue}: {error}")
 
 
-def _size_bytes(part: BatchPart) -> int:
-    return len(part.body) + len(part.properties) + _OVERHEAD_BYTES
+def _alone(queue: MessageQueue, part: BatchPart, *, is_loose: bool = False) -> QueueBatch:
+    batch = QueueBatch(queue, is_loose)
+    batch.add(batches.encode((part,)))
+    return batch

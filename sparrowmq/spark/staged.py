@@ -29,7 +29,6 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, StageBatch
@@ -105,7 +104,7 @@ class StagedSender(Sender):
             number=batch.number,
             born_timestamp=now_ms,
         )
-        return request, batches.encode(batch.parts)
+        return request, batch.content
 
     def _confirmed(self, batch: QueueBatch) -> None:
         super()._confirmed(batch)

@@ -25,14 +25,12 @@ from __future__ import annotations
 import logging
 import os
 import random
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address
-from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -43,44 +41,21 @@ from pyspark.sql.datasource import (
 
 from sparrowmq.client.cluster.addresses import local_ip
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.sending.queue_choice import by_key
-from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName
-from sparrowmq.protocol.messages import properties
-from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
-from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.spark import schema as table
-from sparrowmq.spark.identity import RowIds, Writing, of_stream, of_write
+from sparrowmq.spark.identity import FreshIds, RowIds, Writing, of_stream, of_write
 from sparrowmq.spark.logs import show
 from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
 from sparrowmq.spark.pace import paced
 from sparrowmq.spark.rejects import Rejects
+from sparrowmq.spark.row_messages import BY_LOWER, COLUMNS, RowMessages
 from sparrowmq.spark.sender import Sender
 from sparrowmq.spark.staged import Attempt, StagedSender, commit
 
 log = logging.getLogger(__name__)
 
-_TEXT: Final = ("string",)
-_NUMBER: Final = ("int", "bigint", "smallint", "tinyint")
-COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "body": ("binary", "string"),
-    "topic": _TEXT,
-    "tags": _TEXT,
-    "keys": (*_TEXT, "array<string>", "binary"),
-    "properties": ("map<string,string>",),
-    "shardingKey": _TEXT,
-    "queueId": _NUMBER,
-    "brokerName": _TEXT,
-    "delayLevel": _NUMBER,
-    "flag": _NUMBER,
-    "partition": _NUMBER,
-    "headers": ("array<struct<key:string,value:binary>>",),
-    "uniqueKey": _TEXT,
-}
-_KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
-_BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
 _UNUSED: Final = {name.lower() for name in table.COLUMNS} | {name.lower() for name in table.KAFKA_COLUMNS}
 
 
@@ -92,11 +67,11 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
     """
     found: set[str] = set()
     for name, kind in columns:
-        column = _BY_LOWER.get(name.lower())
+        column = BY_LOWER.get(name.lower())
         if column is None:
             if name.lower() not in _UNUSED:
-                close = get_close_matches(name.lower(), _BY_LOWER, n=1)
-                hint = f"did you mean {_BY_LOWER[close[0]]}?" if close else f"there are {', '.join(COLUMNS)}"
+                close = get_close_matches(name.lower(), BY_LOWER, n=1)
+                hint = f"did you mean {BY_LOWER[close[0]]}?" if close else f"there are {', '.join(COLUMNS)}"
                 raise ConfigError(f"the sink has no use for column {name}; {hint}")
         elif column in found:
             raise ConfigError(f"column {column} is there twice; drop one")
@@ -211,7 +186,7 @@ def send_all(
         staged = StagedSender(network, options, writing) if options.guarantee == EXACTLY_ONCE else None
         sender = staged or Sender(network, options)
         rejects = Rejects(sender, options, writing)
-        ids = unique_ids(options) if options.guarantee == AT_LEAST_ONCE else RowIds(writing)
+        ids = FreshIds(unique_ids(options)) if options.guarantee == AT_LEAST_ONCE else RowIds(writing)
         messages = RowMessages(sender, ids, options, rejects)
         for batch in paced(batches, options.rows_per_s):
             messages.send(batch)
@@ -227,147 +202,3 @@ def unique_ids(options: SinkOptions) -> UniqueIds:
     """Ids as producers make them, others each time."""
     ip = ip_address(local_ip(options.name_servers)).packed
     return UniqueIds(ip, os.getpid(), random.getrandbits(32))
-
-
-class Row(NamedTuple):
-    """What the sink uses of a row, in the order of `COLUMNS`."""
-
-    body: bytes | str | None
-    topic: str | None
-    tags: str | None
-    keys: str | bytes | list[str] | None
-    properties: list[tuple[str, str]] | None
-    sharding_key: str | None
-    queue_id: int | None
-    broker_name: str | None
-    delay_level: int | None
-    flag: int | None
-    partition: int | None
-    headers: list[dict[str, Any]] | None
-    unique_key: str | None
-
-
-class RowMessages:
-    """Makes messages of rows and hands them to a sender."""
-
-    def __init__(
-        self, sender: Sender, ids: UniqueIds | RowIds, options: SinkOptions, rejects: Rejects
-    ) -> None:
-        self._sender = sender
-        self._ids = ids
-        self._rejects = rejects
-        self._topic = options.topic
-        self._count = 0
-
-    def send(self, batch: pa.RecordBatch) -> None:
-        """Raises: as `send_all`."""
-        now_ms = time.time_ns() // 1_000_000
-        for number, row in enumerate(map(Row._make, zip(*_lists(batch), strict=False)), self._count):
-            key = self._ids.next(now_ms)  # of each row, so that what is rejected changes no id
-            try:
-                topic = self._topic or row.topic
-                if row.body is None or not topic:
-                    raise InvalidMessage(
-                        f"a row has no {'body' if topic else 'topic'}; filter such rows out, or fill them"
-                    )
-                body = row.body if isinstance(row.body, bytes) else row.body.encode()
-                part = BatchPart(body, _properties(row, row.unique_key or key), row.flag or 0)
-                if row.delay_level:
-                    self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
-                elif queue := self._queue(topic, row):
-                    self._sender.put_in_order(queue, part)
-                else:
-                    self._sender.put(topic, part)
-            except (InvalidMessage, InvalidName) as error:
-                self._rejects.row(number, row.keys, row.body, key, error)
-        self._count += batch.num_rows
-
-    def _queue(self, topic: str, row: Row) -> MessageQueue | None:
-        """The queue that a row must go to."""
-        if row.queue_id is not None:
-            queue = MessageQueue(topic, row.broker_name or "", row.queue_id)
-            if queue not in self._sender.queues(topic):
-                advice = "drop the columns queueId and brokerName to let the sink choose"
-                raise InvalidMessage(
-                    f"a row names {queue}, which does not exist or takes no messages; {advice}"
-                )
-            return queue
-        if row.partition is not None:
-            queues = self._sender.queues(topic)
-            if not 0 <= row.partition < len(queues):
-                raise InvalidMessage(
-                    f"a row names partition {row.partition}, but topic {topic} has {len(queues)} queues, "
-                    "from 0; drop the column partition to let the sink choose"
-                )
-            return queues[row.partition]
-        return by_key(row.sharding_key, self._sender.queues(topic)) if row.sharding_key else None
-
-
-def _properties(row: Row, unique_key: str) -> bytes:
-    found = {}
-    if row.properties or row.headers:
-        given = row.properties if row.properties is not None else _texts(row.headers or [])
-        found = {name: value for name, value in given if name not in RESERVED and value is not None}
-    if row.keys:
-        found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
-    if row.tags:
-        found[Property.TAGS] = row.tags
-    if row.sharding_key:
-        found[Property.SHARDING_KEY] = row.sharding_key
-    if row.delay_level:
-        found[Property.DELAY] = str(row.delay_level)
-    found[Property.UNIQ_KEY] = unique_key
-    text = properties.render(found)
-    if (
-        text.count(properties.NAME_END) != len(found)
-        or text.count(properties.VALUE_END) != len(found)
-        or "" in found
-    ):
-        properties.check(found)  # says what is wrong
-    return text.encode()
-
-
-def _lists(batch: pa.RecordBatch) -> list[Iterable[Any]]:
-    """The sink's columns as Python values, in the order of `COLUMNS`; nulls for those that are not there."""
-    given = {
-        _BY_LOWER[name.lower()]: values.to_pylist()
-        for name, values in zip(batch.schema.names, batch.columns, strict=True)
-        if name.lower() in _BY_LOWER
-    }
-    return [given.get(name, repeat(None)) for name in COLUMNS]
-
-
-def _texts(headers: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Kafka's headers, whose values are bytes and whose names may repeat, as properties."""
-    found: dict[str, str] = {}
-    for header in headers:
-        name, value = header["key"], header["value"]
-        if name in found:
-            raise InvalidMessage(
-                f"the header {name!r} is there twice; a property has one value, so rename one"
-            )
-        if value is not None:
-            found[name] = _text(f"header {name!r}", value)
-    return list(found.items())
-
-
-def _joined(keys: bytes | list[str]) -> str:
-    """Several keys as one string; Kafka's key is bytes."""
-    if isinstance(keys, bytes):
-        return _text("key", keys)
-    given = list(filter(None, keys))
-    for key in given:
-        if KEY_SEPARATOR in key:
-            raise InvalidMessage(
-                f"the key {key!r} has a space, which separates keys: it would become several; replace the space"
-            )
-    return KEY_SEPARATOR.join(given)
-
-
-def _text(what: str, value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidMessage(
-            f"the {what} {value!r} is not UTF-8 text, as RocketMQ's are; encode it, as with hex()"
-        ) from None
