@@ -42,6 +42,7 @@ MODULES: Final = (
     "sparrowmq.filter.numbers",
     "sparrowmq.filter.tree",
     "sparrowmq.filter.comparison",
+    "sparrowmq.store.log_file",
     "sparrowmq.store.mapped_file",
     "sparrowmq.store.file_queue",
     "sparrowmq.store.commit_log",

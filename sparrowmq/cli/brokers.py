@@ -131,7 +131,7 @@ class Brokers:
             broker.pause_s = _FIRST_PAUSE_S
         how = f"with {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         if status == -signal.SIGBUS:
-            how += ", as when a file of its log was cut or cannot be read: see `sparrowmq store check`"
+            how += ", as when a file of its index was cut or cannot be read: see `sparrowmq store check`"
         log.error(
             "a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s
         )

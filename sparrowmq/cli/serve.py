@@ -229,7 +229,7 @@ def run(
     """Serve until a signal, or until it fails; `reload` is what SIGHUP does."""
     os.umask(0o077)  # Messages are nobody else's to read.
     descriptors.raise_limit()
-    # What a map shows can be cut off, or lie on a bad sector: then the process dies, but not in silence.
+    # What the index maps can be cut off, or lie on a bad sector: then the process dies, but not in silence.
     with suppress(OSError):  # where stderr is no file
         faulthandler.enable()
     try:

@@ -1,13 +1,13 @@
-"""The commit log: all messages of all topics, one behind the other, in a row of mapped files.
+"""The commit log: all messages of all topics, one behind the other, in a row of files.
 
 `append` is the hot path of a broker: a list takes the record, and `write_out` writes those of a whole burst at once.
 The caller makes the record, because a record says where it lies; it asks `limit` whether the record ends in this
 file, and `make_room` otherwise. A log that must not grow (its disk is full, a sync failed, it was closed) has a
 limit of -1, so that the hot path needs no check of its own for that.
 
-Files are written by pwrite and only read through their maps. To store into a map costs a page fault for each page,
-and after each sync again: a tenth of a broker's time with SYNC_FLUSH and 128 bytes (measured); and what fails there
-kills the process.
+Files are written by pwrite and read by pread: what fails in a map kills the process (log_file.py), and to store into
+one costs a page fault for each page, and after each sync again: a tenth of a broker's time with SYNC_FLUSH and 128
+bytes (measured).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from sparrowmq.store.damage import record_places
 from sparrowmq.store.file_queue import FileQueue
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
-from sparrowmq.store.mapped_file import MappedFile
+from sparrowmq.store.log_file import PAGE, LogFile
 from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
+_SMALL: Final = 1024  # bytes that are read to see how large a record is: most end there
 
 
 class CommitLog:
@@ -53,8 +54,8 @@ class CommitLog:
         self.proved_from = 0
         self.skips_damaged = False
         self._refusal: Exception | None = None
-        self._prepared: Future[MappedFile] | None = None
-        self._file: MappedFile | None = None
+        self._prepared: Future[LogFile] | None = None
+        self._file: LogFile | None = None
         self._burst: list[bytes] = []
 
     @property
@@ -150,7 +151,10 @@ class CommitLog:
         self.limit = -1
 
     def distrust(self) -> None:
-        """Check every record whenever it is read: after a failed sync the system may drop what it shows now."""
+        """Check every record whenever it is read.
+
+        After a failed sync the system may drop what it shows now, and a disk that cannot read one page soon more.
+        """
         self.proved_from = self.row.end
 
     @property
@@ -177,12 +181,13 @@ class CommitLog:
         file = self.row.find(offset)
         if file is None:
             raise CorruptRecord(self.row.folder, offset, "a file of the log; none has this offset")
-        position = offset - file.begin
         left = file.end - offset
-        size, magic = PREFIX.unpack_from(file.view, position) if left >= BLANK_SIZE else (0, 0)
+        head = self._read(file, offset, _SMALL)
+        size, magic = PREFIX.unpack_from(head) if left >= BLANK_SIZE else (0, 0)
         if magic in (MAGIC_V1, MAGIC_V2):
             if MIN_SIZE_BYTES <= size <= left - BLANK_SIZE:
-                return file.view[position : position + size], offset + size
+                record = head if size <= len(head) else self._read(file, offset, size)
+                return memoryview(record)[:size], offset + size
             raise CorruptRecord(
                 file.path, offset, f"a size from {MIN_SIZE_BYTES} to {left - BLANK_SIZE}, found {size}"
             )
@@ -193,7 +198,7 @@ class CommitLog:
         )
 
     def walk(self, begin: int, end: int) -> Iterator[memoryview]:
-        """Each record of `[begin, end)`, uncopied; a record or a blank begins at `begin`. Raises: CorruptRecord."""
+        """Each record of `[begin, end)`; a record or a blank begins at `begin`. Raises: CorruptRecord."""
         while begin < end:
             record, begin = self.parse(begin)
             if record is not None:
@@ -241,7 +246,7 @@ class CommitLog:
         if file is None:
             return b""
         position = offset - file.begin
-        return file.read(position, max(0, min(most, file.size - BLANK_SIZE - position)))
+        return self._read(file, offset, min(most, file.size - BLANK_SIZE - position))
 
     def is_proved(self, offset: int, size: int) -> bool:
         """Whether the record of `size` bytes at `offset` may be served."""
@@ -277,24 +282,29 @@ class CommitLog:
         for file in reversed(self.row.between(offset, self.row.end)):
             for low, high in reversed(file.used_parts(max(offset - file.begin, 0))):
                 for begin in range(low + (high - low - 1) // _CHUNK * _CHUNK, low - 1, -_CHUNK):
-                    chunk = bytes(file.view[begin : min(begin + _CHUNK, high)])
+                    chunk = file.read(begin, min(_CHUNK, high - begin))
                     used = chunk.rstrip(b"\0")
                     if used:
                         return file.begin + begin + len(used)
         return offset
 
     def view(self, offset: int, size: int) -> memoryview | None:
-        """`size` bytes at `offset`, uncopied; None if they are not all there in one file."""
-        file = self._file_with(offset, size)
-        if file is None:
-            return None
-        position = offset - file.begin
-        return file.view[position : position + size]
+        """`size` bytes at `offset`, to be cut without copies; None if they are not all there in one file."""
+        content = self.copy(offset, size)
+        return None if content is None else memoryview(content)
 
     def copy(self, offset: int, size: int) -> bytes | None:
-        """`view`, as bytes of its own."""
+        """`view`, as bytes."""
         file = self._file_with(offset, size)
-        return None if file is None else file.read(offset - file.begin, size)
+        return None if file is None else self._read(file, offset, size)
+
+    def is_unreadable(self, begin: int, end: int) -> bool:
+        """Whether the disk could not be read somewhere in `[begin, end)`, when that was tried."""
+        return any(
+            begin - PAGE < file.begin + position < end
+            for file in self.row.between(begin, end)
+            for position in file.unreadable
+        )
 
     def close(self) -> None:
         if self._prepared is not None and self._prepared.exception() is None:
@@ -302,7 +312,14 @@ class CommitLog:
         self._prepared = None
         self.row.close()
 
-    def _file_with(self, offset: int, size: int) -> MappedFile | None:
+    def _read(self, file: LogFile, offset: int, size: int) -> bytes:
+        """Bytes of a file of the log. Where one cannot be read, none is served unchecked from now on."""
+        content = file.read(offset - file.begin, size)
+        if file.unreadable and self.proved_from < file.end:
+            self.distrust()
+        return content
+
+    def _file_with(self, offset: int, size: int) -> LogFile | None:
         """The file that has all of these bytes."""
         file = self.row.find(offset)
         if file is None or offset + size > self.written or offset + size > file.end:
@@ -319,7 +336,7 @@ class CommitLog:
         self._use(following)
         self.end = self.written = following.begin
 
-    def _file_at(self, begin: int) -> MappedFile:
+    def _file_at(self, begin: int) -> LogFile:
         file = self.row.find(begin)
         if file is None:
             prepared, self._prepared = self._prepared, None
@@ -329,6 +346,6 @@ class CommitLog:
             self.row.add(file)
         return file
 
-    def _use(self, file: MappedFile) -> None:
+    def _use(self, file: LogFile) -> None:
         self._file = file
         self.limit = file.end - BLANK_SIZE

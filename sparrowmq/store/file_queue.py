@@ -1,4 +1,4 @@
-"""A row of mapped files of one size, addressed by one offset.
+"""A row of files of one size, addressed by one offset.
 
     | 00000000000000000000 | 00000000001073741824 | 00000000002147483648 |      a byte's file: its offset // file size
 
@@ -12,7 +12,8 @@ import os
 
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.layout import missing_file, offset_name, row_of_files
-from sparrowmq.store.mapped_file import MappedFile, is_unused
+from sparrowmq.store.log_file import LogFile
+from sparrowmq.store.mapped_file import is_unused
 from sparrowmq.store.vfs import Vfs
 
 
@@ -29,7 +30,7 @@ class FileQueue:
         self._vfs = vfs
         self.folder = folder
         self.file_size = file_size
-        self.files: list[MappedFile] = []
+        self.files: list[LogFile] = []
         # Whether a file was dropped and its name may still be on the disk: by this process, or by one that was killed.
         self._is_unsynced = True
         begins, stray = row_of_files(folder, vfs.list_folder(folder), file_size)
@@ -44,7 +45,7 @@ class FileQueue:
                 raise BadStore(
                     f"{path} has {size} bytes, not {file_size}; set the file size it was made with"
                 )
-            self.files.append(MappedFile.open(vfs, path, begin, writable))
+            self.files.append(LogFile.open(vfs, path, begin, writable))
         if stray:
             raise missing_file(folder, begins[-1] + file_size, "restore it from a slave or a backup")
 
@@ -58,23 +59,23 @@ class FileQueue:
         """The offset behind the last file."""
         return self.files[-1].end if self.files else 0
 
-    def find(self, offset: int) -> MappedFile | None:
+    def find(self, offset: int) -> LogFile | None:
         """The file that holds the byte at `offset`."""
         if self.files and self.files[0].begin <= offset < self.files[-1].end:
             return self.files[(offset - self.files[0].begin) // self.file_size]
         return None
 
-    def between(self, begin: int, end: int) -> list[MappedFile]:
+    def between(self, begin: int, end: int) -> list[LogFile]:
         """The files that hold bytes of `[begin, end)`."""
         return [file for file in self.files if file.begin < end and begin < file.end]
 
-    def create_next(self, begin: int) -> MappedFile:
+    def create_next(self, begin: int) -> LogFile:
         """A file for the offset `begin`, on disk with its name; `add` takes it into the row.
 
         May run in a thread: it touches nothing of this object. Raises: DiskFull.
         """
         self._vfs.make_folder(self.folder)
-        file = MappedFile.create(self._vfs, self._path(begin), begin, self.file_size)
+        file = LogFile.create(self._vfs, self._path(begin), begin, self.file_size)
         try:
             file.sync()
             self._vfs.sync_folder(self.folder)
@@ -83,7 +84,7 @@ class FileQueue:
             raise
         return file
 
-    def add(self, file: MappedFile) -> None:
+    def add(self, file: LogFile) -> None:
         assert not self.files or file.begin == self.end, (
             f"{file.path} does not follow the row that ends at {self.end}"
         )
@@ -103,7 +104,7 @@ class FileQueue:
         self._vfs.sync_folder(self.folder)
         self._is_unsynced = False
 
-    def cut_file(self) -> MappedFile | None:
+    def cut_file(self) -> LogFile | None:
         """A file that somebody cut, though it is open here."""
         return next((file for file in self.files if not file.is_whole), None)
 

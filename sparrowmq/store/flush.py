@@ -28,7 +28,7 @@ from typing import NamedTuple
 from sparrowmq.errors import StoreFailed
 from sparrowmq.stats import Histogram
 from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.mapped_file import MappedFile
+from sparrowmq.store.log_file import LogFile
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 class _Order(NamedTuple):
     target: int
-    files: list[MappedFile]
+    files: list[LogFile]
 
 
 class Flusher:

@@ -17,6 +17,7 @@ Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wr
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ from sparrowmq.store.mapped_file import MappedFile, is_unused
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Unsynced, Vfs
 
+log = logging.getLogger(__name__)
+
 HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
 SLOT_SIZE: Final = 4
@@ -41,6 +44,7 @@ VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
 BATCH: Final = 2048  # keys; more at once take no less time for each, but stop the loop for longer
 _INT32: Final = 0xFFFFFFFF
 _PLACE_SIZE: Final = 16
+_REMEDY: Final = "start the broker again, which makes the index anew from the log"
 
 
 class Keys:
@@ -127,10 +131,10 @@ class IndexFile:
     def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
         """Add entries in the order of the log; there must be room."""
         self._begin(offsets[0], stored_ms[0])
-        view, file = self.file.view, self.file
+        file = self.file
         for key_hash, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
             slot_at = HEADER.size + key_hash % self.slots * SLOT_SIZE
-            previous = int.from_bytes(view[slot_at : slot_at + SLOT_SIZE], "big")
+            previous = self._newest_of(slot_at)
             if not 0 < previous < self.next:
                 previous = 0
                 self.used_slots += 1
@@ -174,8 +178,7 @@ class IndexFile:
             BadStore: the slot, or an entry, leads to an entry of another slot.
         """
         slot = key_hash % self.slots
-        slot_at = HEADER.size + slot * SLOT_SIZE
-        number = int.from_bytes(self.file.view[slot_at : slot_at + SLOT_SIZE], "big")
+        number = self._newest_of(HEADER.size + slot * SLOT_SIZE)
         while 0 < number < self.next and len(found) < limit:
             entry_hash, offset, seconds, previous = self.entry(number)
             if entry_hash % self.slots != slot:
@@ -189,8 +192,7 @@ class IndexFile:
             number = previous
         if number != 0 and len(found) < limit and not self._is_of_slot(number, slot):
             raise BadStore(
-                f"{self.file.path} is damaged: slot {slot} leads to entry {number}, which is none of it; "
-                "start the broker again, which makes the index anew from the log"
+                f"{self.file.path} is damaged: slot {slot} leads to entry {number}, which is none of it; {_REMEDY}"
             )
 
     def _is_of_slot(self, number: int, slot: int) -> bool:
@@ -199,8 +201,12 @@ class IndexFile:
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Hash, offset, seconds, number of the one before it in the chain."""
-        entry: tuple[int, int, int, int] = ENTRY.unpack_from(self.file.view, self._entry_at(number))
+        entry: tuple[int, int, int, int] = ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY.size))
         return entry
+
+    def _newest_of(self, slot_at: int) -> int:
+        """The number of the newest entry of the slot that lies there."""
+        return int.from_bytes(self.file.read(slot_at, SLOT_SIZE), "big")
 
     def cut(self, next_entry: int, end_offset: int) -> None:
         """Keep entries before number `next_entry` whose records lie before `end_offset`; link the slots anew."""
@@ -296,6 +302,9 @@ class Index:
         position = 0
         while position < len(keys):
             file = self._with_room(keys, position)
+            if not file.file.is_whole:  # to touch what is gone of a map kills the process
+                self._tell_cut(file)
+                return
             self._unsynced.files.add(file.file.path)
             part = keys.part(position, file.room)
             hashes = _hash_vector(part) if len(part) >= VECTOR_MIN and file.file.is_memory else None
@@ -316,7 +325,15 @@ class Index:
                 except BadStore:
                     self.is_damaged = True
                     raise
+                if file.file.unreadable:
+                    self.is_damaged = True
+                    raise BadStore(f"{file.file.path} cannot be read; {_REMEDY}")
         return list(found)
+
+    def _tell_cut(self, file: IndexFile) -> None:
+        if not self.is_damaged:
+            log.error("%s was cut while the broker used it; %s", file.file.path, _REMEDY)
+        self.is_damaged = True
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:
         """Go back to what a checkpoint saw: file `name`, before entry `next_entry`, records before `end_offset`."""

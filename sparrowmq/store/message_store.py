@@ -348,7 +348,8 @@ class MessageStore:
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """What `record_at` shows, as bytes of its own; of a known size that costs half."""
         if size is not None and offset + size <= self._log.written:
-            return self._log.copy(offset, size) if self._is_proved(offset, size) else None
+            content = self._log.copy(offset, size)
+            return content if self._is_proved(offset, size) else None
         view = self.record_at(offset, size)
         return None if view is None else view.tobytes()
 
@@ -473,12 +474,10 @@ class MessageStore:
     def tend(self, executor: Executor) -> None:
         """Index what was collected, make the next log file early, and try again what a full disk refused.
 
-        Raises:
-            StoreFailed: somebody cut a file of the log: whoever read there would be killed without a word.
+        Where somebody cut a file of the log nothing is taken any more; what is left is served.
         """
-        if (cut := self._log.row.cut_file()) is not None:
-            failure = self.fail(cut_while_open(cut.path, cut.size))
-            raise StoreFailed(str(failure)) from failure
+        if self.flushed.error is None and (cut := self._log.row.cut_file()) is not None:
+            self.fail(cut_while_open(cut.path, cut.size))
         if self._intake.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):

@@ -1,7 +1,7 @@
-"""Read a queue: from queue offsets to records in the log, as they lie there, uncopied.
+"""Read a queue: from queue offsets to records in the log, as they lie there.
 
 Messages of one queue that were sent in one go lie side by side in the log, so most reads are one range of it:
-one pread for the entries, one sum to see that they leave no room between them, one view. All else (tag
+one pread for the entries, one sum to see that they leave no room between them, one pread more. All else (tag
 filters, other queues' messages between, limits on size) goes record by record, and joins neighbours to one
 view again.
 
@@ -34,6 +34,9 @@ LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
 _WINDOW: Final = 8_192  # bytes copied at first: what is copied and not looked at costs too
 _LARGEST_WINDOW: Final = 65_536  # where nothing is found each is twice as long as the last: a call costs 1 us
 _NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
+# Bytes of others' records after each that is wanted, on average: to read them is quicker than to stop.
+_BETWEEN: Final = 8192
+_FAR: Final = 256 << 10  # ... and of all of them together: they are held as long as the answer is
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
 
 
@@ -100,9 +103,10 @@ def read(
         entries = queue.read(offset, max_count)
         count, size = len(entries), entries.size_bytes
         if count and size <= max_bytes and size < GAP_SIZE:
-            # All of it is wanted, so one look at the log does, from the first record to the last.
+            # All of it is wanted, so one look at the log does, from the first record to the last, if they are near.
             first = entries.begin
-            whole = log.view(first, entries.end - first)
+            room = entries.end - first - size
+            whole = log.view(first, room + size) if room <= count * _BETWEEN and room <= _FAR else None
             if whole is not None:
                 if first < log.proved_from and (sound := _count_sound(log, entries, whole)) < count:
                     return _before_damage(log, queue, offset, entries, sound)
@@ -185,7 +189,7 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
     """When a message was stored, in ms; None if it is not there."""
     entry = queue.entry(queue_offset)
     view = log.view(entry.offset, entry.size) if entry else None
-    return store_timestamp_ms(view) if view else None
+    return (store_timestamp_ms(view) or None) if view else None  # zero where the disk cannot be read
 
 
 class _Window:
@@ -301,6 +305,7 @@ def _select(
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
+    proved_from = log.proved_from
     most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
     entries = queue.read(offset, most)
     if entries and entries.begin < log.proved_from:
@@ -334,6 +339,8 @@ def _select(
     if predicate is not None:
         predicate.leave()
     views = [view for begin, end in ranges if (view := log.view(begin, end - begin))]
+    if log.proved_from > proved_from:  # a part could not be read: now each record is checked
+        return _select(log, queue, offset, max_count, max_bytes, selector)
     if views:
         status = Status.FOUND
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)

@@ -38,6 +38,7 @@ from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.dispatch import Dispatch, Hole
 from sparrowmq.store.index import Index
 from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout, missing_file
+from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.mending import Mending
 from sparrowmq.store.positions import agreed
 from sparrowmq.store.queue_ends import ALL_TOPICS, Known
@@ -230,7 +231,7 @@ class Recovery:
             return None
         used = self.log.last_used_byte(offset)
         survivor = self.log.next_sound(offset, used)
-        if not self._was_on_disk(offset, survivor):
+        if not self._was_on_disk(offset, survivor) and not self.log.is_unreadable(offset, used + PAGE):
             found.cut_bytes = used - offset
             self.set_aside(offset, used, "cut")
             return None
@@ -276,7 +277,9 @@ class Recovery:
             file = self.vfs.create(path, end - begin, allocate=True)
             for part in self.log.row.between(begin, end):
                 low, high = max(begin, part.begin), min(end, part.end)
-                self.vfs.write(file, low - begin, part.view[low - part.begin : high - part.begin])
+                for at in range(low, high, _CHUNK):
+                    piece = part.read(at - part.begin, min(_CHUNK, high - at))
+                    self.vfs.write(file, at - begin, piece)
             self.vfs.sync(file)
             self.vfs.close(file)
             self.vfs.sync_folder(self.layout.set_aside)
@@ -324,7 +327,7 @@ class Recovery:
         for low, high in file.used_parts(end - file.begin):
             for begin in range(low, high, _CHUNK):
                 size = min(_CHUNK, high - begin)
-                if any(bytes(file.view[begin : begin + size]).strip(b"\0")):
+                if any(file.read(begin, size).strip(b"\0")):
                     file.write(begin, bytes(size))
 
     def _write_again(self, scan_from: int, end: int) -> None:

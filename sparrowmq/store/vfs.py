@@ -89,7 +89,7 @@ class Vfs(Protocol):
         """The whole file as memory to read from; it shows what is written."""
 
     def read(self, file: File, offset: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the file's end."""
+        """Up to `size` bytes; fewer at the file's end, and before what cannot be read. Raises: OSError."""
 
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
         """Where from `offset` on something else than zeros may be: begins and ends, rising."""
@@ -98,7 +98,7 @@ class Vfs(Protocol):
         """Write all of `content`. Raises: DiskFull."""
 
     def truncate(self, file: File, size: int) -> None:
-        """Cut or lengthen. A mapped file must not be cut: to touch what is gone kills the process."""
+        """Cut or lengthen. A mapped file must not be cut: to touch what is gone of it kills the process."""
 
     def sync(self, file: File) -> None:
         """Return once the file's bytes are on disk. Takes about 0.1 ms or more, without the GIL."""
@@ -130,7 +130,7 @@ class Vfs(Protocol):
         """The size of a file. Raises: FileNotFoundError."""
 
     def is_whole(self, file: File) -> bool:
-        """Whether an open file still has its size: to read from a map what somebody cut off kills the process."""
+        """Whether an open file still has its size: to touch what somebody cut off of a map kills the process."""
 
     def used_ratio(self, path: str) -> float:
         """How much of the disk under a folder is used, from 0 to 1."""
@@ -179,7 +179,11 @@ class Disk:
             raise disk_error(file.path, error) from error
 
     def read(self, file: File, offset: int, size: int) -> bytes:
-        return os.pread(file.fd, size, offset)
+        try:
+            return os.pread(file.fd, size, offset)
+        except OSError as error:
+            error.filename = file.path  # a sector that cannot be read: somebody has to know where
+            raise
 
     def used_parts(self, file: File, offset: int) -> list[tuple[int, int]]:
         # A log file is allocated in advance, and what was never written costs no look: 1 GiB of it took 1 s to read.

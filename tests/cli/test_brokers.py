@@ -107,7 +107,7 @@ def test_wrong_settings_end_all():
     brokers.end()
 
 
-def test_a_log_that_was_cut_is_named_as_a_cause(caplog):
+def test_an_index_that_was_cut_is_named_as_a_cause(caplog):
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGBUS)"
     brokers = Brokers([[sys.executable, "-c", kill]])
     brokers.look()
@@ -115,7 +115,7 @@ def test_a_log_that_was_cut_is_named_as_a_cause(caplog):
     assert only.process is not None
     only.process.wait()
     brokers.look()
-    assert "ended by SIGBUS, as when a file of its log was cut" in caplog.text
+    assert "ended by SIGBUS, as when a file of its index was cut" in caplog.text
 
 
 @pytest.fixture

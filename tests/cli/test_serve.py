@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,23 @@ import pytest
 from tests.interop.apache import free_ports
 from tests.interop.wire import Wire
 
-CLUSTER, BROKER_CONFIG, CREATE_TOPIC, UPDATE_CONFIG = 106, 26, 17, 25
+CLUSTER, BROKER_CONFIG, CREATE_TOPIC, UPDATE_CONFIG, SEND, PULL = 106, 26, 17, 25, 310, 11
+
+SEND_FIELDS = dict(
+    zip("abcdefghijkm", ["p", "Orders", "TBW102", 4, 0, 0, 1, 0, "", 0, "false", "false"], strict=True)
+)
+PULL_FIELDS = {
+    "consumerGroup": "g",
+    "topic": "Orders",
+    "queueId": 0,
+    "queueOffset": 0,
+    "maxMsgNums": 32,
+    "sysFlag": 4,
+    "commitOffset": 0,
+    "suspendTimeoutMillis": 0,
+    "subVersion": 0,
+    "subscription": "*",
+}
 
 TOPIC = {
     "topic": "Orders",
@@ -220,3 +237,18 @@ def test_a_hangup_has_the_settings_read_anew(start, namesrv, broker_args, tmp_pa
 def test_a_wrong_size_of_the_log_is_told(start, broker_args, wrong):
     status, said = start(*broker_args, "--log-file", "log", f"--log-size={wrong}").end()
     assert status == 2 and f"--log-size {wrong}: must be a number of bytes" in said
+
+
+def test_a_log_that_is_cut_under_it_does_not_kill_it(start, broker_args, tmp_path, until):
+    broker = start(*broker_args).ready()
+    with Wire(broker.port) as wire:
+        for _ in range(20):
+            assert wire.ask(SEND, SEND_FIELDS, bytes(1000)).code == 0
+        os.truncate(tmp_path / "store" / "commitlog" / f"{0:020d}", 5000)
+        until(lambda: wire.ask(SEND, SEND_FIELDS, b"more").code != 0)
+        first = wire.ask(PULL, PULL_FIELDS)
+        assert first.code == 0 and int(first.fields["nextBeginOffset"]) == 4
+        second = wire.ask(PULL, PULL_FIELDS | {"queueOffset": 4})
+        assert second.code == 1 and "is damaged at offset" in str(second.remark)
+    status, log = broker.stop()
+    assert status == 1 and "it was cut while the broker used it: restore it from a slave" in log

@@ -85,7 +85,7 @@ def site_of(effect: str) -> str | None:
     frame = sys._getframe(2)
     while frame is not None:
         path = frame.f_code.co_filename
-        if _PRODUCT in path and not path.endswith(("vfs.py", "mapped_file.py")):
+        if _PRODUCT in path and not path.endswith(("vfs.py", "log_file.py")):
             return f"{os.path.basename(path)}:{frame.f_code.co_name}:{effect}"
         frame = frame.f_back  # type: ignore[assignment]
     return None

@@ -8,6 +8,7 @@ import threading
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.vfs import Disk, File
 
 
@@ -18,6 +19,7 @@ class FaultyDisk(Disk):
         full_for: the parts of paths for which there is no room.
         write_error, sync_error: what a write to a file without allocated room, a sync fails with; a sync fails once, as
             on Linux.
+        bad: the pages that cannot be read, by path and position, and the number of the error.
         log_error: what a write to a file of the log fails with.
         may_sync: while it is not set, a sync that is called does not return.
         synced: the names of the files that were synced, in order.
@@ -26,6 +28,7 @@ class FaultyDisk(Disk):
 
     def __init__(self) -> None:
         self.full_for: tuple[str, ...] = ()
+        self.bad: dict[tuple[str, int], int] = {}
         self.write_error: Exception | None = None
         self.log_error: Exception | None = None
         self.sync_error: OSError | None = None
@@ -40,6 +43,13 @@ class FaultyDisk(Disk):
         if allocate:
             self._allocated.add(path)
         return super().create(path, size, allocate)
+
+    def read(self, file: File, offset: int, size: int) -> bytes:
+        for page in range(offset - offset % PAGE, offset + size, PAGE) if self.bad else ():
+            number = self.bad.get((file.path, page))
+            if number is not None:
+                raise OSError(number, os.strerror(number))
+        return super().read(file, offset, size)
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
         if self.log_error is not None and "commitlog" in file.path:

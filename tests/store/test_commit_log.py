@@ -70,8 +70,8 @@ def test_records_lie_one_behind_the_other(log):
 def test_a_record_that_does_not_fit_goes_to_the_next_file_and_a_blank_fills_this_one(log):
     append(log, 600)
     assert append(log, 417) == FILE_SIZE
-    assert bytes(log.row.files[0].view[600:608]) == BLANK.pack(424, MAGIC_BLANK)
-    assert not any(log.row.files[0].view[608:])
+    assert bytes(log.row.files[0].read(600, 8)) == BLANK.pack(424, MAGIC_BLANK)
+    assert not any(log.row.files[0].read(608, FILE_SIZE))
     assert log.parse(600) == (None, FILE_SIZE)
     assert sizes(log) == [600, 417]
 
@@ -116,7 +116,7 @@ def test_a_full_disk_changes_nothing(folder):
     for _ in range(2):
         with pytest.raises(DiskFull):
             append(log, 500)
-    assert log.end == 600 and not any(log.row.files[0].view[600:])
+    assert log.end == 600 and not any(log.row.files[0].read(600, FILE_SIZE))
     assert append(log, 400) == 600  # what fits into the file is still taken
     disk.full_for = ()
     assert append(log, 500) == FILE_SIZE
@@ -271,7 +271,7 @@ def test_a_view_shows_bytes_of_one_file_up_to_the_end(log):
 def test_bytes_of_another_log_are_taken_as_they_are(log, folder):
     append(log, 600)
     append(log, 500)
-    content = b"".join(bytes(file.view) for file in log.row.files)[: log.end]
+    content = b"".join(file.read(0, FILE_SIZE) for file in log.row.files)[: log.end]
     copy = CommitLog(Disk(), f"{folder}-copy", FILE_SIZE)
     copy.start_at(0)
     for position in range(0, len(content), 90):

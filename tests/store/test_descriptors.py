@@ -96,26 +96,6 @@ async def test_without_descriptors_messages_wait_or_are_refused_and_go_on_afterw
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_log_file_that_could_not_be_mapped_is_made_anew(stores, clock, monkeypatch):
-    """A map has a descriptor of its own: the last one may go to the file itself."""
-    store = stores.open(clock=clock)
-    while store.end < 3500:
-        put(store, bytes(300))
-    store.dispatch()
-    mapped = Disk.map
-
-    def refuse(disk, file):
-        raise OutOfResources(file.path)
-
-    monkeypatch.setattr(Disk, "map", refuse)
-    with pytest.raises(OutOfResources):
-        put(store, bytes(1000))
-    assert len(Disk().list_folder(store.settings.layout.commit_log)) == 1
-    monkeypatch.setattr(Disk, "map", mapped)
-    await clock.advance(2)
-    assert put(store, bytes(1000))[0] == 4096
-
-
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_a_checkpoint_could_not_sync_is_synced_by_the_next_one(stores, monkeypatch, folder):
     store = stores.open()

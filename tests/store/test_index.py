@@ -1,5 +1,6 @@
 """The hash index: its files byte for byte, and what is found by a key."""
 
+import os
 import struct
 from datetime import datetime
 from pathlib import Path
@@ -317,3 +318,17 @@ def test_no_room_for_a_file_leaves_the_others_as_they_are(tmp_path: Path):
     disk.full_for = ()
     add(index, [keyed(7, "k7")])
     assert index.find("T", "k7", 64, *EVER) == [700]
+
+
+def test_an_index_that_was_cut_takes_no_keys_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    index = index_in(tmp_path, 512, 512)
+    add(index, many(VECTOR_MIN))
+    path = Path(index.files[0].file.path)
+    os.truncate(path, 100)
+    for _ in range(2):  # to store into what is gone of a map kills the process
+        add(index, many(VECTOR_MIN))
+    assert index.is_damaged and path.stat().st_size == 100
+    assert caplog.text.count("was cut while the broker used it; start the broker again") == 1
+    with pytest.raises(BadStore, match="cannot be read; start the broker again"):
+        index.find("T", "k1", 9, *EVER)
+    index.close()

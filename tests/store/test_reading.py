@@ -1,5 +1,6 @@
 """Reading a queue: statuses, views into the log, limits, tags and times."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from sparrowmq.protocol.messages.record import walk
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store import commit_log, reading
+from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import LARGE, MAX_SCANNED_ENTRIES, Read, Status
 from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.testing.clock import ManualClock
+from tests.store.faulty_disk import FaultyDisk
 from tests.store.mutated import verifying_little
 from tests.store.stores import Stores, bodies, message, messages, put
 
@@ -111,18 +114,16 @@ def test_a_message_whose_file_has_just_gone(store: MessageStore):
 # Views
 
 
-def test_neighbours_come_as_one_view_uncopied(store: MessageStore):
+def test_neighbours_come_as_one_view(store: MessageStore):
     size = fill(store, 10)
     read = store.read("Orders", 0, 2, 5)
     (view,) = read.views
     assert (read.status, read.count, read.size, read.next_offset) == (Status.FOUND, 5, 5 * size, 7)
     assert found(read) == [2, 3, 4, 5, 6]
-    log = store.log_bytes(0, 1)
-    assert log is not None and view.obj is log.obj  # the map itself
     assert view.readonly
 
 
-def test_messages_with_others_between_come_as_slices_uncopied(store: MessageStore):
+def test_messages_with_others_between_come_as_slices_of_one_read(store: MessageStore):
     for number in range(6):
         put(store, b"%d" % number)
         put(store, b"other", "Bills")
@@ -130,8 +131,7 @@ def test_messages_with_others_between_come_as_slices_uncopied(store: MessageStor
     read = store.read("Orders", 0, 0, 32)
     assert [len(list(walk(view))) for view in read.views] == [1] * 6
     assert found(read) == list(range(6)) and read.size == sum(map(len, read.views))
-    log = store.log_bytes(0, 1)
-    assert log is not None and all(view.obj is log.obj for view in read.views)
+    assert all(view.obj is read.views[0].obj for view in read.views)
 
 
 def test_a_read_goes_on_from_one_log_file_to_the_next(store: MessageStore):
@@ -465,3 +465,76 @@ def test_what_was_written_since_the_start_is_served_as_it_is(store: MessageStore
     monkeypatch.setattr(commit_log, "is_sound", None)
     fill(store, 5)
     assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2, 3, 4]
+
+
+# What the disk cannot read
+
+
+def half_readable(stores: Stores, **changes: Any) -> tuple[MessageStore, FaultyDisk]:
+    """A store that runs, with messages of about 1 KB, and a disk that cannot read the second page of its log."""
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE, **changes)
+    for number in range(12):
+        put(store, b"%03d" % number * 300, tag="ab"[number % 2], key=f"k{number}")
+    store.dispatch()
+    assert store._log.proved_from == 0
+    disk.bad = {(store._log.row.files[0].path, PAGE): errno.EIO}
+    stores.leave_damaged()
+    return store, disk
+
+
+def numbers(read: Read) -> list[int]:
+    return [int(each.body[:3]) for each in messages(read)]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [Selector(), Selector(codes("a", "b")), Selector(predicate=RecordFilter(parse("KEYS <> 'k0'")))],
+    ids=["all", "tags", "SQL"],
+)
+def test_nothing_of_an_unreadable_page_is_served_and_what_lies_around_it_is(
+    stores: Stores, caplog: pytest.LogCaptureFixture, selector: Selector
+):
+    store, _ = half_readable(stores)
+    offset, served, told = 0, [], []
+    while offset < 12:
+        try:
+            read = store.read("Orders", 0, offset, 32, selector=selector)
+        except CorruptRecord:
+            told.append(offset)
+            offset += 1
+            continue
+        served += numbers(read)
+        offset = read.next_offset
+    first = {0} if selector.predicate is not None else set()
+    assert sorted({*served, *told, *first}) == list(range(12)) == sorted([*served, *told, *first])
+    assert 4 <= len(told) <= 6 and "cannot be read at 4096: [Errno 5] Input/output error" in caplog.text
+
+
+def test_a_quarantine_goes_on_behind_an_unreadable_page(stores: Stores):
+    store, disk = half_readable(stores, corrupt_policy=CorruptPolicy.QUARANTINE)
+    few = [int(body[:3]) for body in bodies(store)]
+    assert few[:2] == [0, 1] and few[-2:] == [10, 11] and 6 <= len(few) <= 8
+    disk.bad = {}  # as when a network comes back
+    assert [int(body[:3]) for body in bodies(store)] == list(range(12))
+
+
+def test_a_message_on_an_unreadable_page_is_found_by_nobody(stores: Stores):
+    store, _ = half_readable(stores)
+    queue = store.queue("Orders", 0)
+    assert queue is not None
+    begin, size = queue.read(4, 1).begin, queue.read(4, 1).size(0)
+    assert store.copy_at(begin, size) is None and store.record_at(begin) is None
+    assert store.store_time("Orders", 0, 5) is None
+    assert store.copy_at(0, queue.read(0, 1).size(0)) is not None
+
+
+def test_messages_far_apart_are_read_one_by_one(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "_BETWEEN", 100)
+    store = stores.open(commit_log_file_size=1 << 20)
+    for number in range(6):
+        put(store, b"%d" % number)
+        put(store, bytes(1000), "Bills")
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 32)
+    assert found(read) == list(range(6)) and len({id(view.obj) for view in read.views}) == 6

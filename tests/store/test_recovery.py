@@ -1,5 +1,6 @@
 """Recovery: what a crash, a damaged disk or a missing file leaves is mended, or refused in words."""
 
+import errno
 import random
 import shutil
 import struct
@@ -13,11 +14,13 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import FILE_SIZE, load
 from sparrowmq.store.layout import offset_name
+from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk as RealDisk
 from tests.store.crash_model import cuts
 from tests.store.crash_states import Disk, DiskState, RecordVfs
+from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, bodies, put
 
 QUARANTINE = CorruptPolicy.QUARANTINE
@@ -162,6 +165,24 @@ def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
     store = stores.open()
     assert bodies(store) == [*FIVE[:3], b"message 9"]
     assert store.query("Orders", "message-4", *FOREVER) == []
+
+
+def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
+    for number in range(12):
+        put(store, b"%03d" % number * 300)
+    store.flush()  # acknowledged; the last checkpoint knows none of them
+    end = store.end
+    stores.crash(store)
+    disk.bad = {(str(log_file(store)), 2 * PAGE): errno.EIO}
+    before = log_file(store).read_bytes()
+    with pytest.raises(CorruptRecord, match="it had been on disk, so this is no torn tail"):
+        stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
+    assert log_file(store).read_bytes() == before
+    disk.bad = {}
+    store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
+    assert store.end == end and len(bodies(store)) == 12
 
 
 def test_files_behind_a_torn_record_go(stores: Stores):

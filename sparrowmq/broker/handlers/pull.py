@@ -1,6 +1,6 @@
 """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): records of one queue, at once or when they arrive.
 
-The records leave as views of the mapped log. A poll that finds nothing is held (see arrivals.py) for as long
+The records leave as views of what was read of the log. A poll that finds nothing is held (see arrivals.py) for as long
 as the client asked; it is the only pull that costs a task.
 Source: PullMessageProcessor, Java 4.9.8.
 """
