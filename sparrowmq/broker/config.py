@@ -256,7 +256,7 @@ class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings, FailoverSe
         "flushIntervalCommitLog",
         500,
         duration("ms", 1, 60_000),
-        "how often ASYNC_FLUSH writes to disk; at least every 500 ms",
+        "how often ASYNC_FLUSH writes to disk; at least every 300 ms",
         live=True,
     )
     safety_timeout_ms: int = setting(

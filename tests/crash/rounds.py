@@ -41,7 +41,6 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
 from tests.crash.ledger import Ledger, Sent
 
 TOPIC: Final = "crash"
@@ -52,9 +51,9 @@ START_LIMIT_S: Final = 20.0
 REFUSED_PAUSE_S: Final = 0.05
 SHOWN_AGAIN: Final = 64  # messages of each queue that are looked at once more in each round
 BATCHES: Final = (1, 1, 1, 1, 1, 1, 8, 32)
-# ASYNC_FLUSH: how long ago what a power cut takes may have been acknowledged; a quarter of a second is for the sync
-# itself, on a machine that has other things to do.
-TAIL_NS: Final = (MAX_FLUSH_INTERVAL_MS + 250) * 1_000_000
+# ASYNC_FLUSH: how long ago what a power cut takes may have been acknowledged: half a second, and a quarter of one more
+# on a machine that has other things to do.
+TAIL_NS: Final = 750_000_000
 CONF: Final = """
 brokerName=crash-broker
 listenPort={port}
