@@ -10,9 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.chaos.outcome import Outcome
-from tests.store.crash_model import BURSTS, DROPS, FAILS, STEPS, Exploration, Tally
-
-WORKLOADS = ((20, 12, STEPS), (25, 8, BURSTS), (25, 8, DROPS), (20, 8, FAILS))
+from tests.store.crash_model import WORKLOADS, Exploration, Tally
 
 
 def play(rounds: int, seed: int, folder: Path) -> Outcome:

@@ -552,6 +552,9 @@ class MessageStore:
         found = recovery.run()
         if cut_at is not None and found.end > cut_at:
             raise differ(cut_at)
+        for topic, offset in recovery.ends.deleted.items():
+            # The log may have lost its tail, and what comes next was not deleted.
+            recovery.ends.deleted[topic] = min(offset, found.end)
         recovery.ends.deleted[ALL_TOPICS] = self._log.begin
         self._ends.begin(recovery.ends)
         self._queues.files.changed.update(self._queues)

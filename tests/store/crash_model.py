@@ -4,6 +4,8 @@
     I2  no message appears that was not sent       I6  queues do not end before what was acknowledged
     I3  queue offsets are dense                    I8  the log is a beginning of what was sent
 
+    I9  no message of a topic that was deleted is shown, and one made anew begins at 0
+
 Each recovered store then takes three messages and is cut again: a store must survive the crash after the crash.
 """
 
@@ -58,6 +60,22 @@ FAILS: dict[str, float] = {"append": 10, "batch": 3, "dispatch": 3, "flush": 2, 
 DROPS: dict[str, float] = {"append": 4, "batch": 10, "dispatch": 1, "checkpoint": 1, "drop": 1}
 
 
+# Topics that are deleted, and made anew by the next message.
+DELETES: dict[str, float] = {
+    "append": 10,
+    "batch": 3,
+    "dispatch": 3,
+    "flush": 2,
+    "checkpoint": 1,
+    "reopen": 0.5,
+    "delete": 2,
+}
+
+
+# Steps, states of each cut, and what is done.
+WORKLOADS = ((20, 10, STEPS), (25, 8, BURSTS), (25, 8, DROPS), (20, 8, FAILS), (20, 8, DELETES))
+
+
 class FixedClock:
     """Time stands still, so that states which differ in time alone are one state."""
 
@@ -81,12 +99,33 @@ class Sent(NamedTuple):
     effects: int
 
 
+class Deletion(NamedTuple):
+    """A topic was deleted: on disk after `done` effects, perhaps after `begun`. What it had before `offset` is gone."""
+
+    begun: int
+    done: int
+    topic: str
+    offset: int
+
+
+# By topic, before which offset of the log its messages are gone.
+Deleted = dict[str, int]
+
+
 class Promise(NamedTuple):
     """What was said after so many effects: the log is on disk up to `flushed`, and was deleted up to `begin`."""
 
     effects: int
     flushed: int
     begin: int
+
+
+class Known(NamedTuple):
+    """What holds after a cut: what had been promised, which messages may be there, and what may have been deleted."""
+
+    promise: Promise
+    maybe: list[Sent]
+    deleted: list[Deleted]
 
 
 @dataclass
@@ -98,6 +137,7 @@ class Model:
     sent: list[Sent] = field(default_factory=list)
     promises: list[Promise] = field(default_factory=list)
     count: int = 0
+    deletions: list[Deletion] = field(default_factory=list)
     store: MessageStore = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -145,6 +185,22 @@ class Model:
         except StoreFailed:
             self.store = open_store(self.vfs)
             self._promise()
+
+    def delete(self) -> None:
+        topic, begun = self.rng.choice(QUEUES)[0], len(self.vfs.effects)
+        self.store.delete_topic(topic)
+        self.deletions.append(Deletion(begun, len(self.vfs.effects), topic, self.store.end))
+
+    def deleted(self, cut: int) -> list[Deleted]:
+        """What may have been deleted after a cut: one or two possibilities."""
+        certain: Deleted = {}
+        for deletion in self.deletions:
+            if deletion.begun > cut:
+                break
+            if deletion.done > cut:
+                return [certain, {**certain, deletion.topic: deletion.offset}]
+            certain[deletion.topic] = deletion.offset
+        return [certain]
 
     def drop(self) -> None:
         store = self.store
@@ -217,43 +273,49 @@ class Exploration:
         model.run(self.steps, self.weights)
         for number, (cut, state) in enumerate(cuts(vfs.start, vfs.effects, self.per_cut, rng)):
             promise, maybe = promised(model, cut)
-            case = state.key(), promise.flushed, promise.begin, len(maybe)
+            deleted = model.deleted(cut)
+            case = state.key(), promise.flushed, promise.begin, len(maybe), str(deleted)
             if case not in self.seen:
                 self.seen.add(case)
                 own = random.Random(f"{self.seed} {number}")
-                problem = self.power_cut(state, maybe, promise, own)
+                known = Known(promise, maybe, deleted)
+                problem = self.power_cut(state, known, own)
                 if not problem and number % 8 == 0:
-                    problem = self.kill(vfs, cut, maybe, promise, own)
+                    problem = self.kill(vfs, cut, known, own)
                 if problem:
                     where = f"seed {self.seed}, cut {cut} of {len(vfs.effects)}, state {number}"
                     self.tally.violations.append(f"{where}: {problem}")
                     return
 
-    def power_cut(
-        self, state: DiskState, maybe: list[Sent], promise: Promise, rng: random.Random
-    ) -> str | None:
+    def power_cut(self, state: DiskState, known: Known, rng: random.Random) -> str | None:
         """What is wrong with a state, after recovery, and after three messages more and another cut."""
         self.tally.states.add(state.key())
         self.tally.examined += 1
-        return self.go_on(RecordVfs(state, self.mutant), maybe, promise, rng)
+        return self.go_on(RecordVfs(state, self.mutant), known, rng)
 
-    def kill(
-        self, vfs: RecordVfs, cut: int, maybe: list[Sent], promise: Promise, rng: random.Random
-    ) -> str | None:
+    def kill(self, vfs: RecordVfs, cut: int, known: Known, rng: random.Random) -> str | None:
         """The same when only the process dies: its pages live on, until the power fails too."""
         self.tally.kills += 1
-        return self.go_on(RecordVfs.after_kill(vfs, cut, self.mutant), maybe, promise, rng)
+        return self.go_on(RecordVfs.after_kill(vfs, cut, self.mutant), known, rng)
 
-    def go_on(self, vfs: RecordVfs, maybe: list[Sent], promise: Promise, rng: random.Random) -> str | None:
-        before = len(vfs.effects)
+    def go_on(self, vfs: RecordVfs, known: Known, rng: random.Random) -> str | None:
+        before, (promise, maybe, (certain, *_)) = len(vfs.effects), known
         try:
             store = open_store(vfs)
-            problem = compare(store, maybe, promise)
+            recovered = len(vfs.effects)
+            problem, deleted = compare(store, known)
             if problem:
                 return problem
             sent = [message._replace(effects=-1) for message in maybe if message.end <= store.end]
             promises = [promise._replace(effects=-1), Promise(len(vfs.effects), store.end, promise.begin)]
-            model = Model(vfs, rng, sent, promises, 1000, store)
+            # What was not on disk for certain, as after a kill, is when the recovery is over.
+            new = {topic: at for topic, at in deleted.items() if certain.get(topic) != at}
+            deletions = [
+                Deletion(-1, done, topic, min(at, store.end))
+                for done, those in ((-1, certain), (recovered, new))
+                for topic, at in those.items()
+            ]
+            model = Model(vfs, rng, sent, promises, 1000, deletions, store)
             for step in ("append", "append", "dispatch", "flush", "append"):
                 getattr(model, step)()
         except SparrowError as error:
@@ -278,7 +340,7 @@ class Exploration:
             vfs = RecordVfs(state)
             try:
                 store = open_store(vfs)
-                problem = compare(store, maybe, promise)
+                problem, _ = compare(store, Known(promise, maybe, model.deleted(cut)))
                 store.close()
             except SparrowError as error:
                 problem = f"{type(error).__name__}: {error}"
@@ -310,9 +372,19 @@ def promised(model: Model, cut: int) -> tuple[Promise, list[Sent]]:
     return promise, [sent for sent in model.sent if sent.effects < cut]
 
 
-def compare(store: MessageStore, maybe: list[Sent], promise: Promise) -> str | None:
-    """What of a recovered store does not fit what was sent and promised."""
+def compare(store: MessageStore, known: Known) -> tuple[str | None, Deleted]:
+    """What of a recovered store does not fit what was sent and promised; and what turned out to be deleted."""
+    problem, deleted = _compare_log(store, known), known.deleted[0]
+    for deleted in [] if problem else known.deleted:
+        problem = _compare_queues(store, known.maybe, deleted)
+        if problem is None:
+            break
+    return problem, deleted
+
+
+def _compare_log(store: MessageStore, known: Known) -> str | None:
     begin, end = store.begin, store.end
+    promise, maybe, _ = known
     if begin > promise.begin:
         return f"the log begins at {begin}, it was deleted up to {promise.begin}"
     if end < promise.flushed:
@@ -324,11 +396,17 @@ def compare(store: MessageStore, maybe: list[Sent], promise: Promise) -> str | N
     for record, message in zip(found, sent, strict=True):
         if message.body not in record or message.key.encode() not in record:
             return f"the record at {message.offset} is not what was sent"
-    return _compare_queues(store, sent, maybe, end)
+    return None
 
 
-def _compare_queues(store: MessageStore, sent: list[Sent], maybe: list[Sent], end: int) -> str | None:
-    ends = Counter((message.topic, message.queue_id) for message in maybe if message.end <= end)
+def _compare_queues(store: MessageStore, maybe: list[Sent], deleted: Deleted) -> str | None:
+    alive = [
+        message
+        for message in maybe
+        if message.end <= store.end and message.offset >= deleted.get(message.topic, 0)
+    ]
+    sent = [message for message in alive if message.offset >= store.begin]
+    ends = Counter((message.topic, message.queue_id) for message in alive)
     for topic, queue_id in QUEUES:
         queue = store.queue(topic, queue_id)
         found = queue.max_offset if queue else 0

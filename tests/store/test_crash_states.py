@@ -14,7 +14,7 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Retention
-from tests.store.crash_model import BURSTS, DROPS, FAILS, STEPS, Exploration, Tally, sites_of
+from tests.store.crash_model import BURSTS, DROPS, FAILS, STEPS, WORKLOADS, Exploration, Tally, sites_of
 from tests.store.crash_states import Disk, DiskState, Mutant, RecordVfs
 
 MANY_STATES = 60_000
@@ -33,7 +33,7 @@ SITES = {
     "recovery.py:run:sync": True,
 }
 # What recovery puts aside is for people: no message that was acknowledged is in it, so the model does not look there.
-UNSEEN = {"recovery.py:set_aside:sync", "recovery.py:set_aside:sync_folder"}
+UNSEEN = {"set_aside.py:set_aside:sync", "set_aside.py:set_aside:sync_folder"}
 # A process must have been killed between the making, or the going, of a log file and the sync of its name.
 UNSEEN |= {"recovery.py:run:sync_folder"}  # test_recovery.py shows what it is for
 UNSEEN |= {"file_queue.py:_begin_drop:sync_folder"}  # test_file_queue.py does
@@ -84,7 +84,7 @@ def test_no_crash_loses_what_was_acknowledged(capsys, wanted):
     tally = Tally()
     seed = 1000
     while len(tally.states) < wanted and not tally.violations:
-        for steps, per_cut, weights in ((20, 12, STEPS), (25, 8, BURSTS), (25, 8, DROPS), (20, 8, FAILS)):
+        for steps, per_cut, weights in WORKLOADS:
             Exploration(seed, steps, per_cut, tally, weights=weights).run()
         seed += 1
     with capsys.disabled():

@@ -1,5 +1,7 @@
 """A topic that was deleted and made anew, and restarts: its new messages are there, and no old one."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.store.stores import bodies, message, put
@@ -49,3 +51,23 @@ def test_deleted_twice_in_one_life_it_begins_at_0_each_time(stores):
             store.delete_topic("Orders")
     stores.crash(store)
     assert bodies(stores.open()) == [b"2 %d" % number for number in range(20)]
+
+
+def test_what_is_stored_after_a_power_cut_that_the_deletion_outlived_is_there(stores):
+    store = stores.open()
+    put(store, b"old")
+    store.flush()
+    flushed = store.end
+    for _ in range(5):
+        put(store, b"in memory alone")
+    store.delete_topic("Orders")  # on disk at once: all before the log's end is gone
+    stores.crash(store)
+    path = Path(store.settings.layout.commit_log, f"{0:020d}")
+    content = path.read_bytes()
+    path.write_bytes(content[:flushed] + bytes(len(content) - flushed))
+    store = stores.open()
+    assert put(store, b"new").queue_offset == 0  # where the tail was that the power cut took
+    for _ in range(2):
+        stores.crash(store)
+        store = stores.open()
+        assert bodies(store) == [b"new"]
