@@ -75,6 +75,13 @@ _ASKING: Final = (
 )
 
 
+def showing_who(command: F) -> F:
+    """Gives a command the options that `credentials_of` and `tls_of` look at."""
+    for option in reversed(_ASKING[2:]):
+        command = option(command)
+    return command
+
+
 def asking(command: F) -> F:
     """Gives a command the options `namesrv` and `timeout_s`, which `ask` takes."""
     for option in reversed(_ASKING):

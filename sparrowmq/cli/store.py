@@ -10,14 +10,18 @@ from typing import NoReturn
 import click
 
 from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.cli.asking import credentials_of, showing_who, tls_of
+from sparrowmq.cli.log_copy import LogCopy
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.client.cluster.access import tls_context
 from sparrowmq.errors import BadStore, ConfigError, SparrowError
 from sparrowmq.store import backup as backups
 from sparrowmq.store import repair as repairs
 from sparrowmq.store.check import verify
 from sparrowmq.store.inspect import describe
 from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.replacing import Replaced
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 
@@ -117,25 +121,46 @@ def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "address",
+    metavar="HOST:PORT",
+    help="Take damaged records from this broker: a slave of the store's master, or the master of a slave.",
+)
+@showing_who
 @FILE_OPTION
 @SET_OPTION
 @OUTPUT
-def repair(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
-    """Fence off what is damaged in the log at PATH, which no broker may have open, and bring queues and index in order.
+def repair(path: Path, address: str | None, file: str | None, changes: tuple[str, ...]) -> None:
+    """Mend the log at PATH, which no broker may have open, and bring queues and index in order.
 
-    All of the log is read. Damaged bytes are kept in the folder `set-aside`, and consumers pass over what was there.
+    All of the log is read. With --from, records that are damaged, or that were fenced off before, are replaced by those
+    that the other broker has at the same places. What is still damaged is fenced off: consumers pass over what was
+    there. Damaged bytes are kept in the folder `set-aside`.
+
     The exit status is 0 when nothing is left that `check` would find.
     """
     try:
         settings = settings_of(path, file, changes)
-        repairs.repair(settings, Disk())
+        replaced = _repaired(settings, address)
         violations = list(shown(checked(settings)))
     except (SparrowError, OSError) as error:
         _fail("repair", error)
     pieces = Disk().list_folder(settings.layout.set_aside)
     _tell_programs(violations)
+    if address is not None:
+        missing = "".join(f"; it has none from offset {begin} to {end}" for begin, end in replaced.left)
+        say(f"{replaced.count} records are as {address} has them{missing}")
     say(f"{path} {'is not sound' if violations else 'is sound'}; set-aside holds {len(pieces)} pieces")
     sys.exit(1 if violations else 0)
+
+
+def _repaired(settings: StoreSettings, address: str | None) -> Replaced:
+    if address is None:
+        return repairs.repair(settings, Disk())
+    who, tls = credentials_of(), tls_context(tls_of())
+    with LogCopy(address, who.signer() if who else None, tls) as copy:
+        return repairs.repair(settings, Disk(), copy)
 
 
 def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:

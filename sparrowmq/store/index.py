@@ -337,11 +337,16 @@ class Index:
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:
         """Go back to what a checkpoint saw: file `name`, before entry `next_entry`, records before `end_offset`."""
-        while self.files and (self.files[-1].name > name or not name):
+        while self.files and (self.files[-1].name > name or not name or self._is_behind(end_offset)):
             self.drop_last()
         if self.files:
-            self._unsynced.files.add(self.files[-1].file.path)
-            self.files[-1].cut(next_entry, end_offset)
+            last = self.files[-1]
+            self._unsynced.files.add(last.file.path)
+            last.cut(next_entry if last.name == name else last.next, end_offset)
+
+    def _is_behind(self, end_offset: int) -> bool:
+        """Whether the file before the newest one ends behind an offset, so that nothing of the newest one stays."""
+        return len(self.files) > 1 and self.files[-2].end_offset >= end_offset
 
     def drop_last(self) -> None:
         """Delete the newest file."""

@@ -21,7 +21,6 @@ Unlike Java, which deletes all later files at the first bad record, and leaves s
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -43,6 +42,7 @@ from sparrowmq.store.mending import Mending
 from sparrowmq.store.positions import agreed
 from sparrowmq.store.queue_ends import ALL_TOPICS, Known
 from sparrowmq.store.queue_table import QueueTable
+from sparrowmq.store.set_aside import set_aside
 from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
 
@@ -268,23 +268,8 @@ class Recovery:
         return file is None or not any(file.read(offset - file.begin, SECTOR))
 
     def set_aside(self, begin: int, end: int, why: str) -> None:
-        """Copy `[begin, end)` of the log to set-aside; what is there already was saved before a crash."""
-        if begin >= end:
-            return
-        self.vfs.make_folder(self.layout.set_aside)
-        path = os.path.join(self.layout.set_aside, f"{begin:020d}-{end:020d}.{why}")
-        if not self.vfs.exists(path):
-            file = self.vfs.create(path, end - begin, allocate=True)
-            for part in self.log.row.between(begin, end):
-                low, high = max(begin, part.begin), min(end, part.end)
-                for at in range(low, high, _CHUNK):
-                    piece = part.read(at - part.begin, min(_CHUNK, high - at))
-                    self.vfs.write(file, at - begin, piece)
-            self.vfs.sync(file)
-            self.vfs.close(file)
-            self.vfs.sync_folder(self.layout.set_aside)
-            self.vfs.sync_folder(self.layout.root)
-        log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", why, begin, end, path)
+        """Keep the bytes `[begin, end)` of the log before they go."""
+        set_aside(self.vfs, self.layout, self.log, begin, end, why)
 
     def _distrust(self, offset: int) -> None:
         """Say on disk, before anything is changed, that queues and index are right only before the damage."""

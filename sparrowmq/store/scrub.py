@@ -81,8 +81,9 @@ class Scrubber:
             commit_log.distrust()
             file = commit_log.row.find(begin)
             log.error(
-                "%s is damaged from offset %d to %d of the log (%s); it is not served. Restore the file from a slave "
-                "or a backup, or fence the damage off with `sparrowmq store repair` while the broker is stopped",
+                "%s is damaged from offset %d to %d of the log (%s); it is not served. Stop the broker and "
+                "take what is missing from a slave, which has it at the same place: "
+                "`sparrowmq store repair FOLDER --from HOST:PORT`; without one that fences the damage off",
                 *(file.path if file is not None else commit_log.row.folder, begin, end, problem),
             )
         return end

@@ -332,3 +332,13 @@ def test_an_index_that_was_cut_takes_no_keys_and_says_so(tmp_path: Path, caplog:
     with pytest.raises(BadStore, match="cannot be read; start the broker again"):
         index.find("T", "k1", 9, *EVER)
     index.close()
+
+
+def test_an_index_goes_back_over_several_files(tmp_path: Path):
+    index = index_in(tmp_path)
+    add(index, [keyed(number, f"k{number}") for number in range(1, 20)])
+    assert len(index.files) == 3
+    index.cut(index.files[-1].name, 100, 500)
+    assert len(index.files) == 1 and index.end_offset == 400
+    assert [index.find("T", f"k{number}", 9, *EVER) for number in (4, 5, 19)] == [[400], [], []]
+    index.close()

@@ -1,0 +1,77 @@
+"""Another broker's log, read record by record: what `sparrowmq store repair --from` takes them from.
+
+VIEW_MESSAGE_BY_ID (33) gives the bytes that lie at an offset, as they lie there; masters and slaves answer it, those
+of Java, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from ssl import SSLContext
+from typing import Final, Self
+
+from sparrowmq.client.cluster.link import Link
+from sparrowmq.errors import NetworkError, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.headers import ViewMessage
+from sparrowmq.protocol.wire.connection import Sign
+
+_ATTEMPTS: Final = 5
+_PAUSE_S: Final = 1.0
+
+
+class LogCopy:
+    """The log of the broker at an address; a connection that ends is made again. Not for several threads at once."""
+
+    def __init__(
+        self,
+        address: str,
+        sign: Sign | None = None,
+        tls: SSLContext | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._address = address
+        self._sign = sign
+        self._tls = tls
+        self._sleep = sleep
+        self._link: Link | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._hang_up()
+
+    def record_at(self, offset: int) -> bytes | None:
+        """What lies at an offset, if it is a record; None if none is there.
+
+        Raises:
+            NetworkError: the broker cannot be asked, for some seconds.
+            RemoteError: it does not want to answer.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._ask(offset)
+            except NetworkError:
+                self._hang_up()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._sleep(_PAUSE_S)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ask(self, offset: int) -> bytes | None:
+        if self._link is None:
+            self._link = Link(self._address, self._sign, self._tls)
+        try:
+            _, found = self._link.call(ViewMessage(offset))
+        except RemoteError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:  # "can not find message by the offset"
+                return None
+            raise
+        return found
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link = None

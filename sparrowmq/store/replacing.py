@@ -1,0 +1,246 @@
+"""Damaged records are replaced by those of a copy of the log: a slave has the same bytes at the same offsets.
+
+    here      ■■■■■■■■|░░░░░░░░░░░░░░|■■■■■■■■     damaged, from the first bad record to the next sound one
+    the copy  ■■■■■■■■|■■■■|■■■|■■■■■|■■■■■■■■     asked record by record: what lies at this offset?
+              └ same? ┘              └ same? ┘     its neighbours here and there must be alike, or it is no copy
+
+A record is taken only if it is sound, says that it lies there, and fits. The damaged bytes go to `set-aside` first.
+What a start with `corruptPolicy=quarantine` fenced off before is looked for, too: `set-aside` tells where it was. Then
+the queue's entry is a gap, so its file is deleted, and the next start makes it anew from the log; so it does the index.
+
+Of a crash in between nothing is left to be told: who repairs again finds the same damage, or less of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from sparrowmq.errors import CorruptRecord, LogsDiffer
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record_layout import MIN_SIZE_BYTES
+from sparrowmq.protocol.messages.soundness import Passed
+from sparrowmq.store import checkpoint
+from sparrowmq.store.checkpoint import UNKNOWN_INDEX
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.layout import BLANK_SIZE, ENTRY_SIZE, offset_name
+from sparrowmq.store.positions import Positions
+from sparrowmq.store.recovery import LOST_TOPIC
+from sparrowmq.store.set_aside import ranges, set_aside
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Vfs
+
+log = logging.getLogger(__name__)
+
+
+class Copy(Protocol):
+    """Another broker's log that should be the same as the one here."""
+
+    def record_at(self, offset: int) -> bytes | None:
+        """The bytes that lie there, if they are a record; they may be anything. Raises: NetworkError, RemoteError."""
+
+
+@dataclass(slots=True)
+class Replaced:
+    """What became of damage.
+
+    Attributes:
+        count: of records that were replaced.
+        left: parts of the log that the copy has not either.
+    """
+
+    count: int = 0
+    left: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of the log without a sound record.
+
+    Attributes:
+        before: where the last sound record before it begins; None if it is the first.
+        is_last: whether nothing sound comes behind it.
+        was_fenced: whether a start has put something in its place that all step over.
+    """
+
+    begin: int
+    end: int
+    before: int | None
+    is_last: bool = False
+    was_fenced: bool = False
+
+
+def replace_damaged(settings: StoreSettings, vfs: Vfs, copy: Copy) -> Replaced:
+    """Replace what is damaged in the log of a store that is locked.
+
+    Raises:
+        LogsDiffer: the copy is none of this log.
+        BadStore, DiskFull, NetworkError, RemoteError.
+    """
+    layout = settings.layout
+    known = checkpoint.load(vfs, layout.checkpoint)
+    commit_log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size)
+    try:
+        if known.positions is not None:
+            commit_log.crc_from = known.positions.crc_from
+        replacing = _Replacing(settings, vfs, copy, commit_log)
+        for damage in [*_fenced(vfs, settings, commit_log), *_damages(commit_log, known.positions)]:
+            replacing.mend(damage)
+        if replacing.has_unfenced and known.positions is not None:
+            unknown = replace(known.positions, index_file=UNKNOWN_INDEX)
+            checkpoint.save(vfs, layout.checkpoint, replace(known, positions=unknown))
+        return replacing.done
+    finally:
+        commit_log.close()
+
+
+class _Replacing:
+    """One run of it."""
+
+    def __init__(self, settings: StoreSettings, vfs: Vfs, copy: Copy, commit_log: CommitLog) -> None:
+        self.done = Replaced()
+        self.has_unfenced = False
+        self._settings = settings
+        self._vfs = vfs
+        self._copy = copy
+        self._log = commit_log
+
+    def mend(self, damage: Damage) -> None:
+        """Replace as much of one part as the copy has. Raises: LogsDiffer."""
+        self._compare(damage)
+        offset, found = damage.begin, []
+        while offset < damage.end:
+            record = self._sound(offset, damage)
+            if record is not None:
+                found.append((offset, record))
+            offset = offset + len(record) if record is not None else self._pass(offset, damage)
+        if found:
+            self._write(damage, found)
+
+    def _compare(self, damage: Damage) -> None:
+        """See that the copy has the same on both sides. Raises: LogsDiffer."""
+        sides = [damage.before, None if damage.is_last else damage.end]
+        neighbours = {side: self._log.sound_record(side) for side in sides if side is not None}
+        alike = [
+            self._copy.record_at(side) == bytes(ours) for side, ours in neighbours.items() if ours is not None
+        ]
+        if not any(alike) or not all(alike):
+            raise LogsDiffer(
+                f"the log is damaged from offset {damage.begin} to {damage.end}, and the other broker has not the "
+                "same records beside that: it is no slave or master of this one, or has deleted them; name another"
+            )
+
+    def _sound(self, offset: int, damage: Damage) -> bytes | None:
+        """What the copy has at an offset, if it can lie here."""
+        record, file = self._copy.record_at(offset), self._log.row.find(offset)
+        if not record or file is None or records.check(record, offset, offset >= self._log.crc_from):
+            return None
+        most = file.end - BLANK_SIZE if damage.is_last else min(damage.end, file.end - BLANK_SIZE)
+        return record if offset + len(record) <= most else None
+
+    def _pass(self, offset: int, damage: Damage) -> int:
+        """Where to go on behind what the copy has not: mostly that is a blank, and the next file has more.
+
+        A blank that is damaged is made anew by the start that follows.
+        """
+        file = self._log.row.find(offset)
+        following = min(damage.end, file.end if file is not None else damage.end)
+        if not self._is_blank(offset) and following - offset >= MIN_SIZE_BYTES + BLANK_SIZE:
+            self.done.left.append((offset, following))
+        return following
+
+    def _is_blank(self, offset: int) -> bool:
+        try:
+            return self._log.parse(offset)[0] is None
+        except CorruptRecord:
+            return False
+
+    def _write(self, damage: Damage, found: list[tuple[int, bytes]]) -> None:
+        if damage.was_fenced:
+            self.has_unfenced = True
+            for _, record in found:
+                self._forget_entry(record)
+        else:
+            set_aside(self._vfs, self._settings.layout, self._log, damage.begin, damage.end, "damaged")
+        for offset, record in found:
+            file = self._log.row.find(offset)
+            assert file is not None
+            file.write(offset - file.begin, record)
+        for file in self._log.row.between(damage.begin, damage.end):
+            file.sync()
+        self.done.count += len(found)
+        log.warning("%d records of the log from offset %d on are what they were", len(found), damage.begin)
+
+    def _forget_entry(self, record: bytes) -> None:
+        """Delete the queue's file in which a gap stands for the record: it is made anew from the log."""
+        found = records.outline(record)
+        folder = self._settings.layout.queue(found.topic, found.queue_id)
+        entries = self._settings.consume_queue_file_entries
+        path = os.path.join(folder, offset_name(found.queue_offset // entries * entries * ENTRY_SIZE))
+        if self._vfs.exists(path):
+            self._vfs.unlink(path)
+            self._vfs.sync_folder(folder)
+
+
+def _damages(commit_log: CommitLog, positions: Positions | None) -> Iterator[Damage]:
+    """The damaged parts of a log, from its begin to what had been on disk."""
+    flushed = positions.flushed if positions is not None else 0
+    end = max(commit_log.last_used_byte(commit_log.begin), min(flushed, commit_log.row.end))
+    offset, sound = commit_log.begin, (0, 0)
+    while offset < end:
+        following: int | None = commit_log.pass_sound(offset, Passed())
+        begin = offset
+        if following == offset:
+            begin = sound[0] if sound[1] == offset else offset  # behind a blank the neighbour lies before it
+            following = _behind(commit_log, offset)
+        if following is not None:
+            sound, offset = (begin, following), following
+            continue
+        survivor = commit_log.next_sound(offset, end)
+        yield Damage(offset, survivor or end, _last_of(commit_log, *sound), is_last=survivor is None)
+        offset = survivor or end
+
+
+def _behind(commit_log: CommitLog, offset: int) -> int | None:
+    """Where the sound record or the blank ends that lies there; None if neither does."""
+    try:
+        record, following = commit_log.parse(offset)
+    except CorruptRecord:
+        return None
+    return following if record is None or commit_log.problem(record, offset) is None else None
+
+
+def _last_of(commit_log: CommitLog, begin: int, end: int) -> int | None:
+    """Where the last record of `[begin, end)` begins, which is all sound; None if there is only a blank."""
+    last = None
+    while begin < end:
+        record, following = commit_log.parse(begin)
+        last, begin = begin if record is not None else last, following
+    return last
+
+
+def _fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
+    """The parts of a log that were damaged, and are fenced off."""
+    for begin, end in ranges(vfs, settings.layout, "damaged"):
+        if (
+            commit_log.begin <= begin
+            and _is_fence(commit_log, begin)
+            and commit_log.sound_record(end) is not None
+        ):
+            yield Damage(begin, end, None, was_fenced=True)
+
+
+def _is_fence(commit_log: CommitLog, offset: int) -> bool:
+    """Whether that lies there which a start puts in place of damage."""
+    try:
+        record, _ = commit_log.parse(offset)
+    except CorruptRecord:
+        return False
+    if record is None:
+        return True
+    found = records.outline(record)
+    return found.topic in (LOST_TOPIC, "") and bool(found.sys_flag & SysFlag.PREPARED)

@@ -1,0 +1,177 @@
+"""Damaged records are taken from a copy of the log that has them whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import LogsDiffer, StoreLocked
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.store.check import verify
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.repair import repair
+from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Disk
+from tests.store.stores import Stores, bodies, put
+
+DISK = Disk()
+COUNT = 80
+
+
+class Slave:
+    """A copy of the log as it was, asked by offsets.
+
+    Attributes:
+        spoils: what becomes of each record that it gives.
+    """
+
+    def __init__(self, settings: StoreSettings, spoils: Callable[[bytes], bytes | None] = bytes) -> None:
+        folder = Path(settings.path).parent / "slave"
+        shutil.copytree(settings.path, folder)
+        self.store = MessageStore.open(
+            StoreSettings(
+                folder,
+                commit_log_file_size=settings.commit_log_file_size,
+                consume_queue_file_entries=settings.consume_queue_file_entries,
+                index_slots=settings.index_slots,
+                index_entries=settings.index_entries,
+            )
+        )
+        self.asked: list[int] = []
+        self.spoils = spoils
+
+    def record_at(self, offset: int) -> bytes | None:
+        self.asked.append(offset)
+        found = self.store.copy_at(offset)
+        return None if found is None else self.spoils(found)
+
+
+@pytest.fixture
+def places(stores: Stores) -> list[tuple[int, int]]:
+    """Where the messages of a closed store lie: three log files, two queues."""
+    store = stores.open()
+    found = [put(store, b"%d" % n, "Orders", n % 2, key=f"k{n}") for n in range(COUNT)]
+    store.close()
+    assert found[-1].end > 2 * 4096
+    return [(place.offset, place.end) for place in found]
+
+
+@pytest.fixture
+def slave(stores: Stores, places: list[tuple[int, int]]) -> Slave:
+    return Slave(stores.settings)
+
+
+def damage(settings: StoreSettings, offset: int, size: int = 1) -> None:
+    """Turn bytes of the log over."""
+    path = Path(settings.layout.commit_log, f"{offset // 4096 * 4096:020d}")
+    content = bytearray(path.read_bytes())
+    for at in range(offset % 4096, offset % 4096 + size):
+        content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def sound(stores: Stores) -> None:
+    """The store is what it was, and goes on where it ended."""
+    assert list(verify(stores.settings)) == []
+    store = stores.open()
+    for queue_id in (0, 1):
+        assert bodies(store, "Orders", queue_id) == [b"%d" % n for n in range(queue_id, COUNT, 2)]
+        assert put(store, b"more", "Orders", queue_id)[1] == COUNT // 2
+    assert len(store.query("Orders", "k17", 9, 0, 1 << 60)) == 1
+
+
+def middle_of(places: list[tuple[int, int]], number: int) -> int:
+    return places[number][0] + 60
+
+
+@pytest.mark.parametrize(
+    "numbers", [[0], [7], [3, 4, 5], [1, 20, 40], [COUNT - 1], [COUNT - 2, COUNT - 1], [0, COUNT - 1]]
+)
+def test_damaged_records_are_what_they_were(stores, places, slave, numbers):
+    for number in numbers:
+        damage(stores.settings, middle_of(places, number))
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (len(numbers), [])
+    sound(stores)
+    assert len(slave.asked) <= 4 * len(numbers)  # the rest of the log is not asked for
+
+
+def test_the_end_of_a_file_and_the_beginning_of_the_next_one_are_what_they_were(stores, places, slave):
+    last = max(number for number, (begin, _) in enumerate(places) if begin < 4096)
+    damage(stores.settings, places[last - 1][0], 4096 - places[last - 1][0])  # the blank, too
+    damage(stores.settings, 4096, places[last + 2][0] - 4096)
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (3, [])
+    sound(stores)
+
+
+def test_what_a_start_fenced_off_is_taken_from_the_copy_later(stores, places, slave):
+    for number in (5, 6, 30):
+        damage(stores.settings, middle_of(places, number))
+    repair(stores.settings, DISK)
+    assert len(bodies(stores.open(), "Orders", 1)) == COUNT // 2 - 1
+    stores._open.pop().close()
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (3, [])
+    sound(stores)
+
+
+def test_damaged_bytes_are_kept(stores, places, slave):
+    damage(stores.settings, middle_of(places, 7))
+    (begin, end), path = places[7], Path(stores.settings.layout.commit_log, f"{0:020d}")
+    before = path.read_bytes()[begin:end]
+    repair(stores.settings, DISK, slave)
+    (kept,) = Path(stores.settings.layout.set_aside).iterdir()
+    assert kept.read_bytes() == before
+
+
+def lacking(number: int, places: list[tuple[int, int]]) -> Callable[[bytes], bytes | None]:
+    return lambda found: None if records.physical_offset(found) == places[number][0] else found
+
+
+def spoilt(number: int, places: list[tuple[int, int]]) -> Callable[[bytes], bytes | None]:
+    def spoil(found: bytes) -> bytes:
+        return (
+            found[:60] + b"?" + found[61:] if records.physical_offset(found) == places[number][0] else found
+        )
+
+    return spoil
+
+
+@pytest.mark.parametrize("fault", [lacking, spoilt])
+def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, places, slave, fault):
+    for number in (7, 8):
+        damage(stores.settings, middle_of(places, number))
+    slave.spoils = fault(8, places)
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, replaced.left) == (1, [(places[8][0], places[8][1])])
+    assert list(verify(stores.settings)) == []
+    store = stores.open()
+    assert len(bodies(store, "Orders", 0)) == COUNT // 2 - 1 and len(bodies(store, "Orders", 1)) == COUNT // 2
+
+
+@pytest.mark.parametrize(
+    "spoils", [lambda found: found[:-1] + b"?", lambda found: None], ids=["other", "none"]
+)
+def test_another_log_is_no_copy_and_nothing_changes(stores, places, slave, spoils):
+    damage(stores.settings, middle_of(places, 7))
+    before = {path: path.read_bytes() for path in Path(stores.settings.layout.commit_log).iterdir()}
+    slave.spoils = spoils
+    with pytest.raises(LogsDiffer, match="no slave or master of this one"):
+        repair(stores.settings, DISK, slave)
+    assert {path: path.read_bytes() for path in before} == before
+    stores.leave_damaged()
+
+
+def test_a_sound_store_asks_nobody(stores, places, slave):
+    replaced = repair(stores.settings, DISK, slave)
+    assert (replaced.count, slave.asked) == (0, [])
+
+
+def test_a_store_that_a_broker_has_open_is_left_alone(stores, places, slave):
+    stores.open()
+    with pytest.raises(StoreLocked):
+        repair(stores.settings, DISK, slave)
