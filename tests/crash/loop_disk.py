@@ -4,6 +4,7 @@
         ...                         # files below disk.folder
         disk.cut()                  # what no sync has brought to the image is lost, what is in memory too
         disk.again()                # its journal is played, as after a power cut
+        disk.break_off(page)        # a disk that dies: to read that page, or what lies behind it, gives EIO
 
 The kernel drops all pages that were not written: stores through a map and names of files, too. What this does not
 show: a disk that lies about what it has, or writes half a sector. Stop who has files open there before the cut: a sync
@@ -30,6 +31,7 @@ SIZE_BYTES: Final = 400 << 20  # the smallest that xfs takes is 300 MiB
 _SHUTDOWN: Final = 0x8004587D  # _IOR('X', 125, __u32)
 _NO_LOG_FLUSH: Final = struct.pack("I", 2)
 _BUSY_LIMIT_S: Final = 10.0
+_CHUNK: Final = 1 << 20
 
 
 def demand(kind: str) -> None:
@@ -75,6 +77,19 @@ class LoopDisk:
         """Switch it on again; nobody may have a file of it open."""
         self._unmount()
         self._mount()
+
+    def break_off(self, page: bytes) -> None:
+        """Nothing can be read from the place on where these bytes lie, which fill a page: the image ends there."""
+        with self._image.open("r+b") as image:
+            begin = 0
+            while (at := (chunk := image.read(_CHUNK)).find(page)) < 0:
+                assert chunk, "the page is not on the disk"
+                begin += len(chunk)
+            image.truncate(begin + at)
+
+    def mend(self) -> None:
+        """Let all of it be read again; what was broken off is zeros."""
+        os.truncate(self._image, SIZE_BYTES)
 
     def _mount(self) -> None:
         _run("mount", "-o", "loop", str(self._image), str(self.folder))

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.errors import CorruptRecord
+from sparrowmq.store.log_file import PAGE
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import StoreSettings
 from tests.crash import loop_disk
 from tests.crash.loop_disk import LoopDisk, demand
 from tests.crash.not_here import NotHere
+from tests.store.stores import messages, put
 
 
 @pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
@@ -35,3 +40,46 @@ def test_who_may_not_mount_is_told_why(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(NotHere, match="it takes root"):
         loop_disk.demand("ext4")
+
+
+@pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
+def test_sectors_that_cannot_be_read_kill_nobody_and_what_lies_before_them_is_served(
+    tmp_path: Path, kind: str
+):
+    try:
+        demand(kind)
+        disk = LoopDisk(tmp_path, kind)
+    except NotHere as reason:
+        pytest.skip(f"needs a loop device: {reason}")
+    with disk:
+        settings = StoreSettings(disk.folder / "store", commit_log_file_size=1 << 20, index=False)
+        store = MessageStore.open(settings)
+        sent = [os.urandom(1000) for _ in range(60)]
+        for body in sent:
+            put(store, body)
+        store.flush()
+        store.dispatch()
+        disk.break_off(_forgotten(Path(store._log.row.files[0].path), page=10))
+        told, served, offset = 0, [], 0
+        while offset < len(sent):
+            try:
+                read = store.read("Orders", 0, offset, 32)
+            except CorruptRecord:
+                told, offset = told + 1, offset + 1
+                continue
+            served += [bytes(message.body) for message in messages(read)]
+            offset = read.next_offset
+        assert served == sent[: len(served)] and len(served) + told == len(sent) and told >= 10 <= len(served)
+        disk.mend()
+        store.close()
+
+
+def _forgotten(path: Path, page: int) -> bytes:
+    """What a page of a file holds; from then on all of the file has to be read from the disk again."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        content = os.pread(fd, PAGE, page * PAGE)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return content
+    finally:
+        os.close(fd)
