@@ -43,8 +43,9 @@ QUEUES: Final = 4
 MASTER: Final = "local-cluster[2,1,700]"  # so executors are processes of their own
 BATCHES: Final = 2  # of Spark for the rows between two kills
 START_LIMIT_S: Final = 120.0
-COPY_LIMIT_S: Final = 180.0
-AT_WORK_S: Final = 0.5  # at most, from a batch's first row to a death; it takes somewhat longer
+COPY_LIMIT_S: Final = 180.0  # and a second for `ROWS_PER_S`
+AT_WORK_S: Final = 1.0  # at most, from a batch's first row to a death
+ROWS_PER_S: Final = 1000  # of a task, so that a batch takes longer than that: two tasks, one after the other
 AWAY_S: Final = 2.0  # at most, a broker
 _COPY: Final = pa.schema([("msgId", pa.string()), ("body", pa.string())])
 _STAGED: Final = pa.schema([("properties", pa.map_(pa.string(), pa.string())), ("body", pa.binary())])
@@ -152,7 +153,8 @@ class Rig:
 
     def _copied(self) -> list[tuple[str, str]]:
         """Ids and bodies of all that is copied, once it is all there and the query has nothing more to do."""
-        deadline, found = time.monotonic() + COPY_LIMIT_S, list[tuple[str, str]]()
+        limit_s = COPY_LIMIT_S + self._sent / ROWS_PER_S
+        deadline, found = time.monotonic() + limit_s, list[tuple[str, str]]()
         while len({body for _, body in found}) < self._sent:
             assert time.monotonic() < deadline, self._why(f"{len(found)} of {self._sent} rows are copied")
             time.sleep(1)
@@ -203,7 +205,7 @@ class Rig:
         }  # fmt: skip
         sink = {
             "nameServer": self._namesrv.address, "topic": "to", "deliveryGuarantee": self._guarantee,
-            "sendBatchRows": "100", "rowsPerSecondPerTask": "3000",  # so that most deaths are met at work
+            "sendBatchRows": "100", "rowsPerSecondPerTask": str(ROWS_PER_S),
         }  # fmt: skip
         if self._guarantee == EXACTLY_ONCE:
             sink |= {"brokerName": "broker-0", "allBrokers": "true"}
@@ -246,12 +248,12 @@ class Rig:
         family = self._family()
         if victim in ("executor", "worker"):
             found = [each for each in family if _says(each, "CoarseGrainedExecutorBackend")]
-            if victim == "worker":
-                found = [each for one in found for each in _children(one) if _says(each, "pyspark.daemon")]
-            if found:
-                _end([self._chance.choice(sorted(found, key=lambda each: each.pid))])
+            executor = self._chance.choice(sorted(found, key=lambda each: each.pid)) if found else None
+            if executor is not None and (workers := _children(executor)):
+                # One of them reads and one writes, so they die together: alone, one that has read does no harm.
+                _end([executor] if victim == "executor" else workers)
                 return victim
-            victim = "driver"  # It has none now; so it is the driver who dies.
+            victim = "driver"  # Nobody else is at work now; so it is the driver who dies.
         if victim == "driver":
             self._others |= set(family)
             _end([each for each in family if _says(each, "SparkSubmit")])
