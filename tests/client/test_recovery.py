@@ -20,8 +20,10 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.errors import NameServerUnreachable, SendFailed
 from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.protocol.codes import RequestCode
 from tests.client.conftest import until
 from tests.client.consuming.test_consumer import cluster_on
+from tests.client.scripted import Scripted
 from tests.interop.apache import free_ports
 
 SOON_S = 20.0
@@ -127,3 +129,18 @@ class Elsewhere:
         async with cluster_on(*self._made):
             self._there.set()
             await self._leave.wait()
+
+
+async def test_the_successor_of_a_master_that_hangs_is_found_soon_after_a_send_had_no_answer():
+    async with Scripted() as hanging, Scripted() as after, Scripted() as names:
+        hanging.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: None
+        for master in (hanging, after):
+            master.has("t")
+        names.routes["t"] = hanging.routes["t"]
+        async with connect(names.address) as mq:
+            with pytest.raises(SendFailed):
+                await mq.send("t", b"x", timeout_s=0.3)
+            names.routes["t"] = after.routes["t"]
+            await until(lambda: mq._network.routes.master("broker-a") == after.address)
+            await mq.send("t", b"y")
+        assert len(after.sent) == 1

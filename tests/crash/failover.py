@@ -180,7 +180,7 @@ class FailoverRig:
 
     async def load(self) -> None:
         """Send until cancelled, each body once."""
-        settings = ProducerSettings(timeout_s=8, retries=0)
+        settings = ProducerSettings(retries=0)
         async with connect(self.namesrv, settings=settings) as mq, asyncio.TaskGroup() as senders:
             for number in range(_SENDERS):
                 senders.create_task(self._send(mq, number))

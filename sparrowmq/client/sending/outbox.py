@@ -36,6 +36,7 @@ from sparrowmq.errors import (
     NoRoute,
     ProtocolError,
     RemoteError,
+    RequestTimeout,
     SendFailed,
     SparrowError,
 )
@@ -277,6 +278,8 @@ class Outbox:
         if sent is None:
             assert error is not None, "there is an answer or an error"
             item.is_in_doubt |= not isinstance(error, RemoteError)
+            if isinstance(error, RequestTimeout):
+                self._routes.doubt()  # It hangs, or nothing comes through; another one may be the master by now.
             if item.queue is not None and is_slaves(error):
                 self._routes.doubt()
                 self._retry_unsent(
