@@ -17,11 +17,11 @@ needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="needs etcd (Debian: apt
 class LiveEtcd(Child):
     """Serves while its context is entered; what it keeps stays when it is started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         home = scratch("etcd")
         client, peer = free_ports(2)
-        self.endpoint = f"127.0.0.1:{client}"
-        peers = f"http://127.0.0.1:{peer}"
+        self.endpoint = f"{host}:{client}"
+        peers = f"http://{host}:{peer}"
         options = {
             "data-dir": f"{home.name}/data",
             "listen-client-urls": f"http://{self.endpoint}",

@@ -25,7 +25,7 @@ def rig_of(monkeypatch, name: str, play) -> None:
 
 def test_every_rig_says_what_it_asks_and_can_be_played():
     rigs = chaos.rigs()
-    assert {"failover", "kill", "power"} <= set(rigs)
+    assert {"failover", "kill", "network", "power"} <= set(rigs)
     for name in rigs:
         assert callable(importlib.import_module(f"bench.chaos.{name}").play)
 
