@@ -10,11 +10,12 @@ Source: BrokerConfig and MessageStoreConfig, Java 5.3, for the keys that mean th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from sparrowmq.config import Settings, setting
 from sparrowmq.errors import ConfigError
-from sparrowmq.kinds import ADDRESSES, BOOLEAN, Kind, duration
+from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, duration
 
 
 def _prefix(text: str) -> str:
@@ -39,8 +40,23 @@ class FailoverSettings(Settings):
         "whether the brokers of this name elect their master (docs/failover.md); needs etcdEndpoints",
     )
     etcd: tuple[str, ...] = setting(
-        "etcdEndpoints", (), ADDRESSES, "the etcd that keeps who is the master: its client ports, plain HTTP"
+        "etcdEndpoints", (), ADDRESSES, "the etcd that keeps who is the master: its client ports"
     )
+    etcd_tls: bool = setting(
+        "etcd.tls.enable", False, BOOLEAN, "whether etcd is talked to by TLS, and has to show who it is"
+    )
+    etcd_trust: Path | None = setting(
+        "etcd.tls.trustCertPath",
+        None,
+        PATH,
+        "the certificates (PEM) that vouch for etcd; without it those of the system",
+    )
+    etcd_certificate: Path | None = setting(
+        "etcd.tls.certPath", None, PATH, "the certificate (PEM) that is shown to etcd"
+    )
+    etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH, "its private key (PEM)")
+    etcd_user: str | None = setting("etcdUser", None, TEXT, "who asks etcd, where it has users")
+    etcd_password: str | None = setting("etcdPassword", None, SECRET, "that user's password", secret=True)
     etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX, "what all keys in etcd begin with")
     lease_s: int = setting(
         "masterLeaseTime",
@@ -62,3 +78,12 @@ class FailoverSettings(Settings):
                 "enableControllerMode needs etcdEndpoints, the client ports of an etcd, such as 127.0.0.1:2379: it is "
                 "etcd that elects the master, and not a controller"
             )
+        if (self.etcd_user is None) != (self.etcd_password is None):
+            raise ConfigError("etcdUser and etcdPassword go together: set both, or none")
+        files = (self.etcd_trust, self.etcd_certificate, self.etcd_key)
+        if not self.etcd_tls and any(file is not None for file in files):
+            raise ConfigError(
+                "files of etcd.tls are given and etcd is asked in the clear: set etcd.tls.enable=true"
+            )
+        if (self.etcd_certificate is None) != (self.etcd_key is None):
+            raise ConfigError("etcd.tls.certPath and etcd.tls.keyPath go together: set both, or none")

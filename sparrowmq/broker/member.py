@@ -29,6 +29,7 @@ from sparrowmq.background import Background
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.config import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
+from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.group_state import GroupState, Leader, elected
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.lease import Lease
@@ -76,7 +77,7 @@ class Member:
         self.broker: Broker | None = None
         self._clock = clock or SystemClock()
         self._file = file
-        self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4)
+        self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, EtcdAccess.by(settings))
         self._own = OwnEpoch.load(settings.config_path)
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
         self._lease: Lease | None = None

@@ -164,6 +164,27 @@ def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
     return context
 
 
+def trusting_context(
+    keys: str, trust: Path | None, certificate: Path | None, key: Path | None
+) -> ssl.SSLContext:
+    """Of a client of something else than RocketMQ's servers, which have to show who they are.
+
+    Args:
+        keys: what the settings of these files begin with, for errors.
+        trust: who vouches for them; by default whom the system trusts.
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if trust is not None:
+        _load_trust(context, keys, trust)
+    else:
+        context.load_default_certs()
+    if certificate is not None:
+        _load_pair(context, keys, certificate, key, None)
+    return context
+
+
 def _refuse_contradictions(settings: ServerTlsSettings) -> None:
     if settings.tls_mode is TlsMode.DISABLED:
         return

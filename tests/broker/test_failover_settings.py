@@ -34,6 +34,23 @@ def test_failover_without_an_etcd_says_what_is_missing():
 
 
 @pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"etcdUser": "root"}, "etcdUser and etcdPassword go together"),
+        ({"etcdPassword": "secret"}, "etcdUser and etcdPassword go together"),
+        ({"etcd.tls.trustCertPath": "/ca.pem"}, "set etcd.tls.enable=true"),
+        (
+            {"etcd.tls.enable": "true", "etcd.tls.certPath": "/c.pem"},
+            r"etcd\.tls\.certPath and etcd\.tls\.keyPath",
+        ),
+    ],
+)
+def test_what_is_said_of_etcd_has_to_be_whole(given, what):
+    with pytest.raises(ConfigError, match=what):
+        parse(etcdEndpoints="10.0.0.1:2379", **given).demand_etcd()
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("etcdEndpoints", "http://10.0.0.1:2379"),

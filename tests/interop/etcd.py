@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,19 +18,25 @@ needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="needs etcd (Debian: apt
 class LiveEtcd(Child):
     """Serves while its context is entered; what it keeps stays when it is started again."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, host: str = "127.0.0.1", certificate: Path | None = None, key: Path | None = None
+    ) -> None:
+        """With a certificate its clients come by TLS."""
         home = scratch("etcd")
         client, peer = free_ports(2)
         self.endpoint = f"{host}:{client}"
+        scheme = "http" if certificate is None else "https"
         peers = f"http://{host}:{peer}"
         options = {
             "data-dir": f"{home.name}/data",
-            "listen-client-urls": f"http://{self.endpoint}",
-            "advertise-client-urls": f"http://{self.endpoint}",
+            "listen-client-urls": f"{scheme}://{self.endpoint}",
+            "advertise-client-urls": f"{scheme}://{self.endpoint}",
             "listen-peer-urls": peers,
             "initial-advertise-peer-urls": peers,
             "initial-cluster": f"default={peers}",
         }
+        if certificate is not None:
+            options |= {"cert-file": str(certificate), "key-file": str(key)}
         super().__init__(home, [PROGRAM or "etcd", *(f"--{key}={value}" for key, value in options.items())])
 
     def _wait_ready(self) -> None:

@@ -5,6 +5,7 @@
     POST /v3/lease/grant         a lease: the keys that were put with it go when it ends
     POST /v3/lease/keepalive     ... which lives on for its whole time from now
     POST /v3/lease/revoke        ... which ends now
+    POST /v3/auth/authenticate   a token for a user, which goes with each question (etcd_access.py)
 
 Keys and values are base64, numbers texts, and what is zero is left out. Each question has a connection of its own: they
 are a few in a second, and none is held up by an answer that never comes. The endpoints are asked in turn, beginning
@@ -24,6 +25,7 @@ from typing import Any, Final
 import h11
 import msgspec
 
+from sparrowmq.broker.failover.etcd_access import EtcdAccess, wants_new_token
 from sparrowmq.clock import Clock
 from sparrowmq.errors import EtcdFailed
 from sparrowmq.protocol.hosts import split_address
@@ -31,6 +33,7 @@ from sparrowmq.protocol.hosts import split_address
 _CHUNK: Final = 64 << 10
 _MOST_BYTES: Final = 4 << 20  # of an answer; ours are a few hundred
 _NOT_FOUND: Final = 5  # gRPC's
+_OPEN: Final = EtcdAccess()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,17 @@ class Etcd:
     Args:
         endpoints: its members, host:port.
         timeout_s: how long one of them may take.
+        access: by TLS or not, and as whom.
     """
 
-    def __init__(self, endpoints: Sequence[str], clock: Clock, timeout_s: float = 1.0) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], clock: Clock, timeout_s: float = 1.0, access: EtcdAccess = _OPEN
+    ) -> None:
         self._endpoints = list(endpoints)
         self._clock = clock
         self._timeout_s = timeout_s
+        self._access = access
+        self._token = ""
 
     async def below(self, prefix: str) -> dict[str, Kept]:
         """All keys that begin so. Raises: EtcdFailed."""
@@ -116,10 +124,9 @@ class Etcd:
         body, problems = msgspec.json.encode(question), []
         for endpoint in list(self._endpoints):
             try:
-                status, content = await self._clock.wait_for(
-                    _post(endpoint, f"/v3/{what}", body), self._timeout_s
+                status, answer = await self._clock.wait_for(
+                    self._asked(endpoint, what, body), self._timeout_s
                 )
-                answer: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
             except (OSError, TimeoutError, UnicodeError, h11.ProtocolError, msgspec.DecodeError) as error:
                 problems.append(f"{endpoint}: {_reason(error, self._timeout_s)}")
                 self._endpoints.append(self._endpoints.pop(0))  # the next question begins with another one
@@ -132,10 +139,29 @@ class Etcd:
             self._endpoints.append(self._endpoints.pop(0))
         raise EtcdFailed(f"etcd cannot be asked ({'; '.join(problems)})")
 
+    async def _asked(self, endpoint: str, what: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        """The status and the answer of one of them; a token that has ended is replaced."""
+        access = self._access
+        if access.user is None:
+            return await _post(endpoint, what, body, access)
+        known = self._token
+        if known:
+            status, answer = await _post(endpoint, what, body, access, known)
+            if status == 200 or not wants_new_token(answer):
+                return status, answer
+        asks = msgspec.json.encode({"name": access.user, "password": access.password})
+        status, answer = await _post(endpoint, "auth/authenticate", asks, access)
+        if status != 200:
+            return status, answer
+        self._token = str(answer.get("token", ""))
+        return await _post(endpoint, what, body, access, self._token)
 
-async def _post(endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
-    """One question and its answer, on a connection of their own."""
-    reader, writer = await asyncio.open_connection(*split_address(endpoint))
+
+async def _post(
+    endpoint: str, what: str, body: bytes, access: EtcdAccess, token: str = ""
+) -> tuple[int, dict[str, Any]]:
+    """One question and its answer, on a connection of their own. Raises: msgspec.DecodeError, it is no JSON object."""
+    reader, writer = await asyncio.open_connection(*split_address(endpoint), ssl=access.tls)
     try:
         http = h11.Connection(h11.CLIENT)
         headers = [
@@ -143,11 +169,13 @@ async def _post(endpoint: str, path: str, body: bytes) -> tuple[int, bytes]:
             ("Content-Type", "application/json"),
             ("Content-Length", str(len(body))),
             ("Connection", "close"),
+            *([("Authorization", token)] if token else []),
         ]
-        request = h11.Request(method="POST", target=path, headers=headers)
+        request = h11.Request(method="POST", target=f"/v3/{what}", headers=headers)
         for event in (request, h11.Data(body), h11.EndOfMessage()):
             writer.write(http.send(event) or b"")
-        return await _answer(http, reader)
+        status, content = await _answer(http, reader)
+        return status, msgspec.json.decode(content, type=dict[str, Any])
     finally:
         writer.close()
 
