@@ -35,7 +35,7 @@ from sparrowmq.broker.handlers.groups import GroupHandler
 from sparrowmq.broker.handlers.inspect import InspectHandler
 from sparrowmq.broker.handlers.offsets import OffsetHandler
 from sparrowmq.broker.handlers.progress import ProgressHandler
-from sparrowmq.broker.handlers.pull import PullHandler
+from sparrowmq.broker.handlers.pull import PullHandler, PullRules
 from sparrowmq.broker.handlers.query import QueryHandler
 from sparrowmq.broker.handlers.recall import RecallHandler
 from sparrowmq.broker.handlers.relay import RelayHandler
@@ -348,7 +348,8 @@ class Broker:
         self._changing.tell(self._measuring.use)
         self._changing.tell(lambda now: groups.use(now.auto_create_group))
         self._changing.tell(lambda now: sends.use(send_rules(now, store)))
-        self._changing.tell(lambda now: pulls.use(pull_rules(now)))
+        pulls.use(self._reads(self.settings))
+        self._changing.tell(lambda now: pulls.use(self._reads(now)))
         self._changing.tell(lambda now: use_in_store(now, store))
 
     def _master(
@@ -398,6 +399,12 @@ class Broker:
                 found(term.leader.address, term.leader.shipping)
         delayed = mirrored[-1].part_of_slave(self._save_periods_s[1])
         return [delayed, replica.part(), mirror.part()], _never
+
+    def _reads(self, settings: BrokerSettings) -> PullRules:
+        """Who was the master, or starts, and knows no master yet may have what nobody else has, so nobody reads it."""
+        rules, term = pull_rules(settings), self.term
+        is_astray = settings.is_slave and term is not None and term.leader is None
+        return replace(rules, serves=False) if is_astray else rules
 
     def _replica_rules(self) -> ReplicaRules:
         rules, term = replica_rules(self.settings), self.term

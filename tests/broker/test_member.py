@@ -303,6 +303,7 @@ async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_unti
             async with asyncio.timeout(20):
                 while first.broker is None or not first.broker.settings_now.is_slave:
                     await asyncio.sleep(0.05)
+            assert await members.bodies(1) == []  # What only it has nobody may read.
             own.restart()
             number = await members.leader()
             await members.in_sync(1, 2)

@@ -61,7 +61,7 @@ class PullRules:
             not by 32 messages, which is what makes bulk readers fast.
         near_bytes: who reads further away from the log's end than this is sent to the broker that his group names for
             that; None sends nobody anywhere (slaveReadEnable).
-        serves: whether pulls are answered at all; a slave without slaveReadEnable sends everybody to its master.
+        serves: whether pulls are answered at all; a slave without slaveReadEnable, or a master, sends everybody away.
         keeps_offsets: whether pulls commit offsets here; not at a slave, whose master knows better.
     """
 
@@ -127,7 +127,7 @@ class PullHandler:
         answer = Answer(
             ResponseCode.PULL_RETRY_IMMEDIATELY,
             PullMessageReply(0, 0, 0, 0),
-            "this broker is a slave, whose slaveReadEnable is false; pull from its master",
+            "this broker is a slave, whose slaveReadEnable is false, or which knows no master; pull from its master",
         )
         return later(self._clock, SENT_AWAY_S, answer)
 
