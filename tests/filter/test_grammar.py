@@ -146,7 +146,7 @@ NAMES = ["a", "b", "AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "TRUE", "C
 WORDS = st.sampled_from(SIGNS + NAMES)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=25).map(" ".join)), st.text(max_size=8))
 def test_any_text_is_a_filter_or_the_one_error(expression, value):
     try:
@@ -158,7 +158,7 @@ def test_any_text_is_a_filter_or_the_one_error(expression, value):
         assert wanted.matches(Texts([value] * len(wanted.names))) in (True, False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=60))
 def test_so_are_any_bytes_that_came_as_text(raw):
     try:

@@ -71,7 +71,7 @@ def sent(peer, connect):
 
 
 @given(columns=tables())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_columns_become_the_messages_that_rows_become_one_by_one(sent, columns):
     closer = {name: pa.concat_arrays([values, pa.nulls(1, values.type)]) for name, values in columns.items()}
     by_columns, found = sent(columns)
