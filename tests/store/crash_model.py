@@ -14,13 +14,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sparrowmq.errors import SparrowError, StoreFailed
+from sparrowmq.errors import DiskFull, SparrowError, StoreFailed
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
+from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
 from sparrowmq.store.settings import StoreSettings
@@ -72,8 +74,25 @@ DELETES: dict[str, float] = {
 }
 
 
+# A disk that is full for a while.
+FULLS: dict[str, float] = {
+    "append": 10,
+    "batch": 6,
+    "dispatch": 2,
+    "flush": 1,
+    "checkpoint": 1,
+    "reopen": 0.5,
+    "full": 2,
+}
 # Steps, states of each cut, and what is done.
-WORKLOADS = ((20, 10, STEPS), (25, 8, BURSTS), (25, 8, DROPS), (20, 8, FAILS), (20, 8, DELETES))
+WORKLOADS = (
+    (20, 10, STEPS),
+    (25, 8, BURSTS),
+    (25, 8, DROPS),
+    (20, 8, FAILS),
+    (20, 8, DELETES),
+    (20, 8, FULLS),
+)
 
 
 class FixedClock:
@@ -82,8 +101,10 @@ class FixedClock:
     def now_ms(self) -> int:
         return 1_700_000_000_000
 
+    passed_s = 0.0
+
     def monotonic(self) -> float:
-        return 0.0
+        return self.passed_s
 
 
 class Sent(NamedTuple):
@@ -185,6 +206,15 @@ class Model:
         except StoreFailed:
             self.store = open_store(self.vfs)
             self._promise()
+
+    def full(self) -> None:
+        """The disk is full for some steps, each of which may be refused; then there is room, and time has passed."""
+        self.vfs.is_full = True
+        for step in self.rng.choices(("append", "batch", "dispatch", "flush", "checkpoint"), k=4):
+            with suppress(DiskFull):
+                getattr(self, step)()
+        self.vfs.is_full = False
+        self.store.clock.passed_s += FULL_PAUSE_S  # type: ignore[attr-defined]
 
     def delete(self) -> None:
         topic, begun = self.rng.choice(QUEUES)[0], len(self.vfs.effects)

@@ -1,7 +1,7 @@
 """Every state in which a power cut can leave a disk.
 
-`RecordVfs` is a file system in memory that writes down each effect. `Disk` replays such a list up to any
-point, and gives the states that a cut there could leave: what a sync covered is there; of the rest any
+`RecordVfs` is a file system in memory that writes down each effect, and may be full. `Disk` replays such a list up to
+any point, and gives the states that a cut there could leave: what a sync covered is there; of the rest any
 combination of 512-byte sectors, each in any version that it went through, any size that a file went through,
 and any of the names that no folder sync covered. A file whose folder is not there is not there.
 
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparrowmq.errors import StoreError
+from sparrowmq.errors import DiskFull, StoreError
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.store.layout import SECTOR
 from sparrowmq.store.vfs import File
@@ -65,6 +65,8 @@ class RecordVfs:
         self.effects: list[Effect] = []
         self.used = 0.0
         self.fail_next_sync = False
+        self.is_full = False
+        self._has_room: set[int] = set(self.names.values())
         self._mutant = mutant
 
     @classmethod
@@ -105,7 +107,10 @@ class RecordVfs:
     def create(self, path: str, size: int, allocate: bool) -> File:
         assert path not in self.names, f"{path} exists"
         assert os.path.dirname(path) in self.folders, f"no folder for {path}"
+        self._demand_room(path)
         number = len(self.data)
+        if allocate:
+            self._has_room.add(number)
         self.data.append(bytearray(size))
         self.names[path] = number
         self.note("create", number, path, size)
@@ -136,6 +141,8 @@ class RecordVfs:
         data = self.data[file.fd]
         if offset + len(content) > len(data):
             raise StoreError(f"a write past the end of {file.path}, which was made in its full size")
+        if file.fd not in self._has_room:
+            self._demand_room(file.path)
         data[offset : offset + len(content)] = content
         self.note("write", file.fd, offset, bytes(content))
 
@@ -174,6 +181,7 @@ class RecordVfs:
 
     def make_folder(self, path: str) -> None:
         if path not in self.folders:
+            self._demand_room(path)
             self.make_folder(os.path.dirname(path))
             self.folders.add(path)
             self.note("make_folder", path)
@@ -189,6 +197,10 @@ class RecordVfs:
             for p in {*self.names, *self.folders}
             if os.path.dirname(p) == path and p != "/"
         )
+
+    def _demand_room(self, path: str) -> None:
+        if self.is_full:
+            raise DiskFull(f"no room on the disk for {path}")
 
     def exists(self, path: str) -> bool:
         return path in self.names or path in self.folders
