@@ -32,6 +32,7 @@ MODULES: Final = (
     "sparrowmq.protocol.wire.connection",
     "sparrowmq.protocol.messages.properties",
     "sparrowmq.protocol.messages.entry",
+    "sparrowmq.protocol.messages.batch",
     "sparrowmq.protocol.messages.message_id",
     "sparrowmq.protocol.messages.record_layout",
     "sparrowmq.protocol.messages.record",

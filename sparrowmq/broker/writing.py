@@ -93,7 +93,8 @@ class Writer:
     def _complete(self, entry: Entry) -> None:
         """The properties as they are stored: without the wish to wait, with the cluster's name, which Go needs."""
         properties = entry.properties
-        properties.strike(_WAITS)
+        if properties.has(_WAITS):
+            properties.strike(_WAITS)
         if not properties.has(_CLUSTER):
             properties.add(self._cluster)
         size = len(properties.encode())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from librt.strings import BytesWriter
+from librt.strings import BytesWriter, read_i64_le
 
 from sparrowmq.broker import half_message
 from sparrowmq.broker.groups import Groups
@@ -140,29 +140,33 @@ class SendHandler:
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-        entries = [
-            Entry(
-                header.topic,
-                queue_id,
-                part.body,
-                Properties.decode(part.properties),
-                header.born_timestamp,
-                born_host,
-                part.flag,
-                header.sys_flag,
+        entries: list[Entry] = []
+        places = batch.places(body)
+        for at in range(0, len(places), batch.PLACE_BYTES):
+            body_end: int = read_i64_le(places, at + 8)
+            end: int = read_i64_le(places, at + 16)
+            entries.append(
+                Entry(
+                    header.topic,
+                    queue_id,
+                    body[read_i64_le(places, at) : body_end],
+                    Properties.decode(body[body_end + 2 : end]),
+                    header.born_timestamp,
+                    born_host,
+                    read_i64_le(places, at + 24),
+                    header.sys_flag,
+                )
             )
-            for part in batch.decode(body)
-        ]
         if any(half_message.is_half(entry.properties) for entry in entries):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a batch cannot hold messages of a transaction; send them one by one",
             )
-        places = self._writer.put_batch(entries)
-        self._received.value += len(places)
-        offset_ids = ",".join([self._ids.text(placed.offset) for placed in places])
-        reply = Stored(offset_ids, queue_id, places[0].queue_offset)
-        return After(self._store.safety(properties.wants_safety), places[-1].end, reply)
+        stored = self._writer.put_batch(entries)
+        self._received.value += len(stored)
+        offset_ids = self._ids.joined([placed.offset for placed in stored])
+        reply = Stored(offset_ids, queue_id, stored[0].queue_offset)
+        return After(self._store.safety(properties.wants_safety), stored[-1].end, reply)
 
     def _recall_handle(self, topic: str, entry: Entry) -> str | None:
         """By what the message can be recalled; None without a unique id, or if it is a retry."""

@@ -21,6 +21,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from librt.strings import BytesWriter, write_i64_be
+
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
 
@@ -88,6 +90,7 @@ class OffsetIds:
     """Makes the offset ids of one broker: of most of them only the last four digits are new."""
 
     def __init__(self, store_host: bytes) -> None:
+        self._raw_host = store_host
         self._host = store_host.hex().upper()
         self._block = -1
         self._block_text = ""
@@ -98,6 +101,14 @@ class OffsetIds:
         if block != self._block:
             self._block, self._block_text = block, f"{self._host}{block:012X}"
         return f"{self._block_text}{_HEX[physical_offset >> 8 & 0xFF]}{_HEX[physical_offset & 0xFF]}"
+
+    def joined(self, physical_offsets: list[int]) -> str:
+        """Those of many, with commas between, made at once."""
+        raw = BytesWriter()
+        for physical_offset in physical_offsets:
+            raw.write(self._raw_host)
+            write_i64_be(raw, physical_offset)
+        return raw.getvalue().hex(",", len(self._raw_host) + 8).upper()
 
 
 def parse_offset_id(text: str) -> OffsetId:

@@ -87,3 +87,10 @@ def test_many_offset_ids_are_made_as_one_is(offsets: list[int]) -> None:
     for offset in offsets:
         for near in (offset, offset ^ 0x8000, offset ^ 0x10000):
             assert ids.text(near) == offset_id(host, near)
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3:10911", "[2001:db8::1]:10911"])
+def test_offset_ids_of_a_batch_are_made_at_once(host: str) -> None:
+    packed = hosts.pack(host)
+    for offsets in ([0], [1 << 40, (1 << 40) + 200, 3]):
+        assert OffsetIds(packed).joined(offsets) == ",".join(offset_id(packed, offset) for offset in offsets)
