@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import snapshot
+from sparrowmq.cli.log_copy import LogCopy
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -17,7 +18,9 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.repair import repair
 from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.vfs import Disk
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.wire import Wire
 
@@ -178,6 +181,32 @@ def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path)
         with MessageStore.open(settings(path)) as store:
             assert bodies(ours(store)) == expected(range(500))
         assert list(verify(settings(path))) == []
+
+
+@pytest.mark.slow  # tests/cli/test_log_copy.py asks a broker of ours
+def test_damaged_records_are_taken_from_an_apache_that_has_the_same_log(tmp_path):
+    folder, theirs = tmp_path / "store", tmp_path / "theirs"
+    with MessageStore.open(settings(folder)) as store:
+        append_to_ours(store, range(300))
+        store.dispatch()
+        places = [record.physical_offset(each) for each in store._log.walk(store.begin, store.end)]
+    shutil.copytree(folder, theirs)
+    for number in (0, 77, 78, 299):
+        path = folder / "commitlog" / f"{places[number] // 65536 * 65536:020d}"
+        content = bytearray(path.read_bytes())
+        content[places[number] % 65536 + 60] ^= 1
+        path.write_bytes(content)
+    with (
+        ApacheNamesrv("4.9.7") as namesrv,
+        ApacheBroker("4.9.7", namesrv.address, theirs, CONF) as broker,
+        LogCopy(f"127.0.0.1:{broker.port}") as copy,
+    ):
+        replaced = repair(settings(folder), Disk(), copy)
+        broker.kill()
+    assert (replaced.count, replaced.left) == (4, [])
+    assert list(verify(settings(folder))) == []
+    with MessageStore.open(settings(folder)) as store:
+        assert bodies(ours(store)) == expected(range(300))
 
 
 @pytest.mark.covers("S-STORE-01", "S-STORE-03", "S-STORE-04", "S-STORE-05")
