@@ -51,6 +51,7 @@ class Talker:
         ):
             for number in range(self._senders):
                 senders.create_task(self._send(mq, number))
+            await asyncio.get_running_loop().create_future()  # a reader has no senders, and reads on
 
     async def _send(self, mq: Any, sender: int) -> None:
         number = 0
