@@ -162,7 +162,8 @@ def test_the_console_shows_it_and_stays_for_as_long_as_was_said(tmp_path):
         check(json.loads(report))
         [address] = re.findall(r"the console is at (\S+)", "".join(lines))
         assert f"{address.rstrip('/')}/topics/flights" in "".join(lines)
-        with urllib.request.urlopen(address, timeout=30) as page:
+        asked = urllib.request.Request(address, headers={"accept": "text/html"})
+        with urllib.request.urlopen(asked, timeout=30) as page:
             assert page.status == 200
         out, _ = demo.communicate(timeout=60)
     assert (demo.returncode, out) == (0, "")
