@@ -30,7 +30,7 @@ def test_everything_that_a_row_may_say_is_in_its_message():
         tags=["paid", None, ""],
         keys=["a b", None, "c"],
         properties=pa.array(
-            [[("region", "eu"), ("empty", None)], None, [("ä", "ö"), ("UNIQ_KEY", "other")]], MAP
+            [[("region", "eu"), ("empty", None)], None, [("ä", "ö"), ("REAL_TOPIC", "other")]], MAP
         ),
         shardingKey=[None, "k", ""],
         flag=pa.array([7, None, -1], pa.int64()),
