@@ -167,7 +167,10 @@ class Actions:
     @needs(Role.ADMIN)
     async def create_group(self, name: str, *, max_retries: int, cluster: str | None) -> list[str]:
         """Make a consumer group at every master."""
-        return await self._admin.create_group(name, max_retries=max_retries, cluster=cluster)
+        try:
+            return await self._admin.create_group(name, max_retries=max_retries, cluster=cluster)
+        finally:
+            self._look.forget()
 
     @needs(Role.ADMIN)
     async def change_group(

@@ -1,13 +1,13 @@
 """What pages read of the cluster, through one client and its `Admin`; the only file of the console that asks it.
 
-Nothing is kept but what is dear and seldom changes: the topics' table, for a few seconds. Every call may raise what
-`Admin` raises; `View` shows it.
+Nothing is kept but what is dear and seldom changes: the tables of topics and groups, for a few seconds. Every call may
+raise what `Admin` raises; `View` shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -87,6 +87,7 @@ class Look:
         self.servers: Servers = self.admin.servers
         self._own: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
+        self._groups: dict[bool, tuple[float, list[str]]] = {}
         self._asking = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -141,6 +142,15 @@ class Look:
             self._topics = now_s, dict(sorted(found.items()))
             return self._topics[1]
 
+    async def groups(self, *, hidden: bool) -> list[str]:
+        """The names of all groups, with RocketMQ's own if `hidden`; at most three seconds old."""
+        async with self._asking:
+            now_s = self.clock.monotonic()
+            kept = self._groups.get(hidden)
+            if kept is None or now_s - kept[0] >= _KEPT_S:
+                kept = self._groups[hidden] = now_s, await self.admin.groups(hidden=hidden)
+            return kept[1]
+
     def kind_of(self, topic: str) -> str:
         """What kind of topic a name is: topic, retry, dlq or system."""
         if topic.startswith(RETRY):
@@ -152,6 +162,7 @@ class Look:
     def forget(self) -> None:
         """Ask anew for what is kept: something was changed."""
         self._topics = None
+        self._groups.clear()
 
     async def producers(self) -> dict[str, list[ProducerEntry]]:
         """The producers on line, by group, each once."""
@@ -169,16 +180,9 @@ class Look:
         """Where each queue of a topic would go on after a reset, if it were made now."""
         return await groups.targets(self.servers, topic, to)
 
-    async def lags(self, names: list[str]) -> dict[str, GroupLag | SparrowError]:
+    async def lags(self, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
         """How far some groups are, asked at once; an error in the place of one that nobody can tell."""
-
-        async def one(group: str) -> GroupLag | SparrowError:
-            try:
-                return await self.admin.lag(group)
-            except SparrowError as error:
-                return error
-
-        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+        return await groups.lags(self.servers, names)
 
 
 def behind_s(lag: GroupLag, now_ms: int) -> float | None:

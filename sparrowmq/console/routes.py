@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nicegui import ui
+from nicegui.client import ClientConnectionTimeout
 from starlette.requests import Request
 
 from sparrowmq.console.frame import DARK_COOKIE, frame
@@ -57,6 +59,8 @@ PAGES: Final[tuple[tuple[str, str, Draw], ...]] = (
     ("/groups/{group}/members/{name:path}", "Member {name}", member.draw),
 )
 _BUILD_S: Final = 30.0  # a cluster may be slow to answer
+# What is there by then goes with the page, which saves it a way; for what takes longer, the frame is shown first.
+_FRAME_S: Final = 0.2
 
 
 def add_pages(look: Look, samples: Samples, prefix: str) -> None:
@@ -74,15 +78,32 @@ def _page(
         shown = title.format_map(view.args)
         ui.page_title(f"{shown} · SparrowMQ")
         with frame(view, shown, dark_of(request.cookies.get(DARK_COOKIE))):
-            try:
-                await draw(view)
-            except SparrowError as error:
-                with ui.card().classes("w-full border-l-4 border-red-600"):
-                    ui.label("The cluster did not tell").classes("font-semibold")
-                    ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
-                    ui.label("`sparrowmq doctor` finds out why.").classes("text-sm opacity-70")
+            place = ui.column().classes("w-full gap-3")
+            waiting = ui.spinner(size="lg").classes("self-center waiting")
+        drawing = asyncio.create_task(_drawn(view, draw, place))
+        try:
+            if not (await asyncio.wait([drawing], timeout=_FRAME_S))[0]:
+                await ui.context.client.connected(timeout=_BUILD_S)
+            await drawing
+            waiting.delete()
+        except ClientConnectionTimeout:
+            pass  # whoever asked has gone
+        finally:
+            drawing.cancel()
 
     return page
+
+
+async def _drawn(view: View, draw: Draw, place: ui.column) -> None:
+    """The page's own elements, or why there are none."""
+    with place:
+        try:
+            await draw(view)
+        except SparrowError as error:
+            with ui.card().classes("w-full border-l-4 border-red-600"):
+                ui.label("The cluster did not tell").classes("font-semibold")
+                ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
+                ui.label("`sparrowmq doctor` finds out why.").classes("text-sm opacity-70")
 
 
 def dark_of(cookie: str | None) -> bool | None:

@@ -87,10 +87,11 @@ class Visit:
             self.wrong.append(f"asks for {request.url}")
 
     async def go(self, path: str) -> None:
-        """Open a page, and wait until it is alive."""
+        """Open a page, and wait until it is alive, and has all that the cluster tells."""
         await self.page.goto(self.url + path.lstrip("/"))
         await self.page.get_by_role("heading", level=1).wait_for()
         await self.page.wait_for_function("window.socket?.connected && window.did_handshake !== false")
+        await self.page.locator(".waiting").wait_for(state="detached")
 
     async def sees(self, *texts: str) -> None:
         for text in texts:
@@ -119,7 +120,7 @@ async def visit(stage: Stage, chromium: Browser) -> AsyncIterator[Callable[..., 
         if name is not None:
             await context.add_cookies([cookies(name)])
         page = await context.new_page()
-        page.set_default_timeout(6_000)
+        page.set_default_timeout(20_000)
         visits.append(Visit(page, stage.url))
         return visits[-1]
 

@@ -7,7 +7,8 @@ ConsumerProgressSubCommand and ResetOffsetByTimeCommand, Java 4.9.8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -206,8 +207,10 @@ async def show(servers: Servers, name: str) -> Group:
 async def members(servers: Servers, name: str) -> list[Member]:
     """See `Admin.members`."""
     masters = {place.name: place.master for place in await servers.brokers()}
-    await _there(servers, check_group(name), masters)
+    check_group(name)
     found = await servers.all(masters, lambda _, address: _members(servers, name, address))
+    if not any(found.values()):
+        await _there(servers, name, masters)
     # Each is asked through one of the brokers that it is connected to.
     connections = {each.client_id: (each, masters[broker]) for broker, some in found.items() for each in some}
     addresses = {client_id: address for client_id, (_, address) in connections.items()}
@@ -242,6 +245,38 @@ async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
     masters = {place.name: place.master for place in await servers.brokers()}
     if topic is not None:
         masters = dict(await servers.masters_of(topic))
+    found = await _lag(servers, name, topic, masters)
+    if topic is not None or not found.queues:
+        await _there(servers, name, masters)
+    return found
+
+
+async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
+    """How far some groups are, asked at once; an error in the place of one that nobody can tell.
+
+    A group that never consumed may be none: all such are looked up in one table of each broker, as that names every
+    group there is.
+    """
+    masters = {place.name: place.master for place in await servers.brokers()}
+
+    async def one(name: str) -> GroupLag | SparrowError:
+        try:
+            return await _lag(servers, check_group(name), None, masters)
+        except SparrowError as error:
+            return error
+
+    found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+    if doubtful := [name for name, each in found.items() if isinstance(each, GroupLag) and not each.queues]:
+        tables, failures = await servers.each(masters, lambda _, address: _table(servers, address))
+        known = {name for table in tables.values() for name in table}
+        for name in doubtful:
+            if name not in known:
+                found[name] = next(iter(failures.values()), NoGroup(name))
+    return found
+
+
+async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
+    """How far a group is at some masters; without queues if it never consumed, or is not there."""
 
     async def at(_: str, address: str) -> ConsumeStats:
         request = GetConsumeStats(consumer_group=name, topic=topic)
@@ -249,8 +284,6 @@ async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
 
     stats = await servers.all(masters, at)
     rows = {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
-    if topic is not None or not rows:
-        await _there(servers, name, masters)
     network = servers.network
     return GroupLag(
         network.plain_name(name),

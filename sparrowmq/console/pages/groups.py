@@ -29,7 +29,7 @@ async def draw(view: View) -> None:
     hidden = view.query.get("hidden") == "1"
 
     async def names() -> Sequence[str]:
-        return await view.admin.groups(hidden=hidden)
+        return await view.look.groups(hidden=hidden)
 
     async def rows(page: Sequence[str]) -> list[Row]:
         lags = await view.look.lags(list(page))

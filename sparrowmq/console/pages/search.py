@@ -20,7 +20,7 @@ async def draw(view: View) -> None:
     if not wanted:
         ui.label("Type what you look for above: a part of a name, or the id of a message.")
         return
-    rows = rows_of(view, wanted, list(await view.look.topics()), await view.admin.groups(hidden=True))
+    rows = rows_of(view, wanted, list(await view.look.topics()), await view.look.groups(hidden=True))
     rows += [
         {
             "what": "broker",

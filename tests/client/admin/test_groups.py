@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.client.admin.groups import QueueLag
+from sparrowmq.client.admin.groups import GroupLag, QueueLag, lags
+from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.client import connect
 from sparrowmq.errors import AlreadyThere, ConfigError, InvalidName, NoGroup, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -169,6 +170,27 @@ async def test_lag_tells_how_far_a_group_is_in_each_queue(admin, stored, mq):
 async def test_a_group_that_never_consumed_has_no_lag_yet(admin):
     await admin.create_group("billing")
     assert (await admin.lag("billing")).queues == ()
+
+
+async def test_lags_of_many_groups_read_the_table_of_groups_once(admin, two, stored, monkeypatch):
+    names = [f"idle-{number}" for number in range(8)]
+    for name in names:
+        await admin.create_group(name)
+    asked: list[str] = []
+    ask = Servers.ask
+
+    async def counted(self, address, request, body=b""):
+        asked.append(type(request).__name__)
+        return await ask(self, address, request, body)
+
+    monkeypatch.setattr(Servers, "ask", counted)
+    found = await lags(admin.servers, ["billing", *names, "nobody", "no name"])
+    assert {name for name, each in found.items() if isinstance(each, GroupLag)} == {"billing", *names}
+    billing = found["billing"]
+    assert isinstance(billing, GroupLag) and billing.lag == 0 and len(billing.queues) == 2
+    assert isinstance(found["nobody"], NoGroup) and isinstance(found["no name"], InvalidName)
+    assert asked.count("GetConsumeStats") == 10 * len(two.brokers)
+    assert asked.count("GetAllSubscriptionGroup") == len(two.brokers)
 
 
 @pytest.mark.parametrize(("to", "offset"), [("earliest", 0), ("latest", 3), (2, 2), (99, 3)])

@@ -9,6 +9,8 @@ async def test_topics_are_filtered_paged_and_made(visit, stage):
     page = boss.page
     await boss.go("topics")
     await boss.sees("many-00")
+    assert await page.locator("tbody tr").count() == 50, "rows of one page, and no more"
+    assert "many-59" not in await page.content(), "nor is what the page does not show sent with it"
     await page.get_by_label("Filter").fill("many")
     await page.get_by_text("60", exact=True).wait_for()
     await page.get_by_role("button", name="2", exact=True).click()
