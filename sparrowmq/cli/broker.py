@@ -15,6 +15,7 @@ import click
 
 from sparrowmq.cli.asking import CLUSTER, HELP, ask, asking
 from sparrowmq.cli.output import OUTPUT, say, table
+from sparrowmq.cli.progress import Progress
 from sparrowmq.cli.serve import broker as serving
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
@@ -159,10 +160,10 @@ def drain(namesrv: str | None, timeout_s: float, name: str, wait_s: float | None
 async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, int]:
     """How far behind groups are: as soon as none is, or when the time is over."""
     end = time.monotonic() + wait_s
-    while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:
-        if sys.stderr.isatty():
-            click.echo(f"\r{sum(behind.values()):,} messages are to be handled ", nl=False, err=True)
-        await asyncio.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
+    with Progress() as progress:
+        while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:
+            progress.tell(f"{sum(behind.values()):,} messages are to be handled")
+            await asyncio.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
     return behind
 
 

@@ -7,7 +7,6 @@ far it came; what was sent already is sent twice if all begins anew.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -21,6 +20,7 @@ from click.core import ParameterSource
 from sparrowmq.cli.asking import asking, connected
 from sparrowmq.cli.moments import moment
 from sparrowmq.cli.output import say
+from sparrowmq.cli.progress import Progress
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
@@ -182,22 +182,23 @@ async def _each(
         count = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
         click.confirm(question.format(f"{count:,}"), abort=True)
     done = 0
-    async for batch in _batches(mq, topic, **wanted):
-        if not dry_run:
-            await _send(send, batch, done)
-        done += len(batch)
-        if sys.stderr.isatty():
-            click.echo(f"\r{done:,}", nl=False, err=True)
-        if rate is not None and not dry_run:
-            await asyncio.sleep(len(batch) / rate)
+    with Progress() as progress:
+        async for batch in _batches(mq, topic, **wanted):
+            if not dry_run:
+                await _send(send, batch, done, progress)
+            done += len(batch)
+            progress.tell(f"{done:,} {'found' if dry_run else 'sent'}")
+            if rate is not None and not dry_run:
+                await asyncio.sleep(len(batch) / rate)
     return done
 
 
-async def _send(send: Any, batch: list[ReceivedMessage], done: int) -> None:
+async def _send(send: Any, batch: list[ReceivedMessage], done: int, progress: Progress) -> None:
     try:
         await send(batch)
     except BaseException:
         first = batch[0]
+        progress.clear()
         say(f"{done:,} were sent; the next one lies in {first.queue} at offset {first.offset}")
         raise
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.message import SHOWN
 from sparrowmq.cli.moments import moment
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
+from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
@@ -92,18 +92,18 @@ def redrive(
 
 async def _send_again(admin: Admin, group: str, letters: list[ReceivedMessage], rate: float | None) -> int:
     """One after the other, as fast as they may go; returns how many."""
-    shows = sys.stderr.isatty()
-    for count, each in enumerate(letters, 1):
-        try:
-            await admin.resend(each)
-        except BaseException:
-            at = datetime.fromtimestamp(each.store_timestamp_ms / 1000).isoformat(timespec="milliseconds")
-            say(f"{count - 1:,} of {len(letters):,} were sent; go on with --since {at}")
-            raise
-        if shows:
-            click.echo(f"\r{count:,} of {len(letters):,}", nl=count == len(letters), err=True)
-        if rate is not None:
-            await asyncio.sleep(1 / rate)
+    with Progress() as progress:
+        for count, each in enumerate(letters, 1):
+            try:
+                await admin.resend(each)
+            except BaseException:
+                at = datetime.fromtimestamp(each.store_timestamp_ms / 1000).isoformat(timespec="milliseconds")
+                progress.clear()
+                say(f"{count - 1:,} of {len(letters):,} were sent; go on with --since {at}")
+                raise
+            progress("sending", count, len(letters))
+            if rate is not None:
+                await asyncio.sleep(1 / rate)
     return len(letters)
 
 

@@ -15,6 +15,7 @@ from sparrowmq.cli.asking import HELP, ask, asking, connected
 from sparrowmq.cli.copying import copy, replay
 from sparrowmq.cli.moments import moment
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
+from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -93,10 +94,10 @@ def send(
                 sent = await mq.send(topic, each, timeout_s=timeout_s, **options)
             return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
 
-        for chunk in _chunks(enumerate(bodies, 1)):
-            rows += await asyncio.gather(*(one(number, each) for number, each in chunk))
-            if file is not None and is_for_people() and sys.stderr.isatty():
-                click.echo(f"\r{len(rows):,} sent", nl=False, err=True)
+        with Progress() as progress:
+            for chunk in _chunks(enumerate(bodies, 1)):
+                rows += await asyncio.gather(*(one(number, each) for number, each in chunk))
+                progress.tell(f"{len(rows):,} sent")
         return rows
 
     rows = connected(namesrv, run)

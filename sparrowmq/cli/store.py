@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,6 +12,7 @@ from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.cli.asking import credentials_of, showing_who, tls_of
 from sparrowmq.cli.log_copy import LogCopy
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
+from sparrowmq.cli.progress import Progress
 from sparrowmq.cli.settings import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.client.cluster.access import tls_context
 from sparrowmq.errors import BadStore, ConfigError, SparrowError
@@ -24,6 +24,7 @@ from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.replacing import Replaced
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk
+from sparrowmq.store.watched import ReadDisk, WrittenDisk
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,8 +44,7 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
     try:
-        settings = settings_of(path, file, changes)
-        violations = list(shown(checked(settings)))
+        violations = found(settings_of(path, file, changes))
     except (SparrowError, OSError) as error:
         _fail("check", error)
     _tell_programs(violations)
@@ -92,7 +92,9 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
     files are not of Java's sizes, give its settings with -c.
     """
     try:
-        end = backups.backup(settings_of(path, file, changes), to, Disk())
+        settings = settings_of(path, file, changes)
+        with Progress() as progress:
+            end = backups.backup(settings, to, _copying(backups.sources(settings.layout), progress))
     except (SparrowError, OSError) as error:
         _fail("backup", error)
     if is_for_people():
@@ -110,7 +112,9 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
 def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Make a store at PATH, where none may be, of the copy at SOURCE that `backup` made; then start its broker."""
     try:
-        backups.restore(source, _settings(path, file, changes), Disk())
+        settings = _settings(path, file, changes)
+        with Progress() as progress:
+            backups.restore(source, settings, _copying([str(source)], progress))
     except (SparrowError, OSError) as error:
         _fail("restore", error)
     if is_for_people():
@@ -143,7 +147,7 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
     try:
         settings = settings_of(path, file, changes)
         replaced = _repaired(settings, address)
-        violations = list(shown(checked(settings)))
+        violations = found(settings)
     except (SparrowError, OSError) as error:
         _fail("repair", error)
     pieces = Disk().list_folder(settings.layout.set_aside)
@@ -156,11 +160,17 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
 
 
 def _repaired(settings: StoreSettings, address: str | None) -> Replaced:
-    if address is None:
-        return repairs.repair(settings, Disk())
-    who, tls = credentials_of(), tls_context(tls_of())
-    with LogCopy(address, who.signer() if who else None, tls) as copy:
-        return repairs.repair(settings, Disk(), copy)
+    with Progress() as progress:
+        disk = ReadDisk(settings, progress) if progress.is_shown else Disk()
+        if address is None:
+            return repairs.repair(settings, disk)
+        who, tls = credentials_of(), tls_context(tls_of())
+        with LogCopy(address, who.signer() if who else None, tls) as copy:
+            return repairs.repair(settings, disk, copy)
+
+
+def _copying(sources: list[str], progress: Progress) -> Disk:
+    return WrittenDisk(sources, progress) if progress.is_shown else Disk()
 
 
 def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
@@ -181,22 +191,25 @@ def _settings(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSe
     return merge(BrokerSettings, sources(file, {}, changes, typed)).store(0)
 
 
-def checked(settings: StoreSettings) -> Iterator[str]:
-    """The violations of a store that nobody has open. Raises: StoreLocked, a broker has."""
+def found(settings: StoreSettings) -> list[str]:
+    """The violations of a store that nobody has open; people see each at once: a large store takes minutes.
+
+    Raises:
+        StoreLocked: a broker has it open.
+    """
     disk = Disk()
+    violations: list[str] = []
     lock = StoreLock(disk, settings.layout)
     try:
-        yield from verify(settings, disk)
+        with Progress() as progress:
+            for violation in verify(settings, disk, progress if progress.is_shown else None):
+                violations.append(violation)
+                if is_for_people():
+                    progress.clear()
+                    click.echo(violation)
     finally:
         lock.close()
-
-
-def shown(violations: Iterator[str]) -> Iterator[str]:
-    """Print each as soon as it is found: a large store takes minutes."""
-    for violation in violations:
-        if is_for_people():
-            click.echo(violation)
-        yield violation
+    return violations
 
 
 def _tell_programs(violations: list[str]) -> None:

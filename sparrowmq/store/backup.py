@@ -63,6 +63,12 @@ def backup(settings: StoreSettings, to: Path | str, vfs: Vfs) -> int:
     return end
 
 
+def sources(layout: Layout) -> list[str]:
+    """The folders that a backup copies."""
+    config = os.path.join(layout.root, "config")
+    return [config, layout.consume_queue, layout.index, layout.timers, layout.commit_log]
+
+
 def restore(source: Path | str, settings: StoreSettings, vfs: Vfs) -> None:
     """Make the store of a broker that does not run out of a copy that `backup` made, which stays as it is.
 

@@ -32,12 +32,13 @@ from sparrowmq.store.index import Index, IndexFile, key_hash, keys_of
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+from sparrowmq.store.watched import Watch
 
 _OPEN_FILES: Final = 1024
 
 
-def verify(settings: StoreSettings, vfs: Vfs | None = None) -> Iterator[str]:
-    """Each thing that is wrong with the store, as a sentence."""
+def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None = None) -> Iterator[str]:
+    """Each thing that is wrong with the store, as a sentence; `watch` is told how far it came."""
     vfs, layout = vfs or Disk(), settings.layout
     try:
         log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
@@ -52,10 +53,9 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None) -> Iterator[str]:
     found = checkpoint.load(vfs, layout.checkpoint)
     if found.positions is not None:
         log.crc_from = found.positions.crc_from
-    check = _Check(settings, log, queues, index)
+    check = _Check(settings, log, queues, index, watch)
     yield from check.log_and_queues()
-    for queue in queues:
-        yield from check.queue(queue)
+    yield from check.all_queues()
     if index is not None:
         yield from check.index_files(index)
     yield from check.checkpoint(found)
@@ -65,9 +65,15 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None) -> Iterator[str]:
 
 class _Check:
     def __init__(
-        self, settings: StoreSettings, log: CommitLog, queues: QueueTable, index: Index | None
+        self,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        watch: Watch | None,
     ) -> None:
         self._settings = settings
+        self._watch = watch
         self._log = log
         self._queues = queues
         self._index = index
@@ -79,8 +85,11 @@ class _Check:
     def log_and_queues(self) -> Iterator[str]:
         """Walk the log; each record is looked up in its queue and in the index on the way."""
         log = self._log
-        offset = log.begin
+        offset, watch = log.begin, self._watch
+        used = log.last_used_byte(offset) if watch is not None else 0
         while offset < log.row.end:
+            if watch is not None:
+                watch("checking the log", offset - log.begin, used - log.begin)
             try:
                 record, following = log.parse(offset)
                 problem = log.problem(record, offset) if record is not None else None
@@ -102,7 +111,13 @@ class _Check:
         for missing in self._missing.values():
             yield from missing
 
-    def queue(self, queue: ConsumeQueue) -> Iterator[str]:
+    def all_queues(self) -> Iterator[str]:
+        done, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
+        for queue in self._queues:
+            yield from self._queue(queue, done, total)
+            done += queue.end.value - queue.begin
+
+    def _queue(self, queue: ConsumeQueue, done: int, total: int) -> Iterator[str]:
         """Compare the entries of a queue with the log, and its end with the records that were found."""
         name = f"queue {queue.topic}/{queue.queue_id}"
         expected = self._next.get((queue.topic, queue.queue_id))
@@ -111,14 +126,19 @@ class _Check:
         if queue.used_entries() > queue.end.value:
             yield f"{name} ends at {queue.end.value}, but something stands behind that"
         for queue_offset in range(queue.find(self._log.begin), queue.end.value):
+            if self._watch is not None:
+                self._watch("checking queues", done + queue_offset - queue.begin, total)
             entry = queue.read(queue_offset, 1)[0]
             if not entry.is_gap:
                 yield from self._entry(name, queue, queue_offset, entry)
 
     def index_files(self, index: Index) -> Iterator[str]:
+        done, total = 0, sum(file.next for file in index.files)
         for file in index.files:
             used = set()
             for number in range(1, file.next):
+                if self._watch is not None:
+                    self._watch("checking the index", done + number, total)
                 key, offset, _, previous = file.entry(number)
                 used.add(key % file.slots)
                 if previous >= number:
@@ -126,6 +146,7 @@ class _Check:
                 yield from self._index_entry(file, number, key, offset)
             if len(used) != file.used_slots:
                 yield f"index {file.name}: {len(used)} slots are used, the header says {file.used_slots}"
+            done += file.next
 
     def checkpoint(self, found: checkpoint.Checkpoint) -> Iterator[str]:
         positions = found.positions

@@ -1,4 +1,6 @@
+import contextlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
+from tests.cli.test_progress import terminals
 
 SIZES = {
     "mappedFileSizeCommitLog": 1 << 20,
@@ -40,9 +43,11 @@ def path(settings):
     return settings.path
 
 
+CHANGES = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
+
+
 def check(path, *args):
-    changes = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
-    return CliRunner().invoke(store, ["check", str(path), *changes, *args])
+    return CliRunner().invoke(store, ["check", str(path), *CHANGES, *args])
 
 
 def test_a_sound_store_is_sound(path):
@@ -118,8 +123,7 @@ def test_what_cannot_be_shown_is_told(path, name, args, words):
 
 
 def run(*args):
-    changes = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
-    return CliRunner().invoke(store, [*map(str, args), *changes])
+    return CliRunner().invoke(store, [*map(str, args), *CHANGES])
 
 
 def test_a_store_is_copied_while_a_broker_has_it_open_and_restored(path, settings, tmp_path):
@@ -150,12 +154,35 @@ def test_programs_get_what_people_get(path, settings, tmp_path):
     lines = CliRunner().invoke(store, ["inspect", str(path)]).stdout.splitlines()
     told = json.loads(CliRunner().invoke(store, ["inspect", str(path), "-o", "json"]).stdout)
     assert [each["line"] for each in told] == lines and len(lines) > 5
-    changes = [word for key, value in SIZES.items() for word in ("--set", f"{key}={value}")]
     copy = tmp_path / "copy"
     (copied,) = json.loads(
-        CliRunner().invoke(store, ["backup", str(path), str(copy), *changes, "-o", "json"]).stdout
+        CliRunner().invoke(store, ["backup", str(path), str(copy), *CHANGES, "-o", "json"]).stdout
     )
     assert (copied["copy"], copied["store"]) == (str(copy), str(path)) and copied["end_offset"] > 0
     next(each for each in (path / "consumequeue").rglob("*") if each.is_file()).write_bytes(b"x" * 20)
     broken = check(path, "-o", "json")
     assert broken.exit_code == 1 and all(row["violation"] for row in json.loads(broken.stdout))
+
+
+def test_people_see_how_far_it_is_and_what_is_found_stands_by_itself(path, settings, tmp_path, monkeypatch):
+    file = next(Path(settings.layout.commit_log).iterdir())
+    with terminals() as terminal:
+        seen = []
+        for words in (
+            ["backup", path, tmp_path / "copy"],
+            ["restore", tmp_path / "copy", tmp_path / "again"],
+            ["repair", path],
+            ["check", path],
+        ):
+            if words[0] == "check":
+                file.write_bytes(file.read_bytes()[:1000] + b"\xff" + file.read_bytes()[1001:])
+            monkeypatch.setattr(sys, "stderr", terminal.stream)
+            monkeypatch.setattr(sys, "stdout", terminal.stream)
+            before = len(terminal.written())
+            with contextlib.suppress(SystemExit):
+                store.main([*map(str, words), *CHANGES], standalone_mode=False)
+            seen.append(terminal.written()[before:])
+    for text, step in zip(seen, ("copying", "copying", "reading the log", "checking the log"), strict=True):
+        assert text.startswith(f"{step}   ") and "%" in text
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in seen[-1].rstrip().split("\n")]
+    assert lines[0].startswith("the log is damaged from offset") and lines[-1].endswith(" violations")
