@@ -88,19 +88,6 @@ def test_the_service_leads_to_ports_that_the_containers_have():
     )
 
 
-def test_what_the_containers_mount_is_there():
-    found = documents()
-    pod = found["Deployment"]["spec"]["template"]["spec"]
-    volumes = {volume["name"] for volume in pod["volumes"]}
-    assert {
-        mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]
-    } == volumes
-    assert {kind: found[kind]["metadata"]["name"] for kind in ("ConfigMap", "PersistentVolumeClaim")} == {
-        "ConfigMap": pod["volumes"][0]["configMap"]["name"],
-        "PersistentVolumeClaim": pod["volumes"][1]["persistentVolumeClaim"]["claimName"],
-    }
-
-
 def test_the_image_is_made_of_files_that_are_here():
     recipe = (DEPLOY / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(\S+) ", recipe, re.MULTILINE)
