@@ -38,6 +38,25 @@ async def test_an_account_is_made_and_deleted_and_no_secret_is_shown(visit):
 
 
 @pytest.mark.slow
+async def test_addresses_that_need_no_account_are_set_at_one_broker(visit):
+    boss = await visit("boss")
+    page = boss.page
+    await boss.go("access")
+    for now, wanted in (("10.9.8.7", "10.9.8.7,10.9.8.6"), ("10.9.8.7,10.9.8.6", "10.9.8.7")):
+        await page.get_by_role("button", name="Addresses").first.click()
+        await boss.sees("Whoever comes from there may do everything")
+        field = page.get_by_label("Addresses", exact=True).locator("visible=true").last
+        assert await field.input_value() == now
+        await field.fill(wanted)
+        async with page.expect_navigation():
+            await boss.press("Set them")
+            await boss.sees("the addresses are set")
+        shown = f"Addresses that need no account: {wanted.replace(',', ', ')}"
+        await page.get_by_text(shown, exact=True).wait_for()
+        await boss.sees("Addresses that need no account: 127.0.0.1")
+
+
+@pytest.mark.slow
 async def test_who_only_looks_changes_no_account(visit):
     olga = await visit("olga")
     await olga.go("access")
