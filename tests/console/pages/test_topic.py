@@ -60,21 +60,6 @@ async def test_a_group_is_moved_in_a_topic_after_a_dry_run(visit, stage):
 
 
 @pytest.mark.slow
-async def test_a_topic_is_deleted_once_its_name_is_typed(visit, stage):
-    boss = await visit("boss")
-    await boss.go("topics/spare")
-    await boss.press("Delete")
-    await boss.sees("Nothing brings them back")
-    await boss.press("Delete")
-    await boss.sees("type spare to confirm")
-    await boss.fill("Type spare to confirm", "spare")
-    await boss.press("Delete")
-    await boss.page.wait_for_url("**/topics")
-    async with stage.admin() as admin:
-        assert "spare" not in await admin.topics()
-
-
-@pytest.mark.slow
 async def test_a_topic_that_is_not_there_is_told(visit):
     vera = await visit("vera")
     await vera.go("topics/nowhere")
