@@ -21,6 +21,8 @@ os.environ.setdefault(
 import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
 
 from sparrowmq.background import Background
 from sparrowmq.client.cluster.access import Credentials, Tls
@@ -80,6 +82,7 @@ class Console:
             title="SparrowMQ",
             dark=None,
             show_welcome_message=False,
+            gzip_middleware_factory=_squeezed,
         )
         async with AsyncExitStack() as stack:
             stack.callback(self._socket.close)
@@ -116,6 +119,11 @@ class Console:
         while True:
             await self._clock.sleep(_SWEEP_S)
             guard.sessions.sweep()
+
+
+def _squeezed(app: ASGIApp) -> GZipMiddleware:
+    """Compresses what is sent, lightly: the most costs a first visit more time than the bytes that it saves."""
+    return GZipMiddleware(app, compresslevel=1)
 
 
 class _Server(uvicorn.Server):
