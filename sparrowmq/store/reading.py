@@ -34,7 +34,7 @@ LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
 _WINDOW: Final = 8_192  # bytes copied at first: what is copied and not looked at costs too
 _LARGEST_WINDOW: Final = 65_536  # where nothing is found each is twice as long as the last: a call costs 1 us
 _NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
-# Bytes of others' records after each that is wanted, on average: to read them is quicker than to stop.
+# Bytes of others' records between two that are wanted: to read them is quicker than to stop.
 _BETWEEN: Final = 8192
 _FAR: Final = 256 << 10  # ... and of all of them together: they are held as long as the answer is
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
@@ -338,9 +338,33 @@ def _select(
         i += 1
     if predicate is not None:
         predicate.leave()
-    views = [view for begin, end in ranges if (view := log.view(begin, end - begin))]
+    views = _views(log, ranges)
     if log.proved_from > proved_from:  # a part could not be read: now each record is checked
         return _select(log, queue, offset, max_count, max_bytes, selector)
     if views:
         status = Status.FOUND
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
+
+
+def _views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
+    """Parts of the log, in its order; those near to each other are read at once, with what lies between."""
+    views: list[memoryview] = []
+    first = 0
+    while first < len(ranges):
+        begin, end = ranges[first]
+        behind, room = first + 1, 0
+        while behind < len(ranges):
+            gap = ranges[behind][0] - end
+            if not 0 <= gap <= _BETWEEN or room + gap > _FAR:
+                break
+            room += gap
+            end = ranges[behind][1]
+            behind += 1
+        near = ranges[first:behind]
+        whole = log.view(begin, end - begin)
+        if whole is not None:
+            views.extend([whole[part[0] - begin : part[1] - begin] for part in near] if room else [whole])
+        else:  # they are not all in one file
+            views.extend(view for part in near if (view := log.view(part[0], part[1] - part[0])))
+        first = behind
+    return views

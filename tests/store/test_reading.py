@@ -537,3 +537,21 @@ def test_messages_far_apart_are_read_one_by_one(stores: Stores):
     store.dispatch()
     read = store.read("Orders", 0, 0, 32)
     assert found(read) == list(range(6)) and len({id(view.obj) for view in read.views}) == 6
+
+
+def test_wanted_messages_near_each_other_are_read_at_once(stores: Stores):
+    store = stores.open(commit_log_file_size=1 << 20, consume_queue_file_entries=64)
+    for number in range(12):
+        put(store, b"%d" % number, tag="wanted")
+        put(store, bytes(10 if number < 6 else 12_000), tag="other")
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("wanted")))
+    assert found(read) == list(range(12))
+    assert [len({id(view.obj) for view in part}) for part in (read.views[:7], read.views[7:])] == [1, 5]
+
+
+def test_wanted_messages_in_two_files_are_all_read(stores: Stores):
+    store = stores.open(consume_queue_file_entries=64)
+    fill(store, 60, ("wanted", "other"))
+    assert store.end > store.settings.commit_log_file_size
+    assert found(store.read("Orders", 0, 0, 60, selector=Selector(codes("wanted")))) == list(range(0, 60, 2))
