@@ -90,7 +90,7 @@ def test_properties_of_a_part_of_a_larger_table_are_those_of_its_rows():
         {"flag": [1 << 31, 0]},
         {"headers": pa.array([[{"key": "a", "value": b"1"}], None])},
     ],
-    ids=repr,
+    ids=" and ".join,  # the names of the columns; an array would say where in memory it lies
 )
 def test_rows_that_are_not_as_most_are_are_left_to_a_closer_look(columns):
     assert made(**({"body": [b"1", b"2"]} | columns)) is None
