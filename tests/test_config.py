@@ -21,8 +21,10 @@ from sparrowmq.config import (
 )
 from sparrowmq.errors import ConfigError
 from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, TEXT, choice, duration, integer, size
+from sparrowmq.metrics import pushing
 from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.remoting import measuring
 from sparrowmq.remoting.tls_settings import ServerTlsSettings
 
 
@@ -208,6 +210,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     own = Path(inspect.getfile(settings))
     of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")
     files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings)), Path(logs.__file__)]
+    files += [Path(measuring.__file__), Path(pushing.__file__)]  # for brokers and name servers alike
     files.append(Path(serve.__file__))  # it starts one kind of broker or the other
     read = {
         name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")
