@@ -50,12 +50,13 @@ def backup(settings: StoreSettings, to: Path | str, vfs: Vfs) -> int:
     unfinished = _begin(vfs, str(to))
     made = Layout.of(unfinished)
     copy = _Copy(vfs, settings)
-    copy.tree(os.path.join(layout.root, "config"), os.path.join(made.root, "config"))
+    config, queues, index, timers, log = zip(sources(layout), sources(made), strict=True)
+    copy.tree(*config)
     copy.checkpoint(layout.checkpoint, made.checkpoint)
-    copy.queues(layout.consume_queue, made.consume_queue)
-    copy.tree(layout.index, made.index)
-    copy.tree(layout.timers, made.timers)
-    copy.row(layout.commit_log, made.commit_log, settings.commit_log_file_size)
+    copy.queues(*queues)
+    copy.tree(*index)
+    copy.tree(*timers)
+    copy.row(*log, settings.commit_log_file_size)
     vfs.close(vfs.create(made.abort, 0, allocate=False))
     with MessageStore.open(replace(settings, path=unfinished, commit_log_path=None), vfs=vfs) as store:
         end = store.end
@@ -64,7 +65,7 @@ def backup(settings: StoreSettings, to: Path | str, vfs: Vfs) -> int:
 
 
 def sources(layout: Layout) -> list[str]:
-    """The folders that a backup copies."""
+    """The folders that a backup copies, in their order."""
     config = os.path.join(layout.root, "config")
     return [config, layout.consume_queue, layout.index, layout.timers, layout.commit_log]
 

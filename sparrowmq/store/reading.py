@@ -34,7 +34,7 @@ LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
 _WINDOW: Final = 8_192  # bytes copied at first: what is copied and not looked at costs too
 _LARGEST_WINDOW: Final = 65_536  # where nothing is found each is twice as long as the last: a call costs 1 us
 _NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
-# Bytes of others' records between two that are wanted: to read them is quicker than to stop.
+# Bytes of others' records before each that is wanted, on average: to read them is quicker than to stop.
 _BETWEEN: Final = 8192
 _FAR: Final = 256 << 10  # ... and of all of them together: they are held as long as the answer is
 MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve

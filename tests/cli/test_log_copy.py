@@ -11,9 +11,9 @@ from sparrowmq.cli.log_copy import LogCopy
 from sparrowmq.cli.store import store
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.protocol.messages import record as records
-from tests.cli.test_serve import PULL, PULL_FIELDS, SEND, SEND_FIELDS
+from tests.cli.test_serve import PULL_FIELDS, SEND_FIELDS
 from tests.interop.apache import free_ports
-from tests.interop.wire import Wire
+from tests.interop.wire import PULL, SEND, Wire
 
 COUNT = 30
 SIZES = ["mappedFileSizeCommitLog=1m", "maxHashSlotNum=1000", "maxIndexNum=4000"]

@@ -16,29 +16,15 @@ import psutil
 import pytest
 
 from sparrowmq import descriptors
-from tests.interop.wire import Wire, request
+from tests.interop.wire import PULL, SEND, Wire, pull_fields, request, send_fields
 
 ATTACKERS = 64
 SENDS = 200
 MOST_GROWTH_MB = 256
 MOST_P99_S = 0.25  # 0.05 is the aim, and what a quiet machine shows; this one runs other tests too
-SEND, PULL, CLUSTER = 310, 11, 106
+CLUSTER = 106
 
-SEND_FIELDS = dict(
-    zip("abcdefghijkm", ["p", "T", "TBW102", 4, 0, 0, 1, 0, "", 0, "false", "false"], strict=True)
-)
-PULL_FIELDS = {
-    "consumerGroup": "g",
-    "topic": "T",
-    "queueId": 0,
-    "queueOffset": 0,
-    "maxMsgNums": 32,
-    "sysFlag": 4,
-    "commitOffset": 0,
-    "suspendTimeoutMillis": 0,
-    "subVersion": 0,
-    "subscription": "*",
-}
+SEND_FIELDS, PULL_FIELDS = send_fields("T"), pull_fields("T")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is counted as Linux does")
 
 

@@ -8,25 +8,11 @@ import psutil
 import pytest
 
 from tests.interop.apache import free_ports
-from tests.interop.wire import Wire
+from tests.interop.wire import PULL, SEND, Wire, pull_fields, send_fields
 
-CLUSTER, BROKER_CONFIG, CREATE_TOPIC, UPDATE_CONFIG, SEND, PULL = 106, 26, 17, 25, 310, 11
+CLUSTER, BROKER_CONFIG, CREATE_TOPIC, UPDATE_CONFIG = 106, 26, 17, 25
 
-SEND_FIELDS = dict(
-    zip("abcdefghijkm", ["p", "Orders", "TBW102", 4, 0, 0, 1, 0, "", 0, "false", "false"], strict=True)
-)
-PULL_FIELDS = {
-    "consumerGroup": "g",
-    "topic": "Orders",
-    "queueId": 0,
-    "queueOffset": 0,
-    "maxMsgNums": 32,
-    "sysFlag": 4,
-    "commitOffset": 0,
-    "suspendTimeoutMillis": 0,
-    "subVersion": 0,
-    "subscription": "*",
-}
+SEND_FIELDS, PULL_FIELDS = send_fields("Orders"), pull_fields("Orders")
 
 TOPIC = {
     "topic": "Orders",

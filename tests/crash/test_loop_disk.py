@@ -15,13 +15,16 @@ from tests.crash.not_here import NotHere
 from tests.store.stores import messages, put
 
 
-@pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
-def test_a_power_cut_takes_what_no_sync_has_covered(tmp_path: Path, kind: str):
+@pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
+def disk(tmp_path: Path, request) -> LoopDisk:
     try:
-        demand(kind)
-        disk = LoopDisk(tmp_path, kind)
+        demand(request.param)
+        return LoopDisk(tmp_path, request.param)
     except NotHere as reason:
         pytest.skip(f"needs a loop device: {reason}")
+
+
+def test_a_power_cut_takes_what_no_sync_has_covered(disk: LoopDisk):
     with disk:
         for name in ("synced", "loose"):
             (disk.folder / name).write_bytes(b"x" * 8192)
@@ -42,15 +45,7 @@ def test_who_may_not_mount_is_told_why(monkeypatch):
         loop_disk.demand("ext4")
 
 
-@pytest.mark.parametrize("kind", ["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
-def test_sectors_that_cannot_be_read_kill_nobody_and_what_lies_before_them_is_served(
-    tmp_path: Path, kind: str
-):
-    try:
-        demand(kind)
-        disk = LoopDisk(tmp_path, kind)
-    except NotHere as reason:
-        pytest.skip(f"needs a loop device: {reason}")
+def test_sectors_that_cannot_be_read_kill_nobody_and_what_lies_before_them_is_served(disk: LoopDisk):
     with disk:
         settings = StoreSettings(disk.folder / "store", commit_log_file_size=1 << 20, index=False)
         store = MessageStore.open(settings)

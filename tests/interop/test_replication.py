@@ -16,11 +16,11 @@ import pytest
 from sparrowmq.protocol.messages import record
 from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv
-from tests.interop.wire import Reply, Wire
+from tests.interop.wire import PULL, Reply, Wire, pull_fields
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
-SEND, PULL, COMMIT, GROUP = 10, 11, 15, "readers"
+SEND, COMMIT, GROUP = 10, 15, "readers"
 ALL_OFFSETS, ALL_GROUPS = 43, 201
 OK, SLAVE_NOT_AVAILABLE, SERVICE_NOT_AVAILABLE = 0, 11, 14
 SLAVE = {"brokerId": 1, "brokerRole": "SLAVE", "slaveReadEnable": "true"}
@@ -52,19 +52,7 @@ def send(broker: Broker, body: bytes, topic: str = "Orders", queue_id: int = 0) 
 
 
 def pull(broker: Broker, offset: int = 0, topic: str = "Orders") -> list[bytes]:
-    fields = {
-        "consumerGroup": GROUP,
-        "topic": topic,
-        "queueId": 0,
-        "queueOffset": offset,
-        "maxMsgNums": 32,
-        "sysFlag": 4,
-        "commitOffset": 0,
-        "suspendTimeoutMillis": 0,
-        "subVersion": 0,
-        "subscription": "*",
-    }
-    reply = ask(broker, PULL, fields)
+    reply = ask(broker, PULL, pull_fields(topic, consumerGroup=GROUP, queueOffset=offset))
     return [bytes(record.decode(each).body) for each in record.walk(memoryview(reply.body))]
 
 

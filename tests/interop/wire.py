@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Self
 
+SEND: Final = 310
+PULL: Final = 11
 _OPAQUES: Final = count(1)
 
 
@@ -85,3 +87,25 @@ def request(
         whole["extFields"] = {name: str(value) for name, value in fields.items()}
     text = json.dumps(whole, separators=(",", ":")).encode()
     return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body, opaque
+
+
+def send_fields(topic: str, **changes: object) -> dict[str, object]:
+    """Of a message for queue 0 without properties, as SEND (SEND_MESSAGE_V2) takes them; `e` is the queue."""
+    usual = ("p", topic, "TBW102", 4, 0, 0, 1, 0, "", 0, "false", "false")
+    return dict(zip("abcdefghijkm", usual, strict=True)) | changes
+
+
+def pull_fields(topic: str, **changes: object) -> dict[str, object]:
+    """Of a pull of up to 32 messages from the beginning of queue 0, all tags, that does not wait."""
+    return {
+        "consumerGroup": "g",
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subVersion": 0,
+        "subscription": "*",
+    } | changes
