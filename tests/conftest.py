@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
+
+# A script's background job inherits that SIGINT is ignored, and so would every server that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more about what else the machine does.
 settings.register_profile("untimed", deadline=None)

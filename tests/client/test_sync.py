@@ -341,7 +341,10 @@ with sparrowmq.sync.connect({namesrv!r}) as mq:
         assert running.stdout.readline() == "started\n"
         begin = time.monotonic()
         running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=30)
+        watchdog = threading.Timer(30, running.kill)
+        watchdog.start()
+        _, errors = running.communicate()
+        watchdog.cancel()
     assert "KeyboardInterrupt" in errors and time.monotonic() - begin < 8
 
 

@@ -30,18 +30,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
 @contextmanager
 def start(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The demo in a session of its own, as a terminal would run it; its temporary files are below `folder`."""
-    # Tests that run in the background of a script inherit that SIGINT is ignored, and so would the demo.
     command = [sys.executable, "-m", "sparrowmq.demo", *arguments]
     environment = dict(os.environ, TMPDIR=str(folder))
     pipe = subprocess.PIPE
-    ours = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        started = subprocess.Popen(
-            command, text=True, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
-        )
-    finally:
-        signal.signal(signal.SIGINT, ours)
-    with started as demo:
+    with subprocess.Popen(
+        command, text=True, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+    ) as demo:
         try:
             yield demo
         finally:
