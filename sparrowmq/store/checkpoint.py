@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from zlib import crc32
 
@@ -33,6 +33,7 @@ from sparrowmq.store.index import Index
 from sparrowmq.store.layout import NO_CRC, SECTOR
 from sparrowmq.store.positions import Positions
 from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.slots import Unwritten
 from sparrowmq.store.vfs import Unsynced, Vfs
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,7 @@ class Job:
     checkpoint: Checkpoint
     unsynced: Unsynced
     ends: dict[tuple[str, int], QueueEnd]
+    slots: list[Unwritten]
 
 
 class Checkpointer:
@@ -193,7 +195,8 @@ class Checkpointer:
         positions = Positions(marks[0], end, end, name, next_entry, self.crc_from)
         checkpoint = Checkpoint(now_ms, now_ms, now_ms, positions=positions)
         ends, self._changed = self._changed, {}
-        return Job(checkpoint, self._unsynced.take(), ends)
+        slots = self._index.take_unwritten() if self._index is not None else []
+        return Job(checkpoint, self._unsynced.take(), ends, slots)
 
     def _index_end(self) -> tuple[int, int]:
         """The file of the index that grows, as a number, and its next entry."""
@@ -210,16 +213,36 @@ class Checkpointer:
             OSError: nothing is known after it.
         """
         try:
+            self._sync_index(job)
             for path in sorted(job.unsynced.files):
-                self._vfs.sync_path(path)
+                if self._index is None or not self._index.has(path):
+                    self._vfs.sync_path(path)
             for path in sorted(job.unsynced.folders):
                 self._vfs.sync_folder(path)
-            assert job.checkpoint.positions is not None
-            self._ends.write(job.ends, job.checkpoint.positions, job.checkpoint.log_ms)
-            save(self._vfs, self._path, job.checkpoint)
+            positions = job.checkpoint.positions
+            assert positions is not None
+            if self._index is not None and self._index.is_damaged:
+                positions = replace(positions, index_file=UNKNOWN_INDEX, index_next=0)
+            self._ends.write(job.ends, positions, job.checkpoint.log_ms)
+            save(self._vfs, self._path, replace(job.checkpoint, positions=positions))
         except DiskFull:
             self._unsynced.give_back(job.unsynced)
+            if self._index is not None:
+                self._index.give_back(job.slots)
             for key, queue_end in job.ends.items():
                 self._changed.setdefault(key, queue_end)
             raise
-        self.written = job.checkpoint.positions.dispatched
+        self.written = positions.dispatched
+
+    def _sync_index(self, job: Job) -> None:
+        """Bring the index to disk; what cannot be written of it is made anew by the next start. Raises: DiskFull."""
+        index = self._index
+        if index is None:
+            return
+        try:
+            for unwritten in job.slots:
+                unwritten.write(self._vfs)
+            for path in sorted(filter(index.has, job.unsynced.files)):
+                self._vfs.sync_path(path)
+        except OSError as error:
+            index.give_up(error)

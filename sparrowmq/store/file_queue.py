@@ -12,8 +12,7 @@ import os
 
 from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.store.layout import missing_file, offset_name, row_of_files
-from sparrowmq.store.log_file import LogFile
-from sparrowmq.store.mapped_file import is_unused
+from sparrowmq.store.log_file import LogFile, is_unused
 from sparrowmq.store.vfs import Vfs
 
 

@@ -17,6 +17,7 @@ Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wr
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import struct
@@ -30,19 +31,20 @@ from librt.strings import BytesWriter, write_i64_le
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.mapped_file import MappedFile, is_unused
+from sparrowmq.store.log_file import LogFile, is_unused
 from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.slots import SLOT_SIZE, Slots, Unwritten, was_cut
 from sparrowmq.store.vfs import Unsynced, Vfs
 
 log = logging.getLogger(__name__)
 
 HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
-SLOT_SIZE: Final = 4
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
 BATCH: Final = 2048  # keys; more at once take no less time for each, but stop the loop for longer
 _INT32: Final = 0xFFFFFFFF
+_CHUNK: Final = 1 << 16  # entries that are read at once
 _PLACE_SIZE: Final = 16
 _REMEDY: Final = "start the broker again, which makes the index anew from the log"
 
@@ -109,12 +111,13 @@ class Keys:
 class IndexFile:
     """One file of the index."""
 
-    def __init__(self, file: MappedFile, slots: int) -> None:
+    def __init__(self, file: LogFile, slots: int) -> None:
         self.file = file
         self.slots = slots
+        self.linked = Slots(file, HEADER.size, slots)
         self.entries = (file.size - HEADER.size - slots * SLOT_SIZE) // ENTRY.size
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = (
-            HEADER.unpack_from(file.view)
+            HEADER.unpack(file.read(0, HEADER.size).ljust(HEADER.size, b"\0"))
         )
         self._entries_at = HEADER.size + slots * SLOT_SIZE
 
@@ -129,27 +132,30 @@ class IndexFile:
         return room
 
     def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
-        """Add entries in the order of the log; there must be room."""
+        """Add entries in the order of the log; there must be room. Raises: OSError."""
         self._begin(offsets[0], stored_ms[0])
-        file = self.file
         for key_hash, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
-            slot_at = HEADER.size + key_hash % self.slots * SLOT_SIZE
-            previous = self._newest_of(slot_at)
+            slot = key_hash % self.slots
+            previous = self.linked.newest(slot)
             if not 0 < previous < self.next:
                 previous = 0
                 self.used_slots += 1
-            file.write(self._entry_at(self.next), ENTRY.pack(key_hash, offset, self._seconds(ms), previous))
-            file.write(slot_at, self.next.to_bytes(SLOT_SIZE, "big"))
+            entry = ENTRY.pack(key_hash, offset, self._seconds(ms), previous)
+            self.file.write(self._entry_at(self.next), entry)
+            self.linked.put(slot, self.next)
             self.next += 1
         self._finish(offsets[-1], stored_ms[-1])
 
     def put_vector(self, hashes: Any, places: bytes) -> None:
-        """`put` of many at once: sorted by slot, the entry before one is its neighbour or the slot's own."""
+        """`put` of many at once: sorted by slot, the entry before one is its neighbour or the slot's own.
+
+        The slots are in the file once what `linked` gives to `take` was written. Raises: OSError.
+        """
         numpy = _numpy()
         offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
         first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
         self._begin(int(offsets[0]), first_ms)
-        slots = self.file.numbers(HEADER.size, self.slots)
+        slots = self.linked.in_memory()
         count = len(hashes)
         numbers = numpy.arange(self.next, self.next + count, dtype=numpy.int32)
         chosen = hashes % self.slots
@@ -168,6 +174,7 @@ class IndexFile:
         rows["previous"][order] = previous
         self.file.write(self._entry_at(self.next), rows.tobytes())
         slots[chosen] = numbers_by_slot  # of equal slots the last one wins, which is the newest
+        self.linked.note_changed(chosen)
         self.next += count
         self._finish(int(offsets[-1]), last_ms)
 
@@ -178,7 +185,7 @@ class IndexFile:
             BadStore: the slot, or an entry, leads to an entry of another slot.
         """
         slot = key_hash % self.slots
-        number = self._newest_of(HEADER.size + slot * SLOT_SIZE)
+        number = self.linked.newest(slot)
         while 0 < number < self.next and len(found) < limit:
             entry_hash, offset, seconds, previous = self.entry(number)
             if entry_hash % self.slots != slot:
@@ -204,17 +211,13 @@ class IndexFile:
         entry: tuple[int, int, int, int] = ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY.size))
         return entry
 
-    def _newest_of(self, slot_at: int) -> int:
-        """The number of the newest entry of the slot that lies there."""
-        return int.from_bytes(self.file.read(slot_at, SLOT_SIZE), "big")
-
     def cut(self, next_entry: int, end_offset: int) -> None:
         """Keep entries before number `next_entry` whose records lie before `end_offset`; link the slots anew."""
         self.next = max(1, min(next_entry, self.next))
         while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
             self.next -= 1
         slots, self.used_slots = self._slots_anew()
-        self.file.write(HEADER.size, slots)
+        self.linked.replace(slots)
         _, last_offset, seconds, _ = (
             self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
         )
@@ -224,10 +227,13 @@ class IndexFile:
         """What the slots must be for the entries that there are, and how many of them are used."""
         if self.next > VECTOR_MIN:
             numpy = _numpy()
-            hashes = numpy.frombuffer(self.file.view, _row_type(), self.next - 1, self._entry_at(1))["hash"]
             newest = numpy.zeros(self.slots, ">i4")
-            # Of equal slots the last one wins, which is the newest.
-            newest[hashes % self.slots] = numpy.arange(1, self.next, dtype=numpy.int32)
+            for begin in range(1, self.next, _CHUNK):
+                end = min(begin + _CHUNK, self.next)
+                rows = self.file.read(self._entry_at(begin), (end - begin) * ENTRY.size)
+                hashes = numpy.frombuffer(rows, _row_type())["hash"]
+                # Of equal slots the last one wins, which is the newest.
+                newest[hashes % self.slots] = numpy.arange(begin, end, dtype=numpy.int32)
             return newest.tobytes(), int(numpy.count_nonzero(newest))
         by_slot = {self.entry(number)[0] % self.slots: number for number in range(1, self.next)}
         slots = bytearray(self.slots * SLOT_SIZE)
@@ -258,8 +264,12 @@ class IndexFile:
 class Index:
     """The index of a store: files of which the last one grows.
 
+    It is derived from the log, so damage of it stops no message: where the last file cannot be read or written, or was
+    cut, no keys are put into it any more, and searches say what they lack.
+
     Attributes:
-        is_damaged: a search has found that; the next start makes the index anew.
+        is_damaged: that is so, or a search has found damage; the next start makes the index anew.
+        lacks_from_ms: keys of records that were stored since then are not in the index; None if all are.
     """
 
     def __init__(
@@ -273,6 +283,7 @@ class Index:
         self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
         self.files: list[IndexFile] = []
         self.is_damaged = False
+        self.lacks_from_ms: int | None = None
         self._unsynced = unsynced
         for name in vfs.list_folder(folder):
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
@@ -300,22 +311,35 @@ class Index:
     def put(self, keys: Keys) -> None:
         """Add keys. Raises: DiskFull."""
         position = 0
-        while position < len(keys):
-            file = self._with_room(keys, position)
-            if not file.file.is_whole:  # to touch what is gone of a map kills the process
-                self._tell_cut(file)
-                return
-            self._unsynced.files.add(file.file.path)
-            part = keys.part(position, file.room)
-            hashes = _hash_vector(part) if len(part) >= VECTOR_MIN and file.file.is_memory else None
-            if hashes is not None:
-                file.put_vector(hashes, part.places)
-            else:
-                file.put(list(map(key_hash, part.topics, part.texts)), part.offsets, part.stored_ms)
-            position += len(part)
+        while position < len(keys) and self.lacks_from_ms is None:
+            try:
+                position += self._put_some(keys, position)
+            except OSError as error:
+                self.lacks_from_ms = keys.stored_ms[position]
+                self.give_up(error)
+
+    def _put_some(self, keys: Keys, position: int) -> int:
+        """Add those from one on that have room in one file; how many they are. Raises: OSError."""
+        file = self._with_room(keys, position)
+        if not file.file.is_whole:  # to write behind its end would make it look whole again
+            raise was_cut(file.file.path, file.file.size)
+        self._unsynced.files.add(file.file.path)
+        part = keys.part(position, file.room)
+        hashes = _hash_vector(part) if len(part) >= VECTOR_MIN else None
+        if hashes is not None:
+            file.put_vector(hashes, part.places)
+        else:
+            file.put(list(map(key_hash, part.topics, part.texts)), part.offsets, part.stored_ms)
+        if file.file.unreadable:
+            raise OSError(errno.EIO, "slots of it cannot be read", file.file.path)
+        return len(part)
 
     def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Offsets of records that may have the key, newest first. Raises: BadStore, a file is damaged."""
+        """Offsets of records that may have the key, newest first.
+
+        Raises:
+            BadStore: a file is damaged, or keys of that time are missing.
+        """
         found: dict[int, None] = {}
         wanted = key_hash(topic, key)
         for file in reversed(self.files):
@@ -328,12 +352,36 @@ class Index:
                 if file.file.unreadable:
                     self.is_damaged = True
                     raise BadStore(f"{file.file.path} cannot be read; {_REMEDY}")
+        if self.lacks_from_ms is not None and self.lacks_from_ms <= end_ms:
+            since = datetime.fromtimestamp(self.lacks_from_ms / 1000).isoformat(" ", "seconds")
+            raise BadStore(
+                f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}"
+            )
         return list(found)
 
-    def _tell_cut(self, file: IndexFile) -> None:
+    def give_up(self, error: OSError) -> None:
+        """Take it for damaged, and say so once; in any thread."""
         if not self.is_damaged:
-            log.error("%s was cut while the broker used it; %s", file.file.path, _REMEDY)
+            log.error(
+                "the index is damaged (%s): messages are taken, but those from now on are not found by their keys; %s",
+                error,
+                _REMEDY,
+            )
         self.is_damaged = True
+
+    def take_unwritten(self) -> list[Unwritten]:
+        """What has to be written to the files before a checkpoint says that they have the keys."""
+        return [unwritten for file in self.files if (unwritten := file.linked.take()) is not None]
+
+    def give_back(self, unwritten: list[Unwritten]) -> None:
+        """It was not written; in any thread."""
+        for part in unwritten:
+            for file in self.files:
+                file.linked.give_back(part)
+
+    def has(self, path: str) -> bool:
+        """Whether a file of it has that path."""
+        return os.path.dirname(path) == self._folder
 
     def cut(self, name: str, next_entry: int, end_offset: int) -> None:
         """Go back to what a checkpoint saw: file `name`, before entry `next_entry`, records before `end_offset`."""
@@ -347,6 +395,17 @@ class Index:
     def _is_behind(self, end_offset: int) -> bool:
         """Whether the file before the newest one ends behind an offset, so that nothing of the newest one stays."""
         return len(self.files) > 1 and self.files[-2].end_offset >= end_offset
+
+    def drop_all(self) -> None:
+        """Delete all of it, so that it is made anew."""
+        while self.files:
+            self.drop_last()
+        self.is_damaged, self.lacks_from_ms = False, None
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether something could not be read of it."""
+        return any(file.file.unreadable for file in self.files)
 
     def drop_last(self) -> None:
         """Delete the newest file."""
@@ -365,17 +424,26 @@ class Index:
 
     def _open(self, name: str, writable: bool) -> None:
         path = os.path.join(self._folder, name)
-        if self._vfs.size(path) < self._file_size and is_unused(self._vfs, path):
+        size = self._vfs.size(path)
+        if size < self._file_size and self._is_unused(path):
             if writable:
                 self._vfs.unlink(path)
             return
-        file = MappedFile.open(self._vfs, path, 0, writable)
-        if file.size != self._file_size:
+        if size > self._file_size or (size < self._file_size and not writable):
             raise BadStore(
-                f"{file.path} has {file.size} bytes, not {self._file_size}; set maxHashSlotNum and maxIndexNum "
+                f"{path} has {size} bytes, not {self._file_size}; set maxHashSlotNum and maxIndexNum "
                 "as they were, or delete the folder: it will be made anew"
             )
-        self.files.append(IndexFile(file, self._slots))
+        self.files.append(IndexFile(LogFile.open(self._vfs, path, 0, writable), self._slots))
+        if size < self._file_size:
+            log.warning("%s was cut to %d bytes, it had %d", path, size, self._file_size)
+            self.is_damaged = True
+
+    def _is_unused(self, path: str) -> bool:
+        try:
+            return is_unused(self._vfs, path)
+        except OSError:  # a sector cannot be read
+            return False
 
     def _with_room(self, keys: Keys, position: int) -> IndexFile:
         """A file for one key of them, and more."""
@@ -389,9 +457,11 @@ class Index:
             else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
         )
         self._vfs.make_folder(self._folder)
-        mapped = MappedFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
+        if last is not None:
+            last.linked.let_go()
+        made = LogFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
         self._unsynced.folders.add(self._folder)
-        file = IndexFile(mapped, self._slots)
+        file = IndexFile(made, self._slots)
         if last is not None:
             file.begin_ms, file.begin_offset = last.end_ms, last.end_offset
         file.next = 1

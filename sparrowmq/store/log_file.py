@@ -1,4 +1,4 @@
-"""One file of the commit log: fixed in size, written by pwrite and read by pread.
+"""One file of the commit log, or of the index: fixed in size, written by pwrite and read by pread.
 
 No memory is mapped. What a map shows can be cut off by an operator, or lie on a sector that the disk reads no more, and
 to touch it then kills the process: no error, and every connection gone for one message. A pread answers such a read
@@ -23,6 +23,7 @@ from sparrowmq.store.vfs import File, Vfs
 
 log = logging.getLogger(__name__)
 
+_CHUNK: Final = 1 << 20
 PAGE: Final = 4096  # what a disk reads at least, and what one bad sector takes with it
 _UNREADABLE: Final = (errno.EIO, errno.ENODATA, errno.EBADMSG)  # a bad sector, by the kind of disk
 
@@ -118,3 +119,12 @@ class LogFile:
         """Delete the file; what was read of it stays good."""
         self.close()
         self._vfs.unlink(self.path)
+
+
+def is_unused(vfs: Vfs, path: str) -> bool:
+    """Whether a file holds nothing but zeros: a crash can leave one that is too short, and never served."""
+    file = vfs.open(path, writable=False)
+    try:
+        return not any(any(vfs.read(file, offset, _CHUNK)) for offset in range(0, file.size, _CHUNK))
+    finally:
+        vfs.close(file)

@@ -283,8 +283,7 @@ class Recovery:
             self.checkpoint = replace(self.checkpoint, positions=positions)
             save(self.vfs, self.layout.checkpoint, self.checkpoint)
         elif self.index is not None:
-            while self.index.files:
-                self.index.drop_last()
+            self.index.drop_all()
 
     def _fence(self, begin: int, end: int) -> None:
         """Make the damaged bytes `[begin, end)` something that every reader of the log steps over."""
@@ -446,6 +445,8 @@ class Recovery:
         index, positions = self.index, self.checkpoint.positions
         if index is None:
             return self.log.end
+        if index.is_damaged or index.is_unreadable:
+            return self._index_anew(index, "was cut, or cannot be read")
         if positions is None:
             while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
                 index.drop_last()
@@ -453,19 +454,21 @@ class Recovery:
             whole = index.end_offset if self.clean else index.end_offset - 1
             return max(whole, self.log.begin - 1) if index.files else self.log.begin - 1
         if positions.index_file == UNKNOWN_INDEX:
-            log.warning("the index was switched off, or found damaged; it is made anew from the log")
-            while index.files:
-                index.drop_last()
-            return self.log.begin - 1
+            return self._index_anew(index, "was switched off, or found damaged")
         name = f"{positions.index_file:017d}" if positions.index_file else ""
         if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
-            log.warning("the index is not what it was; it is made anew from the log")
-            while index.files:
-                index.drop_last()
-            return self.log.begin - 1
+            return self._index_anew(index, "is not what it was")
         if not self.clean or index.end_offset >= known:
             index.cut(name, positions.index_next, known)
+            if index.is_unreadable:
+                return self._index_anew(index, "cannot be read")
         return known - 1
+
+    def _index_anew(self, index: Index, why: str) -> int:
+        """Delete the index, which then knows the records up to the answer."""
+        log.warning("the index %s; it is made anew from the log", why)
+        index.drop_all()
+        return self.log.begin - 1
 
     def _heal(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
         """Replay all records of one queue."""

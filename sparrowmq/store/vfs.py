@@ -5,7 +5,7 @@ list every state in which a power cut could have left the disk can be made and o
 (tests/store/crash_states.py).
 
 What a disk promises, and so what the store relies on:
-- bytes written or stored through a map are safe once `sync` of that file returned, and may appear before, in any order,
+- bytes written are safe once `sync` of that file returned, and may appear before, in any order,
   in units of a sector;
 - a file's being there, its being gone and its name are safe once `sync_folder` of its folder returned, and may appear
   before, in any order;
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,10 +82,7 @@ class Vfs(Protocol):
         """A file that exists. Raises: FileNotFoundError."""
 
     def close(self, file: File) -> None:
-        """Give the descriptor back; closing twice is harmless. What is mapped stays mapped."""
-
-    def map(self, file: File) -> memoryview:
-        """The whole file as memory to read from; it shows what is written."""
+        """Give the descriptor back; closing twice is harmless."""
 
     def read(self, file: File, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the file's end, and before what cannot be read. Raises: OSError."""
@@ -98,7 +94,7 @@ class Vfs(Protocol):
         """Write all of `content`. Raises: DiskFull."""
 
     def truncate(self, file: File, size: int) -> None:
-        """Cut or lengthen. A mapped file must not be cut: to touch what is gone of it kills the process."""
+        """Cut or lengthen."""
 
     def sync(self, file: File) -> None:
         """Return once the file's bytes are on disk. Takes about 0.1 ms or more, without the GIL."""
@@ -130,7 +126,7 @@ class Vfs(Protocol):
         """The size of a file. Raises: FileNotFoundError."""
 
     def is_whole(self, file: File) -> bool:
-        """Whether an open file still has its size: to touch what somebody cut off of a map kills the process."""
+        """Whether an open file still has its size, or somebody cut it."""
 
     def used_ratio(self, path: str) -> float:
         """How much of the disk under a folder is used, from 0 to 1."""
@@ -169,14 +165,6 @@ class Disk:
         if file.fd >= 0:
             os.close(file.fd)
             file.fd = -1
-
-    def map(self, file: File) -> memoryview:
-        if os.fstat(file.fd).st_size < file.size:
-            raise BadStore(f"{file.path} was cut to {os.fstat(file.fd).st_size} bytes, it had {file.size}")
-        try:
-            return memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
-        except OSError as error:  # a map has a descriptor of its own
-            raise disk_error(file.path, error) from error
 
     def read(self, file: File, offset: int, size: int) -> bytes:
         try:
@@ -341,6 +329,8 @@ def disk_error(path: str, error: OSError) -> Exception:
         return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}; it is tried again")
     if error.errno in _FULL:
         return DiskFull(f"no room on the disk for {path}; free some, writes go on by themselves")
+    if error.filename is None:
+        error.filename = path
     return error
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.errors import CorruptRecord
+from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
@@ -67,6 +67,38 @@ def test_sectors_that_cannot_be_read_kill_nobody_and_what_lies_before_them_is_se
         assert served == sent[: len(served)] and len(served) + told == len(sent) and told >= 10 <= len(served)
         disk.mend()
         store.close()
+
+
+def test_an_index_on_sectors_that_cannot_be_read_stops_no_message_and_is_made_anew(disk: LoopDisk):
+    with disk:
+        # Slots of 400 kB: the page in their midst lies where keys will go.
+        settings = StoreSettings(
+            disk.folder / "store", commit_log_file_size=1 << 20, index_slots=100_000, index_entries=20_000
+        )
+        store = MessageStore.open(settings)
+        for number in range(1000):
+            put(store, b"x", key=f"key-{number}")
+        store.close()
+        (path,) = Path(settings.layout.index).iterdir()
+        mark = os.urandom(PAGE)
+        with path.open("r+b") as file:
+            file.seek(50 * PAGE)
+            file.write(mark)
+            os.fsync(file.fileno())
+        store = MessageStore.open(settings)
+        disk.break_off(_forgotten(path, page=50))
+        for number in range(1000, 2000):
+            put(store, b"x", key=f"key-{number}")
+        store.dispatch()
+        store._intake.index_keys()
+        assert [message.queue_offset for message in messages(store.read("Orders", 0, 1999, 1))] == [1999]
+        with pytest.raises(BadStore, match="start the broker again, which makes the index anew"):
+            store.query("Orders", "key-1999", 9, 0, 1 << 60)
+        disk.mend()
+        store.close()
+        with MessageStore.open(settings) as store:
+            for number in (0, 999, 1000, 1999):
+                assert len(store.query("Orders", f"key-{number}", 9, 0, 1 << 60)) == 1
 
 
 def _forgotten(path: Path, page: int) -> bytes:

@@ -124,9 +124,6 @@ class RecordVfs:
     def close(self, file: File) -> None:
         file.fd = -1
 
-    def map(self, file: File) -> memoryview:
-        return memoryview(self.data[file.fd]).toreadonly()
-
     def read(self, file: File, offset: int, size: int) -> bytes:
         if file.fd == _LOCK:
             return b""

@@ -20,6 +20,7 @@ class FaultyDisk(Disk):
         write_error, sync_error: what a write to a file without allocated room, a sync fails with; a sync fails once, as
             on Linux.
         bad: the pages that cannot be read, by path and position, and the number of the error.
+        write_errors, sync_errors: the number of the error that a write to a file, or a sync, fails with, by its path.
         log_error: what a write to a file of the log fails with.
         may_sync: while it is not set, a sync that is called does not return.
         synced: the names of the files that were synced, in order.
@@ -30,6 +31,8 @@ class FaultyDisk(Disk):
         self.full_for: tuple[str, ...] = ()
         self.bad: dict[tuple[str, int], int] = {}
         self.write_error: Exception | None = None
+        self.write_errors: dict[str, int] = {}
+        self.sync_errors: dict[str, int] = {}
         self.log_error: Exception | None = None
         self.sync_error: OSError | None = None
         self.may_sync = threading.Event()
@@ -54,6 +57,8 @@ class FaultyDisk(Disk):
     def write(self, file: File, offset: int, content: Buffer) -> None:
         if self.log_error is not None and "commitlog" in file.path:
             raise self.log_error
+        if (number := self.write_errors.get(file.path)) is not None:
+            raise OSError(number, os.strerror(number), file.path)
         if file.path not in self._allocated:
             self._demand_room(file.path)
             if self.write_error is not None:
@@ -68,12 +73,19 @@ class FaultyDisk(Disk):
         self._await_sync(path)
         super().sync_path(path)
 
+    def unlink(self, path: str) -> None:
+        """What is made there later lies elsewhere on the disk."""
+        super().unlink(path)
+        self.bad = {place: number for place, number in self.bad.items() if place[0] != path}
+
     def _await_sync(self, path: str) -> None:
         self.sync_began.set()
         assert self.may_sync.wait(10), "the test forgot to let the sync go on"
         error, self.sync_error = self.sync_error, None
         if error is not None:
             raise error
+        if (number := self.sync_errors.get(path)) is not None:
+            raise OSError(number, os.strerror(number), path)
         self.synced.append(os.path.basename(path))
 
     def _demand_room(self, path: str) -> None:

@@ -1,5 +1,6 @@
 """The hash index: its files byte for byte, and what is found by a key."""
 
+import errno
 import os
 import struct
 from datetime import datetime
@@ -48,6 +49,12 @@ def add(index: Index, rows: list[Row]) -> None:
 def keyed(number: int, key: str, topic: str = "T", step_ms: int = 1000) -> Row:
     """The n-th record lies at 100 n, was stored n seconds after noon, and has one key."""
     return topic, 100 * number, NOON_MS + step_ms * number, (key,), None
+
+
+def write_out(index: Index) -> None:
+    """As a checkpoint does."""
+    for unwritten in index.take_unwritten():
+        unwritten.write(Disk())
 
 
 def contents(folder: Path) -> list[bytes]:
@@ -126,12 +133,30 @@ def test_a_file_that_a_crash_left_short_goes_if_it_never_served(tmp_path: Path):
     assert index_in(tmp_path).files == [] and list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_another_size_is_refused_with_what_to_do(tmp_path: Path):
+def test_a_file_that_is_too_large_is_refused_with_what_to_do(tmp_path: Path):
     add(index_in(tmp_path), [keyed(0, "a")])
     with pytest.raises(
         BadStore, match="set maxHashSlotNum and maxIndexNum as they were, or delete the folder"
     ):
-        index_in(tmp_path, slots=SLOTS + 1)
+        index_in(tmp_path, slots=SLOTS - 1)
+
+
+@pytest.mark.parametrize("size", [20, 100, 250])
+def test_a_file_that_is_too_short_is_damage_to_who_may_mend_and_refused_to_who_only_reads(
+    tmp_path: Path, size: int
+):
+    index = index_in(tmp_path)
+    add(index, [keyed(0, "a")])
+    os.truncate(index.files[0].file.path, size)
+    index.close()
+    with pytest.raises(BadStore, match=f"has {size} bytes, not 264"):
+        Index(Disk(), str(tmp_path), SLOTS, ENTRIES, Unsynced(), writable=False)
+    again = index_in(tmp_path)
+    assert again.is_damaged
+    again.drop_all()
+    assert not again.is_damaged and list(tmp_path.iterdir()) == []
+    add(again, [keyed(0, "a")])
+    assert again.find("T", "a", 9, *EVER) == [0]
 
 
 def test_files_with_other_names_are_left_alone(tmp_path: Path):
@@ -260,6 +285,10 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
     add(at_once, batch[:3])
     add(at_once, batch[3:150])
     add(at_once, batch[150:])
+    assert at_once.find("Topic1", "k1", 64, *EVER) == one_by_one.find("Topic1", "k1", 64, *EVER)
+    assert [file.linked.take() is None for file in at_once.files[:2]] == [True, True]
+    assert [file.linked.take() is None for file in at_once.files[:2]] == [True, True]
+    write_out(at_once)
     assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
 
@@ -325,13 +354,58 @@ def test_an_index_that_was_cut_takes_no_keys_and_says_so(tmp_path: Path, caplog:
     add(index, many(VECTOR_MIN))
     path = Path(index.files[0].file.path)
     os.truncate(path, 100)
-    for _ in range(2):  # to store into what is gone of a map kills the process
-        add(index, many(VECTOR_MIN))
+    for count in (VECTOR_MIN, 1):  # to write behind its end would make it look whole
+        add(index, many(count))
     assert index.is_damaged and path.stat().st_size == 100
-    assert caplog.text.count("was cut while the broker used it; start the broker again") == 1
-    with pytest.raises(BadStore, match="cannot be read; start the broker again"):
+    assert [caplog.text.count(part) for part in ("somebody cut it", "not found by their keys")] == [1, 1]
+    with pytest.raises(BadStore, match="start the broker again, which makes the index anew"):
         index.find("T", "k1", 9, *EVER)
     index.close()
+
+
+def test_searches_say_since_when_keys_are_missing(tmp_path: Path):
+    index = index_in(tmp_path)
+    add(index, [keyed(number, f"k{number}") for number in range(6)])
+    os.truncate(index.files[0].file.path, 263)  # of its last entry, which is not used
+    add(index, [keyed(6, "k6")])
+    index_ms = NOON_MS + 6000
+    assert index.find("T", "k3", 9, 0, index_ms - 1) == [300]
+    since = datetime.fromtimestamp(index_ms / 1000).isoformat(" ", "seconds")
+    with pytest.raises(
+        BadStore, match=f"lacks the keys of what was stored since {since}; start the broker again"
+    ):
+        index.find("T", "k3", 9, 0, index_ms)
+
+
+@pytest.mark.parametrize("count", [3, VECTOR_MIN])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_page_of_slots_that_cannot_be_read_or_written_stops_no_message(
+    tmp_path: Path, count: int, is_read: bool
+):
+    disk = FaultyDisk()
+    index = index_in(tmp_path, 512, 512, vfs=disk)
+    add(index, many(3))
+    path = index.files[0].file.path
+    index.close()
+    index = index_in(tmp_path, 512, 512, vfs=disk)
+    if is_read:
+        disk.bad[path, 0] = errno.EIO
+    else:
+        disk.write_errors[path] = errno.EIO
+    add(index, many(count))
+    assert index.is_damaged
+    with pytest.raises(BadStore, match="start the broker again"):
+        index.find("Topic1", "k1", 9, *EVER)
+    index.close()
+
+
+def test_a_file_whose_header_cannot_be_read_is_damaged(tmp_path: Path):
+    disk = FaultyDisk()
+    index = index_in(tmp_path, vfs=disk)
+    add(index, [keyed(0, "a")])
+    index.close()
+    disk.bad[index.files[0].file.path, 0] = errno.EIO
+    assert index_in(tmp_path, vfs=disk).is_unreadable
 
 
 def test_an_index_goes_back_over_several_files(tmp_path: Path):

@@ -4,7 +4,8 @@ import os
 import pytest
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.store.log_file import PAGE, LogFile
+from sparrowmq.store.log_file import PAGE, LogFile, is_unused
+from sparrowmq.store.vfs import Disk
 from tests.store.faulty_disk import FaultyDisk
 
 SIZE = 8 * PAGE
@@ -99,3 +100,16 @@ def test_another_error_is_no_damage(file, disk):
     disk.bad = {(file.path, 0): errno.EBADF}
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.read(0, 4)
+
+
+@pytest.mark.parametrize(
+    ("size", "written_at", "unused"),
+    [(0, None, True), (3 << 20, None, True), (3 << 20, (3 << 20) - 1, False)],
+)
+def test_a_file_of_zeros_is_unused(path, size, written_at, unused):
+    disk = Disk()
+    file = disk.create(path, size, allocate=False)
+    if written_at is not None:
+        disk.write(file, written_at, b"\1")
+    disk.close(file)
+    assert is_unused(disk, path) == unused

@@ -112,22 +112,6 @@ def test_without_fallocate_a_file_that_was_written_in_part_is_not_left_behind(pa
     assert not os.path.exists(path)
 
 
-def test_a_map_shows_what_is_written(file):
-    view = DISK.map(file)
-    DISK.write(file, 100, b"abc")
-    assert bytes(view[99:104]) == b"\0abc\0" == DISK.read(file, 99, 5)
-
-
-def test_a_view_cannot_be_written_to(file):
-    assert DISK.map(file).readonly
-
-
-def test_a_file_that_was_cut_is_not_mapped(file, path):
-    os.truncate(path, 100)
-    with pytest.raises(BadStore, match="was cut to 100 bytes, it had 8192"):
-        DISK.map(file)
-
-
 def test_to_write_past_the_room_is_a_full_disk(file):
     with largest_file(8192 + 4), pytest.raises(DiskFull):
         DISK.write(file, 8192, b"eight by")
@@ -149,12 +133,10 @@ def test_a_file_is_cut_and_lengthened_with_zeros(file, path):
     assert DISK.read(file, 0, 100) == b"ab\0\0"
 
 
-def test_closing_twice_is_harmless_and_a_map_outlives_it(file):
-    DISK.write(file, 0, b"a")
-    view = DISK.map(file)
+def test_closing_twice_is_harmless(file):
     DISK.close(file)
     DISK.close(file)
-    assert file.fd == -1 and view[0] == ord("a")
+    assert file.fd == -1
 
 
 def test_a_file_that_is_missing_is_not_opened(path):
