@@ -36,6 +36,9 @@ Answered = Callable[["Response[Any] | None", "Exception | None"], object]
 # How precise request timeouts are: one timer a session looks at all that wait, instead of one timer a request.
 EXPIRY_PERIOD_S = 0.1
 
+# A peer that says nothing for so long though it was asked something may hang, or be cut off.
+MUTE_S = 1.0
+
 # Requests are written at the end of a turn of the loop, or once there are so many pieces: a program that makes
 # hundreds in one turn lets the peer begin with the first while it still makes the last.
 REQUEST_PIECES = 64
@@ -95,6 +98,11 @@ class _Waiting:
         told = self.told
         return isinstance(told, asyncio.Future) and told.done()
 
+    @property
+    def is_long_poll(self) -> bool:
+        """Whether the peer may wait with its answer, as with that to a pull."""
+        return hasattr(self.request, "suspend_timeout_millis")
+
     def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
         """Tell of the answer, or of the error in its place."""
         told = self.told
@@ -119,6 +127,7 @@ class Session:
 
     Attributes:
         partial_since: when the frame began that is not whole yet (`pending_bytes`).
+        on_mute: called some times a second while the peer `is_mute`.
     """
 
     def __init__(
@@ -145,6 +154,7 @@ class Session:
         self.parked: list[Any] = []
         self.last_read = clock.monotonic()
         self.partial_since = self.last_read
+        self.on_mute: Callable[[], object] | None = None
         self._dispatch = dispatch
         self._clock = clock
         self._limits = limits or SessionLimits()
@@ -261,6 +271,17 @@ class Session:
         """End the connection at once; what is not sent is lost. For a peer that does not read, `close` would wait."""
         if self._transport is not None and not self.closed:
             self._transport.abort()
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether the peer has said nothing for a second though something that it answers at once was asked before."""
+        since = self._clock.monotonic() - MUTE_S
+        if self.closed or self.last_read > since:
+            return False
+        return any(
+            entry.deadline - entry.timeout_s <= since and not entry.is_long_poll
+            for entry in self._wire.waiting
+        )
 
     @property
     def is_backed_up(self) -> bool:
@@ -515,6 +536,8 @@ class Session:
         for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.is_abandoned):
             what = type(waiting.request).__name__
             waiting.end(None, RequestTimeout(self.address, what, waiting.timeout_s))
+        if self.on_mute is not None and now - self.last_read >= MUTE_S and self.is_mute:
+            self.on_mute()
         if self._wire.in_flight and not self.closed:
             self._watch_expiry()
 

@@ -3,6 +3,11 @@
 A broker knows its clients by their heartbeats: without one it refuses a consumer's pull (24, 25) and cannot push.
 So a new connection, after a broker's restart too, begins with a heartbeat, and a pull can never overtake it.
 After that heartbeats go out every 30 s; a broker forgets a client that was silent for 120 s.
+
+A master that hangs, or is cut off, ends no connection:
+
+    1 s without any answer     routes are asked for each second, for another one may be elected
+    it is the master no more   the connection is ended, so that who waits is told, and can go to the next one at once
 """
 
 from __future__ import annotations
@@ -44,6 +49,8 @@ class Brokers:
         self._greeted: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._at_any_time: set[str] = set()
+        self._masters: set[str] = set()
+        routes.watch(self._leave_mute)
 
     def live(self, address: str) -> Session | None:
         """The greeted session to an address, if it is open now."""
@@ -69,6 +76,7 @@ class Brokers:
                 raise
             if address in self._greeted:
                 self._routes.doubt()  # It may have come back as a slave of another one.
+            session.on_mute = self._routes.doubt
             self._greeted[address] = session
             return session
 
@@ -116,6 +124,15 @@ class Brokers:
                 await answer
             except SparrowError as error:
                 log.debug("%s to %s: %s", type(request).__name__, session.address, error)
+
+    def _leave_mute(self, _topic: str) -> None:
+        """End connections to those that are masters no more, and do not say so."""
+        before, self._masters = self._masters, set(self._routes.masters)
+        for address in before - self._masters:
+            session = self.live(address)
+            if session is not None and session.is_mute:
+                log.warning("%s does not answer, and is the master no more", address)
+                session.abort()
 
     async def _greet(self, session: Session) -> None:
         body = self._heartbeat()

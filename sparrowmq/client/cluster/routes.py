@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -103,6 +103,11 @@ class Routes:
     def master(self, broker_name: str) -> str | None:
         """Where a broker takes messages; None when no route names it, or it has no master now."""
         return self._brokers.get(broker_name, {}).get(MASTER)
+
+    @property
+    def masters(self) -> Iterator[str]:
+        """Where brokers take messages."""
+        return (address for known in self._brokers.values() if (address := known.get(MASTER)) is not None)
 
     def replica(self, broker_name: str, broker_id: int) -> str | None:
         """Where a replica of a broker is, or another one of it; None when no route names it."""

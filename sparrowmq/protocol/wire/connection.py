@@ -7,7 +7,7 @@ alone ties them to their request. The caller does the I/O: it gives every chunk 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from sparrowmq.protocol.wire import codec
@@ -77,6 +77,11 @@ class Connection(Generic[W]):
         waiting = list(self._waiting.values())
         self._waiting.clear()
         return waiting
+
+    @property
+    def waiting(self) -> Iterable[W]:
+        """Everyone who waits for a reply."""
+        return self._waiting.values()
 
     @property
     def in_flight(self) -> int:

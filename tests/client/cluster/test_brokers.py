@@ -9,11 +9,13 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.headers import UnregisterClient
+from sparrowmq.protocol.requests.headers import GetMaxOffset, PullMessage, UnregisterClient
 from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.session import EXPIRY_PERIOD_S, MUTE_S
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
+from tests.client.scripted import Scripted
 
 BEAT = RequestCode.HEART_BEAT
 
@@ -125,3 +127,66 @@ async def test_a_connection_that_ends_during_the_greeting_is_an_error(peer, worl
         session.close()
     with pytest.raises(ConnectionClosed):
         await asking
+
+
+@pytest.fixture
+async def broker(peer, world):
+    """A broker beside the name server."""
+    async with Scripted() as started:
+        started.name = "broker-b"
+        is_master_of_it(peer, started.address)
+        await world.routes.of("t")
+        yield started
+
+
+def is_master_of_it(peer, address):
+    peer.name = "broker-b"
+    peer.has("t", others={"broker-b": address})
+
+
+async def unanswered(broker, world, request):
+    """The answer to a request that the broker has had for a second, and says nothing to."""
+    session = await world.brokers.session(broker.address)
+    broker.script(request.code, None)
+    answer = session.call(request, timeout_s=30)
+    await until(lambda: broker.requests(request.code))
+    await world.clock.advance(MUTE_S + EXPIRY_PERIOD_S)
+    return answer
+
+
+async def test_routes_are_doubted_while_a_broker_answers_nothing(broker, world):
+    answer = await unanswered(broker, world, GetMaxOffset(topic="t", queue_id=0))
+    assert world.routes._doubted.is_set()
+    answer.cancel()
+
+
+async def test_a_long_poll_that_waits_is_no_reason_to_doubt(broker, world):
+    pull = PullMessage(
+        consumer_group="g",
+        topic="t",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=1,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+    )
+    answer = await unanswered(broker, world, pull)
+    assert not world.routes._doubted.is_set()
+    answer.cancel()
+
+
+async def test_who_waits_for_a_master_that_is_none_any_more_and_says_nothing_is_told(peer, broker, world):
+    answer = await unanswered(broker, world, GetMaxOffset(topic="t", queue_id=0))
+    is_master_of_it(peer, "127.0.0.1:1")
+    await world.routes.refresh()
+    with pytest.raises(ConnectionClosed):
+        await answer
+
+
+async def test_a_former_master_that_answers_keeps_its_connection(peer, broker, world):
+    session = await world.brokers.session(broker.address)
+    is_master_of_it(peer, "127.0.0.1:1")
+    await world.routes.refresh()
+    assert world.routes.master("broker-b") == "127.0.0.1:1" and not session.closed
