@@ -402,8 +402,7 @@ class Index:
             self.drop_last()
         self.is_damaged, self.lacks_from_ms = False, None
 
-    @property
-    def is_unreadable(self) -> bool:
+    def has_unreadable(self) -> bool:
         """Whether something could not be read of it."""
         return any(file.file.unreadable for file in self.files)
 

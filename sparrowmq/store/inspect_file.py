@@ -51,6 +51,7 @@ from sparrowmq.store.layout import (
     parse_offset_name,
 )
 from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.slots import SLOT_SIZE
 from sparrowmq.store.vfs import Vfs
 
 # What `start` counts (an offset in the log, the number of an entry; None: nothing), and the words.
@@ -348,7 +349,7 @@ def _index(file: StoreFile, start: int | None) -> Described:
 
 
 def _index_lines(file: StoreFile, slots: int, first: int, following: int, begin_ms: int) -> Iterator[Line]:
-    entries_at = index.HEADER.size + slots * index.SLOT_SIZE
+    entries_at = index.HEADER.size + slots * SLOT_SIZE
     room = (file.size - entries_at) // index.ENTRY.size
     if following > 1 and not slots:
         yield None, "the entries do not end where the header says; sparrowmq store check tells more"
@@ -376,7 +377,7 @@ def _slots(file: StoreFile, following: int, end_offset: int) -> int:
     """
     usual = StoreSettings("")
     entries_size = usual.index_entries * index.ENTRY.size
-    if file.size == index.HEADER.size + usual.index_slots * index.SLOT_SIZE + entries_size:
+    if file.size == index.HEADER.size + usual.index_slots * SLOT_SIZE + entries_size:
         return usual.index_slots
     last_used = file.used() - 1
     last_at = last_used - (last_used - file.size) % index.ENTRY.size
@@ -384,7 +385,7 @@ def _slots(file: StoreFile, following: int, end_offset: int) -> int:
     if following <= 1 or slots_size <= 0 or last_at + index.ENTRY.size > file.size:
         return 0
     is_last = index.ENTRY.unpack(file.read(last_at, index.ENTRY.size))[1] == end_offset
-    return slots_size // index.SLOT_SIZE if is_last else 0
+    return slots_size // SLOT_SIZE if is_last else 0
 
 
 def _checkpoint(file: StoreFile) -> Iterator[Line]:

@@ -445,7 +445,7 @@ class Recovery:
         index, positions = self.index, self.checkpoint.positions
         if index is None:
             return self.log.end
-        if index.is_damaged or index.is_unreadable:
+        if index.is_damaged or index.has_unreadable():
             return self._index_anew(index, "was cut, or cannot be read")
         if positions is None:
             while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
@@ -460,7 +460,7 @@ class Recovery:
             return self._index_anew(index, "is not what it was")
         if not self.clean or index.end_offset >= known:
             index.cut(name, positions.index_next, known)
-            if index.is_unreadable:
+            if index.has_unreadable():
                 return self._index_anew(index, "cannot be read")
         return known - 1
 

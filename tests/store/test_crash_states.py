@@ -22,6 +22,7 @@ MANY_STATES = 60_000
 SITES = {
     "checkpoint.py:save:sync": False,  # the next effect removes `abort`: a clean start copes with an older checkpoint
     "checkpoint.py:write:sync": True,
+    "checkpoint.py:_sync_index:sync": True,
     "checkpoint.py:write:sync_folder": True,
     "file_queue.py:create_next:sync": False,  # the two syncs of a new file can change places
     "file_queue.py:create_next:sync_folder": False,

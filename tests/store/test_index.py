@@ -14,7 +14,6 @@ from sparrowmq.store.index import (
     ENTRY,
     HEADER,
     NAME_DIGITS,
-    SLOT_SIZE,
     VECTOR_MIN,
     Index,
     Keys,
@@ -22,6 +21,7 @@ from sparrowmq.store.index import (
     keys_of,
 )
 from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.slots import SLOT_SIZE
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
 from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, put
@@ -405,7 +405,7 @@ def test_a_file_whose_header_cannot_be_read_is_damaged(tmp_path: Path):
     add(index, [keyed(0, "a")])
     index.close()
     disk.bad[index.files[0].file.path, 0] = errno.EIO
-    assert index_in(tmp_path, vfs=disk).is_unreadable
+    assert index_in(tmp_path, vfs=disk).has_unreadable()
 
 
 def test_an_index_goes_back_over_several_files(tmp_path: Path):

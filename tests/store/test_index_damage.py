@@ -1,0 +1,181 @@
+"""An index that was lost, cut, damaged or cannot be written: messages come in, and a start makes it anew."""
+
+import errno
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.errors import BadStore
+from sparrowmq.store.check import verify
+from sparrowmq.store.checkpoint import UNKNOWN_INDEX, load
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.vfs import Disk as RealDisk
+from tests.store.faulty_disk import FaultyDisk
+from tests.store.stores import Stores, bodies, put
+
+FIVE = [b"message %d" % number for number in range(5)]
+FOREVER = (64, 0, 1 << 60)  # the last arguments of a query
+
+
+def fill(store: MessageStore, texts: list[bytes] = FIVE) -> None:
+    """Messages that can be found by how they begin."""
+    for text in texts:
+        put(store, text, key=text[:9].decode().replace(" ", "-"))
+    store.dispatch()
+
+
+def overwrite(path: Path, position: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_index_that_was_off_for_a_while_is_made_anew(stores: Stores, killed: bool):
+    store = stores.open()
+    fill(store, FIVE[:2])
+    store.close()
+    store = stores.open(index=False)
+    fill(store, FIVE[2:4])
+    stores.crash(store) if killed else store.close()
+    store = stores.open()
+    fill(store, FIVE[4:])
+    for number in range(5):
+        assert len(store.query("Orders", f"message-{number}", *FOREVER)) == 1
+    store.close()
+    found = load(RealDisk(), store.settings.layout.checkpoint).positions
+    assert found is not None and found.index_file > 0  # the next start believes it
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_index_with_scrambled_slots_says_so_and_is_made_anew(stores: Stores, killed: bool):
+    store = stores.open()
+    fill(store)
+    store.close()
+    (path,) = Path(store.settings.layout.index).iterdir()
+    overwrite(path, 40, b"\0\0\0\1" * store.settings.index_slots)  # each slot leads to the first entry
+    assert any("is damaged: slot" in violation for violation in verify(store.settings))
+    store = stores.open()
+    assert len(store.query("Orders", "message-0", *FOREVER)) == 1
+    for number in range(1, 5):
+        with pytest.raises(BadStore, match=r"is damaged: slot .* makes the index anew"):
+            store.query("Orders", f"message-{number}", *FOREVER)
+    fill(store, [b"one more"])
+    store.checkpoint()
+    stores.crash(store) if killed else store.close()
+    store = stores.open()
+    for number in range(5):
+        assert len(store.query("Orders", f"message-{number}", *FOREVER)) == 1
+    assert len(store.query("Orders", "one-more", *FOREVER)) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("size", [10, 300, 1700])
+def test_an_index_file_that_was_cut_is_made_anew(stores: Stores, killed: bool, size: int):
+    store = stores.open()
+    fill(store)
+    store.checkpoint()
+    stores.crash(store) if killed else store.close()
+    (path,) = Path(store.settings.layout.index).iterdir()
+    os.truncate(path, size)
+    store = stores.open()
+    for number in range(5):
+        assert len(store.query("Orders", f"message-{number}", *FOREVER)) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "killed"),
+    [(0, False), (0, True), (8192, True)],
+    ids=["header", "header, killed", "entries, killed"],
+)
+def test_an_index_file_that_cannot_be_read_is_made_anew(stores: Stores, killed: bool, page: int):
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk, index_slots=2048)
+    fill(store)
+    store.checkpoint()
+    stores.crash(store) if killed else store.close()
+    (path,) = Path(store.settings.layout.index).iterdir()
+    disk.bad[str(path), page] = errno.EIO
+    store = stores.open(vfs=disk, index_slots=2048)
+    for number in range(5):
+        assert len(store.query("Orders", f"message-{number}", *FOREVER)) == 1
+
+
+def test_an_index_that_cannot_be_written_stops_no_message_and_is_made_anew(stores: Stores):
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk)
+    fill(store)
+    store.checkpoint()
+    (path,) = Path(store.settings.layout.index).iterdir()
+    disk.write_errors[str(path)] = errno.EIO
+    put(store, b"more", key="more")
+    store.checkpoint()
+    assert bodies(store) == [*FIVE, b"more"]
+    with pytest.raises(BadStore, match="lacks the keys of what was stored since"):
+        store.query("Orders", "more", *FOREVER)
+    store.close()
+    disk.write_errors.clear()
+    store = stores.open(vfs=disk)
+    for key in ("message-0", "more"):
+        assert len(store.query("Orders", key, *FOREVER)) == 1
+
+
+def test_an_index_that_cannot_be_synced_fails_no_checkpoint_and_is_made_anew(stores: Stores):
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk)
+    fill(store)
+    store.checkpoint()
+    (path,) = Path(store.settings.layout.index).iterdir()
+    put(store, b"more", key="more")
+    disk.sync_errors[str(path)] = errno.EIO
+    store.checkpoint()
+    found = load(disk, store.settings.layout.checkpoint).positions
+    assert found is not None and (found.dispatched, found.index_file) == (store.end, UNKNOWN_INDEX)
+    disk.sync_errors.clear()
+    stores.crash(store)
+    store = stores.open(vfs=disk)
+    for key in ("message-0", "more"):
+        assert len(store.query("Orders", key, *FOREVER)) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_keys_that_came_together_are_found_later_though_their_slots_were_only_in_memory(
+    stores: Stores, killed: bool
+):
+    store = stores.open(index_entries=500)
+    wanted = [f"key-{number}" for number in range(100)]
+    for key in wanted[:60]:
+        put(store, b"x", key=key)
+    store.dispatch()
+    store._intake.index_keys()
+    store.checkpoint()
+    for key in wanted[60:]:
+        put(store, b"x", key=key)
+    store.dispatch()
+    store._intake.index_keys()
+    stores.crash(store) if killed else store.close()
+    store = stores.open(index_entries=500)
+    assert all(len(store.query("Orders", key, *FOREVER)) == 1 for key in wanted)
+
+
+def test_all_keys_of_the_record_that_filled_an_index_file_of_java_are_found_after_a_crash(stores: Stores):
+    """Java drops no file that was full. Of two keys of one record, one can be in it and one in the file that goes."""
+    store = stores.open(index_entries=8)
+    for number in range(5):  # 7 entries in a file: the fourth message is the one between two
+        put(store, b"%d" % number, key=f"key-{number}", unique_key=f"unique-{number}")
+    store.dispatch()
+    store._intake.index_keys()
+    assert store._index is not None
+    full, growing = store._index.files
+    full_ms, checkpoint = full.end_ms, Path(store.settings.layout.checkpoint)
+    assert (full.room, growing.next) == (0, 4)
+    growing.end_ms = full_ms + 1
+    growing._finish(growing.end_offset, growing.end_ms)
+    stores.crash(store)
+    checkpoint.write_bytes(struct.pack(">qqq", full_ms, full_ms, full_ms).ljust(4096, b"\0"))
+    store = stores.open(index_entries=8)
+    for number in range(5):
+        assert len(store.query("Orders", f"key-{number}", *FOREVER)) == 1
+        assert len(store.query("Orders", f"unique-{number}", *FOREVER)) == 1
