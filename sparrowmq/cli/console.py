@@ -35,6 +35,11 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 @click.option("--insecure", is_flag=True, help="Listen where others reach us, without https.")
 @click.option("--certificate", metavar="FILE", help="For https, with --key.")
 @click.option("--key", metavar="FILE", help="Of the certificate.")
+@click.option(
+    "--history",
+    metavar="FOLDER",
+    help="Keep what the dashboard shows of other days, so that it outlives a restart.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
 def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
     """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
@@ -58,6 +63,7 @@ def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
             is_insecure=given["insecure"],
             certificate=given["certificate"],
             key=given["key"],
+            history=_folder(given["history"]),
         )
         credentials, tls = credentials_of(), tls_of()
     except ConfigError as error:
@@ -82,6 +88,20 @@ def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
         return Accounts({account.name: account}), ""
     accounts, password = one_time()
     return accounts, f" (user {ONE_TIME_USER}, password {password}, until it stops)"
+
+
+def _folder(text: str | None) -> Path | None:
+    """A folder that can be written to. Raises: ConfigError."""
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--history {text}: {error.strerror}; name a folder that can be made") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"--history {text}: it cannot be written to; check its owner and permissions")
+    return path
 
 
 def one_time() -> tuple[Accounts, str]:

@@ -19,6 +19,7 @@ from sparrowmq.console.view import View
 # Where one can go: path, name, icon, the key behind g.
 PLACES: Final = (
     ("", "Overview", "space_dashboard", "o"),
+    ("dashboard", "Dashboard", "insights", "b"),
     ("cluster", "Cluster", "dns", "c"),
     ("topics", "Topics", "topic", "t"),
     ("groups", "Consumers", "groups", "g"),

@@ -63,6 +63,14 @@ class BrokerNow:
         return self.number_of("msgPutTotalTodayNow") - self.number_of("msgPutTotalTodayMorning")
 
     @property
+    def received_yesterday(self) -> int:
+        return self.number_of("msgPutTotalTodayMorning") - self.number_of("msgPutTotalYesterdayMorning")
+
+    @property
+    def given_yesterday(self) -> int:
+        return self.number_of("msgGetTotalTodayMorning") - self.number_of("msgGetTotalYesterdayMorning")
+
+    @property
     def given_today(self) -> int:
         return self.number_of("msgGetTotalTodayNow") - self.number_of("msgGetTotalTodayMorning")
 

@@ -16,6 +16,7 @@ from sparrowmq.console.pages import (
     access,
     broker,
     cluster,
+    dashboard,
     dlq,
     group,
     groups,
@@ -41,6 +42,7 @@ Draw = Callable[[View], Awaitable[None]]
 # may have slashes in it.
 PAGES: Final[tuple[tuple[str, str, Draw], ...]] = (
     ("/", "Overview", overview.draw),
+    ("/dashboard", "Dashboard", dashboard.draw),
     ("/cluster", "Cluster", cluster.draw),
     ("/cluster/{name:path}", "Broker {name}", broker.draw),
     ("/topics", "Topics", topics.draw),

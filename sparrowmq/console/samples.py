@@ -1,6 +1,7 @@
 """What was so in the last hour: rates of brokers, and lags of groups that somebody looks at, sampled while we run.
 
-Everything is bounded: an hour of points, and the groups looked at in the last ten minutes, at most a hundred.
+Everything is bounded: an hour of points, and the groups looked at in the last ten minutes, at most a hundred. What was
+so on other days, in coarser steps, is in `history`.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN
 from sparrowmq.clock import Clock
+from sparrowmq.console.counting import Counting
+from sparrowmq.console.history import History
 from sparrowmq.console.look import Look
 from sparrowmq.errors import SparrowError
 
@@ -33,11 +37,17 @@ class Rate:
 
 
 class Samples:
-    """The points, eldest first, by broker and by group."""
+    """The points, eldest first, by broker and by group.
 
-    def __init__(self, look: Look, clock: Clock) -> None:
+    Args:
+        folder: of the history; None for none on disk.
+    """
+
+    def __init__(self, look: Look, clock: Clock, folder: Path | None = None) -> None:
         self._look = look
         self._clock = clock
+        self.history = History(clock, folder)
+        self.counting = Counting(look, self.history, clock)
         self._rates: dict[str, deque[Rate]] = {}
         self._lags: dict[str, deque[tuple[int, int]]] = {}
         self._watched: dict[str, float] = {}
@@ -61,6 +71,7 @@ class Samples:
                 await self.sample()
             except SparrowError as error:
                 log.debug("nothing sampled: %s", error)
+            await self.history.close_step()
             await self._clock.sleep(PERIOD_S)
 
     async def sample(self) -> None:
@@ -69,14 +80,20 @@ class Samples:
         masters = [each for each in await self._look.brokers() if each.number == 0]
         for name in self._rates.keys() - {each.name for each in masters}:
             del self._rates[name]
-        for each in masters:
-            if each.silence is None:
-                points = self._rates.setdefault(each.name, deque(maxlen=POINTS))
-                points.append(Rate(now_ms, each.per_second(*TAKEN), each.per_second(*GIVEN)))
+        found = {
+            each.name: Rate(now_ms, each.per_second(*TAKEN), each.per_second(*GIVEN))
+            for each in masters
+            if each.silence is None
+        }
+        for name, rate in found.items():
+            self._rates.setdefault(name, deque(maxlen=POINTS)).append(rate)
+        if found:
+            self.history.note("in", {name: rate.taken for name, rate in found.items()})
+            self.history.note("out", {name: rate.given for name, rate in found.items()})
         self._forget()
-        for group, found in (await self._look.lags(list(self._watched))).items():
-            if not isinstance(found, SparrowError):
-                self._lags.setdefault(group, deque(maxlen=POINTS)).append((now_ms, found.lag))
+        for group, lag in (await self._look.lags(list(self._watched))).items():
+            if not isinstance(lag, SparrowError):
+                self._lags.setdefault(group, deque(maxlen=POINTS)).append((now_ms, lag.lag))
 
     def _forget(self) -> None:
         """Groups that nobody looks at any more."""

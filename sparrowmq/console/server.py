@@ -57,7 +57,7 @@ class Console:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._look = Look(settings.namesrv, credentials, tls, clock)
-        self._samples = Samples(self._look, self._clock)
+        self._samples = Samples(self._look, self._clock, settings.history)
         self._stack = AsyncExitStack()
         self._background = Background()
         self._socket: socket.socket | None = None
@@ -101,6 +101,7 @@ class Console:
             stack.push_async_callback(_stop, server, serving)
             await stack.enter_async_context(self._background)
             self._background.spawn(self._samples.run(), "samples")
+            self._background.spawn(self._samples.counting.run(), "counting")
             self._background.spawn(self._sweep(guard), "sessions")
             while not server.started and not serving.done():
                 await self._clock.sleep(0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 from sparrowmq.console.accounts import Accounts
@@ -21,6 +22,7 @@ class ConsoleSettings:
         prefix: the path before all addresses, such as "/mq"; empty for none.
         is_read_only: everybody is a viewer, whatever his role.
         certificate, key: files for https.
+        history: the folder where it keeps what it collects for the dashboard; None keeps it in memory.
     Raises:
         ConfigError: an address that others reach, without encryption, and `is_insecure` does not say that it is meant.
     """
@@ -34,6 +36,7 @@ class ConsoleSettings:
     is_insecure: bool = False
     certificate: str | None = None
     key: str | None = None
+    history: Path | None = None
 
     def __post_init__(self) -> None:
         if self.prefix and (

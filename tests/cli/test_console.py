@@ -49,6 +49,10 @@ def test_users_come_from_a_file_or_one_from_the_command_line(tmp_path, monkeypat
         (["--user", "a b"], "no user's name"),
         (["--prefix", "mq/"], "write it as /mq"),
         (["-n", "nonsense:port"], "nonsense"),
+        (
+            ["--history", "/dev/null/kept"],
+            "--history /dev/null/kept: Not a directory; name a folder that can be made",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(words, said):

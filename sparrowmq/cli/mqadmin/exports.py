@@ -16,7 +16,7 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.groups import groups_at
-from sparrowmq.cli.mqadmin.progress import a_day, broker_stats, members
+from sparrowmq.cli.mqadmin.progress import broker_stats, members
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol import names
@@ -215,7 +215,7 @@ async def _came(call: Call, address: str, topic: str) -> tuple[float, int]:
         stats = await broker_stats(call, address, "TOPIC_PUT_NUMS", topic)
     except Failure:
         return 0.0, 0
-    return stats.stats_minute.tps, a_day(stats)
+    return stats.stats_minute.tps, stats.sum_of_day
 
 
 def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

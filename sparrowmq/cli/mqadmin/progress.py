@@ -114,18 +114,13 @@ async def measured(call: Call, addresses: Iterable[str], name: str, key: str) ->
         except Failure:
             continue
         per_second += stats.stats_minute.tps
-        count += a_day(stats)
+        count += stats.sum_of_day
     return per_second, count
 
 
 async def broker_stats(call: Call, address: str, name: str, key: str) -> BrokerStats:
     """One figure of one broker. Raises: Failure."""
     return BrokerStats.decode((await call.ask(address, ViewBrokerStats(name, key))).body)
-
-
-def a_day(stats: BrokerStats) -> int:
-    """How much within a day; while the broker runs not as long as that, what it knows."""
-    return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
 
 
 # Commands -----------------------------------------------------------------------------------------------------------

@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, SparrowError
+from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, RemoteError, SparrowError
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import (
     GetBrokerConfig,
     GetBrokerConsumeStats,
     GetBrokerRuntime,
     UpdateBrokerConfig,
+    ViewBrokerStats,
 )
-from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, KVTable
+from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, BrokerStats, KVTable
 from sparrowmq.protocol.requests.namesrv_headers import AddWritePermOfBroker, WipeWritePermOfBroker
 from sparrowmq.protocol.wire.header import Request
 
@@ -38,6 +39,19 @@ def per_second(figures: Mapping[str, str], *names: str) -> float | None:
 async def figures(servers: Servers, address: str) -> dict[str, str]:
     """What the broker counts, by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
     return KVTable.decode((await servers.ask(address, GetBrokerRuntime())).body).table
+
+
+async def traffic(servers: Servers, address: str, name: str, key: str) -> BrokerStats:
+    """A figure of a broker over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
+
+    One that a broker has counted nothing for is not there, which it tells as an error; here it is 0.
+    """
+    try:
+        return BrokerStats.decode((await servers.ask(address, ViewBrokerStats(name, key))).body)
+    except RemoteError as error:
+        if "not exist" not in error.remark:
+            raise
+        return BrokerStats()
 
 
 async def settings(servers: Servers, address: str) -> dict[str, str]:

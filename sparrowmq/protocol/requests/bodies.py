@@ -452,6 +452,11 @@ class BrokerStats(Body):
     stats_hour: StatsSpan = field(default_factory=StatsSpan)
     stats_day: StatsSpan = field(default_factory=StatsSpan)
 
+    @property
+    def sum_of_day(self) -> int:
+        """How much within a day; while the broker runs not as long as that, what it knows."""
+        return self.stats_day.sum or self.stats_hour.sum or self.stats_minute.sum
+
 
 class QueueEntry(Body):
     """Where a message lies in the log, and the hash of its tag. (Java: ConsumeQueueData)"""

@@ -1,0 +1,250 @@
+"""How many messages a second brokers and topics took, in steps of five minutes, by day.
+
+    day      a local date; its steps are counted from midnight: 288 of them, fewer or more where clocks are moved
+    line     of one broker or topic: the steps in which there was something, and how much, the mean of what was noted
+    looked   the steps in which somebody looked: a line without them was at 0; in all others nobody knows
+
+Bounded: of a day the 2,000 busiest lines of each kind, a week of days; with a folder thirty days, a file each, and only
+those in memory that were asked for last. Source: DashboardCollectTask, rocketmq-dashboard 2.1, which has files, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from sparrowmq import snapshot
+from sparrowmq.clock import Clock
+from sparrowmq.errors import BadStore
+
+log = logging.getLogger(__name__)
+
+STEP_S: Final = 300
+_MOST_LINES: Final = 2000
+_DAYS_IN_MEMORY: Final = 7
+_DAYS_ON_DISK: Final = 30
+
+Kind = Literal["in", "out", "topic"]  # of brokers what came in and went out; of topics what came in
+Points = list[tuple[int, float | None]]  # times in milliseconds; None where the line is broken
+
+
+class _Line:
+    """Steps and rates beside each other: six bytes a point."""
+
+    __slots__ = ("rates", "steps")
+
+    def __init__(self, steps: list[int] | None = None, rates: list[float] | None = None) -> None:
+        self.steps = array("H", steps or [])
+        self.rates = array("f", rates or [])
+
+
+@dataclass(slots=True)
+class _Day:
+    looked: dict[str, array[int]] = field(default_factory=dict)
+    lines: dict[str, dict[str, _Line]] = field(default_factory=dict)
+
+
+class _KeptLine(msgspec.Struct):
+    steps: list[int]
+    rates: list[float]
+
+    def __post_init__(self) -> None:
+        if len(self.steps) != len(self.rates) or not all(0 <= step < 1 << 16 for step in self.steps):
+            raise ValueError("a line has not one rate for each step")
+
+
+class _Kept(msgspec.Struct):
+    """A day's file."""
+
+    looked: dict[str, list[int]] = {}
+    lines: dict[str, dict[str, _KeptLine]] = {}
+
+
+class History:
+    """What was noted; `close_step` is called at least once in each step.
+
+    Args:
+        folder: where days are kept, so that they outlive this process; None keeps them in memory alone.
+    """
+
+    def __init__(self, clock: Clock, folder: Path | None = None) -> None:
+        self._clock = clock
+        self._folder = folder
+        self._days: dict[date, _Day] = {}
+        self._now: tuple[date, int] | None = None
+        self._closed: date | None = None  # the day of the step that was closed last
+        self._is_written = True
+        # What was noted in the step that is not over: by kind and name, the sum and how often.
+        self._open: dict[Kind, dict[str, tuple[float, int]]] = {}
+
+    def note(self, kind: Kind, rates: Mapping[str, float]) -> None:
+        """What some of a kind take now, in messages a second; those of the kind that are not named take nothing."""
+        self._turn()
+        found = self._open.setdefault(kind, {})
+        for name, rate in rates.items():
+            total, count = found.get(name, (0.0, 0))
+            found[name] = total + rate, count + 1
+
+    def today(self) -> date:
+        return self._place()[0]
+
+    def first_day(self) -> date:
+        """The first day that anything may be known of."""
+        return min({*self._days, *self._files(), self.today()})
+
+    def span(self, day: date) -> tuple[int, int]:
+        """When a day begins and ends, in milliseconds."""
+        return _midnight_ms(day), _midnight_ms(day + timedelta(days=1))
+
+    def names(self, kind: Kind, day: date) -> list[str]:
+        """Of whom there is a line on a day."""
+        names = set(self._day(day).lines.get(kind, {}))
+        if day == self.today():
+            names |= self._open.get(kind, {}).keys()
+        return sorted(names)
+
+    def points(self, kind: Kind, name: str, day: date) -> Points:
+        """A line of a day, broken where nobody looked; empty if nobody did on that day."""
+        kept = self._day(day)
+        line = kept.lines.get(kind, {}).get(name, _Line())
+        known = dict(zip(line.steps, line.rates, strict=True))
+        looked = list(kept.looked.get(kind, ()))
+        if kind in self._open and self._now is not None and self._now[0] == day:
+            total, count = self._open[kind].get(name, (0.0, 1))
+            known[self._now[1]] = total / count
+            looked = sorted({*looked, self._now[1]})
+        begin_ms = _midnight_ms(day)
+        points: Points = []
+        for at, step in enumerate(looked):
+            if at and step > looked[at - 1] + 1:
+                points.append((begin_ms + (looked[at - 1] + 1) * STEP_S * 1000, None))
+            points.append((begin_ms + step * STEP_S * 1000, round(known.get(step, 0.0), 3)))
+        return points
+
+    async def close_step(self) -> None:
+        """Keep what was noted, if its step is over, and write its day, if there is a folder.
+
+        What cannot be written is told in the log, and written with the next step.
+        """
+        self._turn()
+        if self._is_written or self._folder is None or self._closed is None:
+            return
+        day, kept = self._closed, self._day(self._closed)
+        looked = {kind: steps.tolist() for kind, steps in kept.looked.items()}
+        lines = {
+            kind: {name: (line.steps.tolist(), line.rates.tolist()) for name, line in found.items()}
+            for kind, found in kept.lines.items()
+        }
+        self._is_written = True
+        try:
+            await asyncio.to_thread(_write, self._file(day), looked, lines)
+            for old in self._files()[:-_DAYS_ON_DISK]:
+                for each in self._folder.glob(f"{old.isoformat()}.json*"):
+                    each.unlink(missing_ok=True)
+        except OSError as error:
+            self._is_written = False
+            log.warning("the history is not written to %s: %s", self._folder, error)
+
+    def _turn(self) -> None:
+        """Put what is open into its lines, once its step is over."""
+        now = self._place()
+        if now == self._now:
+            return
+        before, self._now = self._now, now
+        if before is None:
+            self._day(now[0])
+            return
+        day, step = before
+        self._closed, self._is_written = day, False
+        kept = self._day(day)
+        for kind, found in self._open.items():
+            kept.looked.setdefault(kind, array("H")).append(step)
+            lines = kept.lines.setdefault(kind, {})
+            means = {name: total / count for name, (total, count) in found.items() if total > 0}
+            for name in sorted(means, key=means.__getitem__, reverse=True):
+                line = lines.get(name)
+                if line is None and len(lines) < _MOST_LINES:
+                    line = lines[name] = _Line()
+                if line is not None:
+                    line.steps.append(step)
+                    line.rates.append(means[name])
+        self._open = {}
+
+    def _place(self) -> tuple[date, int]:
+        """The day and the step that it is now."""
+        now_ms = self._clock.now_ms()
+        day = datetime.fromtimestamp(now_ms / 1000).date()
+        return day, (now_ms - _midnight_ms(day)) // (STEP_S * 1000)
+
+    def _day(self, day: date) -> _Day:
+        """A day; one that is not in memory is read from its file."""
+        kept = self._days.pop(day, None)
+        if kept is None:
+            kept = self._read(day)
+        self._days[day] = kept
+        while len(self._days) > _DAYS_IN_MEMORY:
+            # What is not in its file yet stays.
+            away = next(each for each in self._days if each not in (day, self._closed, self.today()))
+            del self._days[away]
+        return kept
+
+    def _read(self, day: date) -> _Day:
+        if self._folder is None:
+            return _Day()
+        try:
+            found = snapshot.load(self._file(day), _Kept, tell=lambda text: log.warning("%s", text))
+        except (BadStore, OSError) as error:
+            log.warning("the history of %s is lost: %s", day, error)
+            return _Day()
+        if found is None:
+            return _Day()
+        return _Day(
+            {kind: array("H", steps) for kind, steps in found.looked.items()},
+            {
+                kind: {name: _Line(line.steps, line.rates) for name, line in lines.items()}
+                for kind, lines in found.lines.items()
+            },
+        )
+
+    def _file(self, day: date) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{day.isoformat()}.json"
+
+    def _files(self) -> list[date]:
+        """The days that have a file, the first one first."""
+        found = []
+        for each in self._folder.glob("????-??-??.json") if self._folder is not None else ():
+            try:
+                found.append(date.fromisoformat(each.stem))
+            except ValueError:
+                continue  # somebody else's
+        return sorted(found)
+
+
+def _write(
+    path: Path,
+    looked: dict[str, list[int]],
+    lines: Mapping[str, Mapping[str, tuple[list[int], list[float]]]],
+) -> None:
+    """Save a day; in a thread."""
+    kept = {
+        kind: {
+            name: _KeptLine(steps, [round(rate, 3) for rate in rates])
+            for name, (steps, rates) in found.items()
+        }
+        for kind, found in lines.items()
+    }
+    snapshot.save(path, _Kept(looked, kept))
+
+
+def _midnight_ms(day: date) -> int:
+    """When a local day begins."""
+    return round(datetime.combine(day, time.min).timestamp() * 1000)
