@@ -14,6 +14,7 @@ from typing import Final
 from nicegui import ui
 from nicegui.events import KeyEventArguments
 
+from sparrowmq.console.style import STYLE
 from sparrowmq.console.view import View
 
 # Where one can go: path, name, icon, the key behind g.
@@ -32,24 +33,12 @@ PLACES: Final = (
     ("servers", "Name servers", "hub", "s"),
 )
 DARK_COOKIE: Final = "sparrowmq_dark"
-_STYLE: Final = """
-a.link { color: var(--q-primary); text-decoration: none; } a.link:hover { text-decoration: underline; }
-body.body--dark a.link { color: #5eead4; }
-.q-table td, .q-table th { font-size: .85rem; }
-.q-table td { max-width: 34rem; overflow: hidden; text-overflow: ellipsis; }
-body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }
-.mono { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .82rem; }
-.nav-here { background: color-mix(in srgb, var(--q-primary) 16%, transparent); }
-.q-header { background: #0f766e !important; }
-.q-header .q-field__control { background: #ffffff22; border-radius: .4rem; }
-.nicegui-content { padding: 1rem; gap: 1rem; } @media (max-width: 600px) { .nicegui-content { padding: .5rem; } }
-"""
 
 
 @contextmanager
 def frame(view: View, title: str, dark: bool | None) -> Iterator[None]:
     """Everything around a page; its own elements go inside."""
-    ui.add_css(_STYLE)
+    ui.add_css(STYLE)
     ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed")
     mode = ui.dark_mode(dark)
     with ui.header().classes("items-center gap-2 py-1 px-3 no-wrap").props("elevated"):

@@ -81,6 +81,7 @@ class Console:
             mount_path=self._settings.prefix or "/",
             title="SparrowMQ",
             dark=None,
+            tailwind=False,  # see style.py
             show_welcome_message=False,
             gzip_middleware_factory=_squeezed,
         )

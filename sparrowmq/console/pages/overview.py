@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import ui
 
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN
+from sparrowmq.console.charts import lines
 from sparrowmq.console.listing import Column, Row, badge, link, table
 from sparrowmq.console.look import BrokerNow
 from sparrowmq.console.samples import PERIOD_S, Rate
@@ -33,13 +34,11 @@ async def draw(view: View) -> None:
         _tile("Topics").text = f"{kinds.count('topic'):,}"
         letters = kinds.count("dlq")
         _tile("With dead letters").text = f"{letters:,}"
-    with ui.row().classes("w-full gap-3"):
-        charts = [
-            ui.echart(chart("Messages in a second", view.samples.rates(), lambda rate: rate.taken)),
-            ui.echart(chart("Messages out a second", view.samples.rates(), lambda rate: rate.given)),
-        ]
-        for each in charts:
-            each.classes("h-64 grow min-w-[280px] basis-0")
+    place = ui.row().classes("w-full gap-3")
+    with place:
+        for _ in range(2):
+            ui.element().classes("h-64 grow min-w-[280px] basis-0")
+    charts: list[ui.echart] = []
     shown = table(_COLUMNS, [], "no broker is registered at the name server")
 
     def show(found: Sequence[BrokerNow]) -> None:
@@ -48,16 +47,32 @@ async def draw(view: View) -> None:
         shown.rows = [{"id": at, **row_of(view, each)} for at, each in enumerate(found)]
         shown.update()
 
+    def draw_charts() -> None:
+        place.clear()
+        with place:
+            charts.extend(
+                ui.echart(options).classes("h-64 grow min-w-[280px] basis-0")
+                for options in options_of(view.samples.rates())
+            )
+
     async def again() -> None:
         show(await view.look.brokers())
-        rates = view.samples.rates()
-        charts[0].options.update(chart("Messages in a second", rates, lambda rate: rate.taken))
-        charts[1].options.update(chart("Messages out a second", rates, lambda rate: rate.given))
-        for each in charts:
+        for each, options in zip(charts, options_of(view.samples.rates()), strict=False):
+            each.options.update(options)
             each.update()
 
     show(brokers)
+    # ECharts is a megabyte of script: the page stands before a browser reads it.
+    ui.timer(0.0, draw_charts, once=True)
     view.every(PERIOD_S, again)
+
+
+def options_of(rates: Mapping[str, Sequence[Rate]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two charts."""
+    return (
+        chart("Messages in a second", rates, lambda rate: rate.taken),
+        chart("Messages out a second", rates, lambda rate: rate.given),
+    )
 
 
 def totals(brokers: Sequence[BrokerNow]) -> dict[str, str]:
@@ -92,26 +107,12 @@ def row_of(view: View, broker: BrokerNow) -> Row:
     }
 
 
-def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Any) -> dict[str, Any]:
+def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate], float]) -> dict[str, Any]:
     """A line for each broker."""
-    return {
-        "title": {"text": title, "textStyle": {"fontSize": 13, "color": "#64748b"}},
-        "tooltip": {"trigger": "axis"},
-        "legend": {"bottom": 0, "type": "scroll", "textStyle": {"color": "#64748b"}},
-        "grid": {"left": 44, "right": 12, "top": 36, "bottom": 48},
-        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
-        "yAxis": {"type": "value", "minInterval": 1, "splitLine": {"lineStyle": {"opacity": 0.2}}},
-        "animation": False,
-        "series": [
-            {
-                "name": name,
-                "type": "line",
-                "showSymbol": len(points) < 3,
-                "data": [[each.time_ms, round(value(each), 1)] for each in points],
-            }
-            for name, points in rates.items()
-        ],
-    }
+    return lines(
+        title,
+        {name: [(each.time_ms, round(value(each), 1)) for each in points] for name, points in rates.items()},
+    )
 
 
 def _tile(name: str) -> ui.label:

@@ -1,0 +1,65 @@
+"""How pages look: all the style of ours, as text that goes with each page.
+
+NiceGUI would have each browser make the classes that it finds, by a script of 260 kB that takes it a third of a second.
+The few that pages use are written down here, by the names that Tailwind gives them; a test holds pages to them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Below what Quasar insists on, and above what it only suggests: the layers are NiceGUI's.
+_CLASSES: Final = r"""
+@layer base { svg { display: block; } a { color: inherit; text-decoration: inherit; } }
+@layer utilities {
+.w-full { width: 100%; } .w-40 { width: 10rem; } .w-64 { width: 16rem; } .w-\[32rem\] { width: 32rem; }
+.max-w-full { max-width: 100%; }
+.max-w-screen-xl { max-width: 80rem; } .h-64 { height: 16rem; } .h-72 { height: 18rem; }
+.max-h-\[28rem\] { max-height: 28rem; } .overflow-auto { overflow: auto; }
+.min-w-\[120px\] { min-width: 120px; } .min-w-\[280px\] { min-width: 280px; }
+.min-w-\[8rem\] { min-width: 8rem; } .min-w-\[9rem\] { min-width: 9rem; } .min-w-\[10rem\] { min-width: 10rem; }
+.min-w-\[11rem\] { min-width: 11rem; } .min-w-\[12rem\] { min-width: 12rem; }
+.min-w-\[14rem\] { min-width: 14rem; } .min-w-\[16rem\] { min-width: 16rem; }
+.flex { display: flex; } .inline { display: inline; } .grow { flex-grow: 1; } .basis-0 { flex-basis: 0; }
+.items-center { align-items: center; } .items-end { align-items: flex-end; } .self-center { align-self: center; }
+.justify-end { justify-content: flex-end; }
+.gap-0 { gap: 0; } .gap-1 { gap: .25rem; } .gap-2 { gap: .5rem; } .gap-3 { gap: .75rem; } .gap-4 { gap: 1rem; }
+.gap-6 { gap: 1.5rem; } .gap-x-6 { column-gap: 1.5rem; } .gap-y-1 { row-gap: .25rem; }
+.p-2 { padding: .5rem; } .p-3 { padding: .75rem; } .p-4 { padding: 1rem; }
+.px-2 { padding-inline: .5rem; } .px-3 { padding-inline: .75rem; } .px-4 { padding-inline: 1rem; }
+.py-1 { padding-block: .25rem; } .py-2 { padding-block: .5rem; } .py-3 { padding-block: .75rem; }
+.mx-auto { margin-inline: auto; } .mr-2 { margin-right: .5rem; }
+.text-xs { font-size: .75rem; line-height: 1rem; } .text-sm { font-size: .875rem; line-height: 1.25rem; }
+.text-lg { font-size: 1.125rem; line-height: 1.75rem; } .text-xl { font-size: 1.25rem; line-height: 1.75rem; }
+.font-medium { font-weight: 500; } .font-semibold { font-weight: 600; }
+.text-white { color: #fff; } .text-inherit { color: inherit; } .no-underline { text-decoration: none; }
+.whitespace-pre { white-space: pre; } .whitespace-pre-wrap { white-space: pre-wrap; }
+.opacity-70 { opacity: .7; } .opacity-80 { opacity: .8; }
+.rounded { border-radius: .25rem; } .border-l-4 { border-left: 4px solid; } .border-red-600 { border-color: #dc2626; }
+@media (max-width: 639px) { .max-sm\:hidden { display: none; } .max-sm\:w-36 { width: 9rem; } }
+}
+"""
+
+_OURS: Final = """
+a.link { color: var(--q-primary); text-decoration: none; } a.link:hover { text-decoration: underline; }
+body.body--dark a.link { color: #5eead4; }
+.q-table td, .q-table th { font-size: .85rem; }
+.q-table td { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
+.q-table--dense.q-table--dense :is(td, th) { padding-inline: .75rem; }
+@media (max-width: 600px) {
+  .q-table td { max-width: 11.5rem; } .q-table th { white-space: normal; }
+  .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
+}
+.bare, .bare .q-table { background: transparent; }
+.q-btn--outline.q-btn--dense { padding-inline: .6rem; }
+body.body--dark :is(.q-btn--outline, .q-btn--flat).text-primary { color: #2dd4bf !important; }
+body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }
+body.body--dark { color-scheme: dark; } body.body--dark .nicegui-echart canvas { filter: brightness(1.4); }
+.mono { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .82rem; }
+.nav-here { background: color-mix(in srgb, var(--q-primary) 16%, transparent); }
+.q-header { background: #0f766e !important; }
+.q-header .q-field__control { background: #ffffff22; border-radius: .4rem; }
+.nicegui-content { padding: 1rem; gap: 1rem; } @media (max-width: 600px) { .nicegui-content { padding: .5rem; } }
+"""
+
+STYLE: Final = _CLASSES + _OURS
