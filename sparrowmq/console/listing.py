@@ -21,7 +21,7 @@ _CELL: Final = """
   <svg v-else-if="props.value && props.value.points" width="120" height="24" role="img" aria-label="the last hour">
     <polyline :points="props.value.points" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>
   <q-badge v-else-if="props.value && props.value.color" :color="props.value.color" :label="props.value.text"/>
-  <span v-else>{{ props.value }}</span>
+  <span v-else :title="props.value">{{ props.value }}</span>
 </q-td>
 """
 

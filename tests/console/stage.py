@@ -62,7 +62,7 @@ class Servers(Cluster):
 
 async def stage(folder: Path, stack: AsyncExitStack) -> dict[str, str]:
     """Start all of it; returns what a test wants to know."""
-    servers = Servers(folder, 2, trace_topic=True, property_filter=True)
+    servers = Servers(folder, 2, trace_topic_enabled=True, property_filter=True)
     await stack.enter_async_context(servers)
     await stack.enter_async_context(Broker(servers.slave_settings()))
     mq = await stack.enter_async_context(

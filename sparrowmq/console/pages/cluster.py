@@ -22,7 +22,7 @@ _COLUMNS: Final = (
     Column("version", "Version", is_wide=True),
     Column("state", "State"),
     Column("taken", "In a second", is_number=True),
-    Column("given", "Out a second", is_number=True),
+    Column("given", "Out a second", is_number=True, is_wide=True),
     Column("behind", "Log behind", is_number=True, is_wide=True),
     Column("disk", "Disk", is_number=True),
 )

@@ -38,7 +38,9 @@ async def draw(view: View) -> None:
         ui.label("What a group could not handle however often it was tried.").classes("text-sm opacity-80")
         table(_GROUPS, await _group_rows(view), "no group has dead letters")
         return
-    view.link("All groups", "dlq")
+    with ui.row().classes("items-center gap-3"):
+        view.link(f"Group {group}", "groups", group)
+        view.link("All groups", "dlq")
     page = Letters(view, group, await view.admin.dead_letters(group, limit=MOST))
     page.draw()
 

@@ -41,7 +41,7 @@ _SETTINGS: Final = (
     Column("retries", "Tries", is_number=True),
     Column("queues", "Retry queues", is_number=True),
     Column("consume", "May consume"),
-    Column("broadcast", "May broadcast"),
+    Column("broadcast", "May broadcast", is_wide=True),
 )
 
 
@@ -143,7 +143,7 @@ def _line(view: View, name: str) -> None:
     line = sparkline([lag for _, lag in view.samples.lags(name)])
     if line:
         table((Column("line", ""),), [{"line": line}]).props("hide-header", remove="bordered").classes(
-            replace="w-40"
+            replace="w-40 bare"
         )
 
 

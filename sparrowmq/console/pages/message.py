@@ -57,7 +57,7 @@ async def draw(view: View) -> None:
         wraps=True,
     )
     ui.label("Groups").classes("text-lg")
-    table(_GROUPS, await _group_rows(view, message), "no group has consumed its topic")
+    table(_GROUPS, await _group_rows(view, message), "no group has consumed its topic", wraps=True)
 
 
 def told_of(message: ReceivedMessage) -> dict[str, str]:

@@ -51,7 +51,7 @@ async def draw(view: View) -> None:
     shown = table(_QUEUES, queue_rows(topic), "it has no queues")
     ui.label("Route").classes("text-lg")
     addresses = {each.broker_name: each.broker_addrs for each in route.broker_datas}
-    table(_SHARES, share_rows(topic, addresses))
+    table(_SHARES, share_rows(topic, addresses), wraps=True)
     ui.label("Consumer groups").classes("text-lg")
     await _groups(view, name)
 

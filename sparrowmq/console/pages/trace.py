@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from sparrowmq.console.charts import GREY, NAME_WIDTH
 from sparrowmq.console.listing import Column, Row, badge, table
 from sparrowmq.console.pages.messages import time_of
 from sparrowmq.console.view import View
@@ -135,16 +136,21 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
     first = min(step.start_ms for step in steps)
     last = max(step.end_ms for step in steps)
     least = max(1, (last - first) // 100)  # what took no time is seen too
-    colors = {True: "#15803d", False: "#b91c1c", None: "#64748b"}
+    colors = {True: "#15803d", False: "#b91c1c", None: GREY}
     return {
         "tooltip": {"show": False},
         "grid": {"left": 12, "right": 24, "top": 8, "bottom": 32, "containLabel": True},
-        "xAxis": {"type": "value", "name": "ms", "min": 0, "splitLine": {"lineStyle": {"opacity": 0.2}}},
+        "xAxis": {
+            "type": "value",
+            "min": 0,
+            "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": "{value} ms"},
+            "splitLine": {"lineStyle": {"opacity": 0.2}},
+        },
         "yAxis": {
             "type": "category",
             "inverse": True,
             "data": [f"{number}. {step.what}, {step.who[:32]}" for number, step in enumerate(steps, 1)],
-            "axisLabel": {"color": "#64748b"},
+            "axisLabel": {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"},
         },
         "animation": False,
         "series": [
