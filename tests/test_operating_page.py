@@ -33,9 +33,9 @@ class Place:
         names, broker = free_ports(2)
         self._ours = {"9876": str(names), "10911": str(broker), "/data/rocketmq": str(folder)}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environment = os.environ | {
+        others = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
+        self._environment = others | {
             "PATH": path,
-            "NAMESRV_ADDR": f"127.0.0.1:{names}",
             "RMQ_NAMESRV_listenPort": str(names),
             "RMQ_NAMESRV_kvConfigPath": str(folder / "kv.json"),
         }
@@ -66,8 +66,11 @@ class Place:
                 time.sleep(0.02)
 
     def shell(self, commands: str) -> str:
+        """As in one terminal: what is exported stays so."""
+        before = self.folder / "exported"
+        before.touch()
         done = subprocess.run(
-            ["bash", "-euc", self.text(commands)],
+            ["bash", "-euc", f". {before}\n{self.text(commands)}\nexport -p > {before}"],
             env=self._environment,
             capture_output=True,
             text=True,
