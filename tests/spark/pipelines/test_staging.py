@@ -1,5 +1,7 @@
 """sparrowmq.spark.pipelines.staging: Spark writes files for a table to take over."""
 
+from threading import Event, Thread
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -35,3 +37,20 @@ def test_a_batch_without_rows_has_no_files(spark, tmp_path):
         spark.sql("select 1 id, current_date() _day where false"), tmp_path / "s", "w", keeps_day=False
     )
     assert (staged.rows, staged.files) == (0, [])
+
+
+def test_workers_of_a_driver_that_died_may_still_write_there(spark, tmp_path):
+    folder, over = tmp_path / "staged", Event()
+
+    def left_behind():
+        while not over.wait(0.001):
+            (folder / "_temporary" / "0").mkdir(parents=True, exist_ok=True)
+
+    zombie = Thread(target=left_behind)
+    zombie.start()
+    try:
+        staged = stage(spark.sql("select 1 id, current_date() _day"), folder, "w", keeps_day=True)
+    finally:
+        over.set()
+        zombie.join()
+    assert [pq.ParquetFile(file.path).metadata.num_rows for file in staged.files] == [1]
