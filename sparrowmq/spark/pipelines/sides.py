@@ -10,6 +10,7 @@ Each becomes rows of a key, and of a place where it has one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.reading import read_table
-from sparrowmq.spark.pipelines.own_session import unlogged
+from sparrowmq.spark.pipelines.own_session import reason, unlogged
 from sparrowmq.spark.pipelines.span import span_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Side:
         Raises:
             ConfigError: it cannot be read, or has no such columns.
         """
-        read = self._read(spark, topic, given)
+        read = self._read(spark, topic, given) if self.has_places else self._files(spark)
         try:
             key = f.expr(by).cast("string").alias(KEY)
             with unlogged():
@@ -84,10 +85,19 @@ class Side:
                 if topic is None:
                     raise ConfigError(f"of {self} which topic? Give `topic`, or one on the other side")
                 kept = {name: value for name, value in given.items() if name != "nameServer"}
-                return source.options(**kept, **columns, topic=topic, path=self.where).load()
-            case "table":
-                rows = read_table(spark, Path(self.where))
-                return rows.select(*rows.columns, "_mq.*") if "_mq" in rows.columns else rows
-            case "csv":
-                return spark.read.option("header", "true").csv(self.where)
-        return spark.read.format(self.kind).load(self.where)
+                return source.options(**kept, **columns, topic=topic, path=self._place).load()
+        rows = read_table(spark, Path(self.where))
+        return rows.select(*rows.columns, "_mq.*") if "_mq" in rows.columns else rows
+
+    def _files(self, spark: SparkSession) -> DataFrame:
+        reader = spark.read.format(self.kind).option("header", "true")
+        try:
+            with unlogged():
+                return reader.load(self._place)
+        except AnalysisException as error:
+            raise ConfigError(f"{self} cannot be read: {reason(error)}") from None
+
+    @property
+    def _place(self) -> str:
+        """Where files are, also for who was started in another folder."""
+        return self.where if ":/" in self.where else os.path.abspath(self.where)

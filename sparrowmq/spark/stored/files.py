@@ -53,11 +53,12 @@ def spans(path: str, at_least: int, since_ms: int | None, *, fail: bool) -> list
 
 
 def log_files(path: str) -> list[LogFile]:
-    """The files, in the order of the log. Raises: BadStore."""
-    if os.path.isfile(path):
-        found = [os.path.abspath(path)]
+    """The files, in the order of the log, by names that mean the same wherever they are read. Raises: BadStore."""
+    whole = os.path.abspath(path)
+    if os.path.isfile(whole):
+        found = [whole]
     else:
-        places = (os.path.join(path, folder) for folder in _LOG_FOLDERS)
+        places = (os.path.join(whole, folder) for folder in _LOG_FOLDERS)
         found = next((names for names in map(_files_in, places) if names), [])
     files = []
     for name in found:

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore
 from sparrowmq.spark.ranges import RowsLost
 from sparrowmq.spark.source import RocketMQSource
-from sparrowmq.spark.stored.files import spans
+from sparrowmq.spark.stored.files import log_files, spans
 from sparrowmq.testing.clock import ManualClock
 from tests import records
 from tests.store.stores import put
@@ -32,6 +32,13 @@ def found(path, at_least=1, since_ms=None, fail=True):
     return [
         (span.file.begin, span.start, span.end) for span in spans(str(path), at_least, since_ms, fail=fail)
     ]
+
+
+def test_files_have_whole_names_as_workers_are_in_other_folders(stores, monkeypatch):
+    store, _ = filled(stores, 6)
+    monkeypatch.chdir(store.parent)
+    [file] = log_files(store.name)
+    assert file.path == str(next((store / "commitlog").iterdir()))
 
 
 def test_a_store_its_log_and_one_file_of_it_can_be_named(stores, read):
