@@ -7,6 +7,7 @@ exit       0 it is done; 1 it failed, or an audit found something; 2 the command
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -17,6 +18,9 @@ import click
 from sparrowmq.errors import SparrowError
 
 F = TypeVar("F", bound=Callable[..., object])
+
+# How Spark tells an error of ours that a task met, or a stream as it was planned: in the last line of a traceback.
+_OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.\w+: (.+)$", re.MULTILINE)
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
@@ -73,7 +77,17 @@ def ends_well(command: F) -> Callable[..., None]:
             said = command(*args, **given)
         except (SparrowError, OSError) as error:
             sys.exit(f"sparrowmq pipeline: {error}")
+        except _errors_of_spark() as error:
+            if (told := _OF_TASK.findall(str(error))) == []:
+                raise
+            sys.exit(f"sparrowmq pipeline: {told[-1]}; run it again to go on")
         if said is not None:
             click.echo(said)
 
     return run
+
+
+def _errors_of_spark() -> tuple[type[Exception], ...]:
+    """What Spark raises, where it was loaded."""
+    loaded = sys.modules.get("pyspark.errors")
+    return () if loaded is None else (loaded.PySparkException,)

@@ -17,6 +17,11 @@ from sparrowmq.spark.commands import shared
 def said(name_server, options):
     if options.get("fail"):
         raise ConfigError("it is wrong")
+    if options.get("spark"):
+        pytest.importorskip("pyspark")
+        from pyspark.errors import PySparkException
+
+        raise PySparkException(options["spark"])
     return f"{name_server} {options}"
 
 
@@ -39,3 +44,13 @@ def test_an_option_without_a_key_and_a_value_is_refused(text):
 def test_an_error_is_a_sentence(capsys):
     found = run("-o", "fail=yes")
     assert (found.exit_code, found.output) == (1, "sparrowmq pipeline: it is wrong\n")
+
+
+def test_an_error_of_a_task_is_its_sentence_and_one_that_nobody_knows_is_told_whole():
+    told = "[STREAM_FAILED] Query ended:\n  File x.py\nsparrowmq.errors.RowsLost: 3 rows are gone\n\n\tat org.apache"
+    found = run("-o", f"spark={told}")
+    assert (found.exit_code, found.output) == (
+        1,
+        "sparrowmq pipeline: 3 rows are gone; run it again to go on\n",
+    )
+    assert "out of memory" in str(run("-o", "spark=[JAVA] out of memory").exception)
