@@ -21,12 +21,12 @@ SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.caseSensitive": "true",
 }
-# Of a session on this machine. Pipelines tell their progress themselves; 200 tasks, Spark's number for clusters, take
-# longer to start than most batches to sort; and no folder is left where the command was typed.
+_SHUFFLES: Final = "spark.sql.shuffle.partitions"
+# Of a session on this machine. Pipelines tell their progress themselves; and no folder is left where the command was
+# typed.
 _ON_THIS_MACHINE: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": str(max(16, 4 * (os.cpu_count() or 1))),
     "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "sparrowmq-warehouse"),
 }
 
@@ -41,6 +41,7 @@ def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS)
         from sparrowmq.spark.register import is_submitted, session
 
         spark = session(settings={} if is_submitted() else _ON_THIS_MACHINE)
+        settings = shuffles(spark) | settings
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigError(
             "a pipeline needs a session with a driver of its own, and not one of Spark Connect; run it "
@@ -50,6 +51,17 @@ def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS)
     for name, value in settings.items():
         own.conf.set(name, value)
     return own
+
+
+def shuffles(spark: SparkSession) -> dict[str, str]:
+    """Into how many parts batches are sorted, unless the user has said it.
+
+    Spark makes 200, also of a few thousand rows; their tasks take longer to start than most batches to sort.
+    """
+    context = spark.sparkContext
+    if context.getConf().contains(_SHUFFLES):
+        return {}
+    return {_SHUFFLES: str(max(16, 4 * context.defaultParallelism))}
 
 
 @contextmanager

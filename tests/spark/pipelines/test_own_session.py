@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark import SparkConf
 from pyspark.errors import AnalysisException
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.own_session import own_session, reason, unlogged
+from sparrowmq.spark.pipelines.own_session import own_session, reason, shuffles, unlogged
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -34,3 +36,12 @@ def test_a_session_of_spark_connect_is_refused():
     remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(ConfigError, match="a driver of its own, and not one of Spark Connect"):
         own_session(remote)
+
+
+@pytest.mark.parametrize(("cores", "parts"), [(2, "16"), (50, "200")])
+def test_batches_are_sorted_in_as_many_parts_as_there_is_room_for_unless_that_was_said(cores, parts):
+    conf = SparkConf(loadDefaults=False)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, defaultParallelism=cores))
+    assert shuffles(spark) == {"spark.sql.shuffle.partitions": parts}
+    conf.set("spark.sql.shuffle.partitions", "7")
+    assert shuffles(spark) == {}
