@@ -37,6 +37,7 @@ MODULES: Final = (
     "sparrowmq.protocol.messages.record_layout",
     "sparrowmq.protocol.messages.record",
     "sparrowmq.protocol.messages.soundness",
+    "sparrowmq.protocol.messages.plain_batch",
     "sparrowmq.protocol.messages.half",
     "sparrowmq.protocol.signature",
     "sparrowmq.protocol.replication",

@@ -405,7 +405,8 @@ class Staging:
         there = min(skipped.setdefault(piece.to, 0), len(parts))
         if there < len(parts):
             try:
-                self._writer.put_batch(_entries(message, piece.to, parts[there:]))
+                if there or not self._put_whole(message, piece.to):
+                    self._writer.put_batch(_entries(message, piece.to, parts[there:]))
             except InvalidMessage:  # all of them together are too long for a file of the log
                 for entry in _entries(message, piece.to, parts[there:]):
                     self._put_alone(entry)
@@ -413,6 +414,12 @@ class Staging:
                 there = len(parts)
         skipped[piece.to] -= there
         self._published.value += len(parts) - there
+
+    def _put_whole(self, message: StoredMessage, to: Address) -> bool:
+        """Put the staged messages in one pass; False, and nothing was put, if one of them needs a closer look."""
+        body = bytes(message.body)
+        shared = Entry(*to, b"", Properties(), message.born_timestamp_ms, hosts.pack(message.born_host))
+        return self._writer.put_plain(shared, body, batches.places(body)) is not None
 
     def _put_alone(self, entry: Entry) -> None:
         try:

@@ -16,7 +16,8 @@ from typing import Final
 from sparrowmq.broker.detour import Detour
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
+from sparrowmq.protocol.messages.plain_batch import PlainScan
 from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.store.message_store import MessageStore
@@ -39,6 +40,8 @@ class Writer:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
         self._detours = tuple(detours)
+        marks = [Property.CLUSTER, Property.TRAN_MSG, *[each.mark.strip("\x01\x02") for each in detours]]
+        self._scan = PlainScan(marks, self._cluster)
 
     def put(self, entry: Entry, back_from: Detour | None = None) -> Placed:
         """Append one message.
@@ -77,6 +80,16 @@ class Writer:
                     )
             self._complete(entry)
         return self._store.append_batch(entries)
+
+    def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
+        """`put_batch` in one pass; None, and nothing was stored, if a message of the batch needs a closer look.
+
+        Args:
+            shared: what the messages have in common; its body and properties are not looked at.
+            content: they lie there at `places`, as `batch.places` has them.
+        """
+        batch = self._scan.batch(shared, content, places)
+        return None if batch is None else self._store.append_plain(batch)
 
     def check_plain(self, properties: Properties) -> None:
         """Refuse a message that `put_batch` would. Raises: RemoteError."""

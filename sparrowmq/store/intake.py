@@ -15,9 +15,10 @@ from typing import Final
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
-from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
@@ -119,6 +120,28 @@ class Intake:
             self._enter(queue, entry, placed, placed.end - placed.offset)
         return places
 
+    def append_plain(self, batch: PlainBatch) -> PlacedBatch:
+        """`append_batch` of plain messages for one queue. Raises: as `append`."""
+        shared = batch.shared
+        queue = self._queue(shared.topic, shared.queue_id)
+        if not self._dispatch.dirty:
+            self._begin_burst()
+        first = Placed(self._log.end, queue.next_offset, self.now_ms, self._store_host)
+        records, offsets = batch.records(first, self._property_crc)
+        if first.offset + len(records) > self._log.limit:
+            first.offset = self._make_room(len(records))
+            records, offsets = batch.records(first, self._property_crc)
+        self._log.append(records)
+        end = first.offset + len(records)
+        for index in range(len(offsets)):
+            offset = offsets[index]
+            following = offsets[index + 1] if index + 1 < len(offsets) else end
+            self._dispatch.add(queue, offset, following - offset, batch.tags_code(index))
+            self._enter_keys(
+                shared.topic, offset, first.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
+            )
+        return PlacedBatch(offsets, first.queue_offset, end)
+
     def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:
         """Put the message of a committed transaction where it belongs, and the record that it ended right behind it.
 
@@ -144,7 +167,7 @@ class Intake:
         log.append(message)
         log.append(mark)
         self._dispatch.add(queue, final.offset, len(message), to.terms.tags_code)
-        self._enter_keys(to.topic, final, to.terms.keys, to.terms.unique_key)
+        self._enter_keys(to.topic, final.offset, final.store_timestamp_ms, to.terms.keys, to.terms.unique_key)
         self._enter(op_queue, op, ended, len(mark))
         return ended
 
@@ -289,13 +312,19 @@ class Intake:
             self._dispatch.add(queue, placed.offset, size, entry.tags_code)
         terms, properties = entry.terms, entry.properties
         if terms is None:
-            self._enter_keys(entry.topic, placed, properties.keys, properties.unique_key)
+            self._enter_keys(
+                entry.topic, placed.offset, placed.store_timestamp_ms, properties.keys, properties.unique_key
+            )
         else:
-            self._enter_keys(entry.topic, placed, terms.keys, terms.unique_key)
+            self._enter_keys(
+                entry.topic, placed.offset, placed.store_timestamp_ms, terms.keys, terms.unique_key
+            )
 
-    def _enter_keys(self, topic: str, placed: Placed, keys: tuple[str, ...], unique_key: str | None) -> None:
+    def _enter_keys(
+        self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique_key: str | None
+    ) -> None:
         if (unique_key is not None or keys) and self._keeps_keys:
-            self._dispatch.keys.add(topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
+            self._dispatch.keys.add(topic, offset, stored_ms, keys, unique_key)
 
     def _make_room(self, size: int) -> int:
         """Where a record of `size` bytes can begin. Raises: MessageTooLarge, DiskFull, StoreFailed."""

@@ -32,8 +32,9 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
@@ -172,6 +173,10 @@ class MessageStore:
         Raises: as `append`; InvalidMessage also if one of them is prepared or rolled back.
         """
         return self._intake.append_batch(entries)
+
+    def append_plain(self, batch: PlainBatch) -> PlacedBatch:
+        """`append_batch` of plain messages for one queue. Raises: as `append`."""
+        return self._intake.append_plain(batch)
 
     def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:
         """Put the message of a committed transaction where it belongs, and the record that it ended right behind it.

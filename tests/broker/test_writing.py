@@ -10,7 +10,9 @@ from sparrowmq.broker.writing import MAX_PROPERTIES_BYTES, Writer
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
@@ -110,3 +112,52 @@ def test_a_delay_parks_the_message_with_its_address_and_due_time(
 def test_no_delay_is_no_detour(writer: Writer, store: MessageStore, delay: str) -> None:
     put(writer, f"DELAY\x01{delay}\x02")
     assert stored(store).body == b"body"
+
+
+def test_a_batch_in_one_pass_is_stored_as_message_by_message(tmp_path: Path, clock: ManualClock):
+    parts = [
+        BatchPart(
+            b"%d" % n * 30_000,
+            f"UNIQ_KEY\x01{n}\x02KEYS\x01k{n} all\x02TAGS\x01paid\x02WAIT\x01true\x02".encode(),
+        )
+        for n in range(12)
+    ]
+    logs, queues, keys = [], [], []
+    for way in ("one pass", "one by one"):
+        settings = StoreSettings(tmp_path / way, commit_log_file_size=1 << 20, store_host=HOST)
+        with MessageStore.open(settings, clock=clock) as store:
+            writer = Writer(store, "C", (delay_levels(DelayLevels.parse("1s 5s"), clock),))
+            for _ in range(5):  # over the end of a file
+                content = batches.encode(parts)
+                shared = Entry("t", 1, b"", Properties(), 1, HOST)
+                if way == "one pass":
+                    assert writer.put_plain(shared, content, batches.places(content)) is not None
+                else:
+                    taken = [
+                        Entry("t", 1, bytes(part.body), Properties.decode(part.properties), 1, HOST)
+                        for part in batches.decode(content)
+                    ]
+                    writer.put_batch(taken)
+            store.dispatch()
+            assert store.max_offset("t", 1) == 60
+            queues.append(
+                [store.read("t", 1, 0, 60, 1 << 30, Selector(frozenset({java_hash("paid")}))).count]
+            )
+            keys.append(
+                [
+                    [record.physical_offset(each) for each in store.query("t", key, 64, 0, 1 << 62)]
+                    for key in ("k3", "all", "7")
+                ]
+            )
+        files = sorted((tmp_path / way / "commitlog").iterdir())
+        logs.append([file.read_bytes() for file in files])
+    assert len(logs[0]) == 3 and logs[0] == logs[1] and queues == [[60], [60]]
+    assert keys[0] == keys[1] and list(map(len, keys[0])) == [5, 60, 5]
+
+
+def test_a_batch_with_a_delayed_message_is_looked_at_more_closely_and_refused(
+    store: MessageStore, writer: Writer
+):
+    content = batches.encode([BatchPart(b"x", b"a\x01b\x02"), BatchPart(b"y", b"DELAY\x011\x02")])
+    shared = Entry("t", 1, b"", Properties(), 1, HOST)
+    assert writer.put_plain(shared, content, batches.places(content)) is None and store.end == 0

@@ -22,7 +22,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
-from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.entry import Entry, PlacedBatch
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.message_id import OffsetIds
 from sparrowmq.protocol.messages.properties import Properties
@@ -140,21 +140,31 @@ class SendHandler:
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-        entries: list[Entry] = []
+        shared = Entry(
+            header.topic, queue_id, b"", properties, header.born_timestamp, born_host, 0, header.sys_flag
+        )
         places = batch.places(body)
+        placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
+        self._received.value += len(placed.offsets)
+        reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
+        return After(self._store.safety(properties.wants_safety), placed.end, reply)
+
+    def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
+        """Take a batch apart in which not every message is plain."""
+        entries: list[Entry] = []
         for at in range(0, len(places), batch.PLACE_BYTES):
             body_end: int = read_i64_le(places, at + 8)
             end: int = read_i64_le(places, at + 16)
             entries.append(
                 Entry(
-                    header.topic,
-                    queue_id,
+                    shared.topic,
+                    shared.queue_id,
                     body[read_i64_le(places, at) : body_end],
                     Properties.decode(body[body_end + 2 : end]),
-                    header.born_timestamp,
-                    born_host,
+                    shared.born_timestamp_ms,
+                    shared.born_host,
                     read_i64_le(places, at + 24),
-                    header.sys_flag,
+                    shared.sys_flag,
                 )
             )
         if any(half_message.is_half(entry.properties) for entry in entries):
@@ -163,10 +173,7 @@ class SendHandler:
                 "a batch cannot hold messages of a transaction; send them one by one",
             )
         stored = self._writer.put_batch(entries)
-        self._received.value += len(stored)
-        offset_ids = self._ids.joined([placed.offset for placed in stored])
-        reply = Stored(offset_ids, queue_id, stored[0].queue_offset)
-        return After(self._store.safety(properties.wants_safety), stored[-1].end, reply)
+        return PlacedBatch([placed.offset for placed in stored], stored[0].queue_offset, stored[-1].end)
 
     def _recall_handle(self, topic: str, entry: Entry) -> str | None:
         """By what the message can be recalled; None without a unique id, or if it is a retry."""

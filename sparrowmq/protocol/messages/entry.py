@@ -109,3 +109,21 @@ class Placed:
 
     def __repr__(self) -> str:
         return f"<placed at {self.offset}, queue offset {self.queue_offset}>"
+
+
+@mypyc_attr(acyclic=True)
+class PlacedBatch:
+    """Where the messages of a batch lie, side by side.
+
+    Attributes:
+        offsets: of their records in the log.
+        queue_offset: of the first one in the queue.
+        end: behind the last record in the log.
+    """
+
+    __slots__ = ("end", "offsets", "queue_offset")
+
+    def __init__(self, offsets: list[int], queue_offset: int, end: int) -> None:
+        self.offsets = offsets
+        self.queue_offset = queue_offset
+        self.end = end

@@ -1,0 +1,310 @@
+"""A batch of plain messages becomes records in one pass: no object is made for a message but its body and its keys.
+
+    batch    | head | body | size | WAIT true UNIQ_KEY id TAGS a |                              (batch.py)
+    record   | head | body | topic | size | UNIQ_KEY id TAGS a CLUSTER c __CRC32# ... |         (record_layout.py)
+
+A message is plain if its properties are ASCII and none of them makes it go another way, as a delayed one does. Most
+batches have no others, and a broker gets their messages by the hundred thousand; so each byte of the properties is
+looked at once, which finds at the same time what queue and index keep of them. Where a message is not plain, the whole
+batch is to be taken apart, message by message, as `Entry` and `Properties` have it; what comes out is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import (
+    BytesWriter,
+    read_i32_be,
+    read_i64_be,
+    read_i64_le,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+    write_i64_le,
+)
+
+from sparrowmq.protocol.messages.batch import PLACE_BYTES
+from sparrowmq.protocol.messages.crc import crc32
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.record import CRC_MASK, PROPERTY_CRC_SIZE, misfit, put_property_crc
+from sparrowmq.protocol.messages.record_layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_PROPERTIES_BYTES,
+    MAX_TOPIC_BYTES_V1,
+)
+from sparrowmq.protocol.subscription import java_hash
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
+
+_PREPARED: Final[int] = SysFlag.PREPARED
+_NAME_END: Final = 1
+_VALUE_END: Final = 2
+_ASCII_END: Final = 0x80
+# Names and a value as numbers, so that they are compared in one step.
+_TAGS: Final = 0x54414753
+_KEYS: Final = 0x4B455953
+_WAIT: Final = 0x57414954
+_TRUE: Final = 0x74727565
+_UNIQ_KEY: Final = 0x554E49515F4B4559
+_WAIT_PAIR_BYTES: Final = 10  # WAIT true, with what separates them
+_NO_KEYS: Final[tuple[str, ...]] = ()
+# The terms of a message, int64 each, little endian: the hash of its tags, and where in the batch its keys lie, its
+# unique key, and the wish to wait, which is not stored.
+_TERMS_BYTES: Final = 48
+_KEYS_AT: Final = 8
+_KEYS_END: Final = 16
+_UNIQUE_AT: Final = 24
+_UNIQUE_END: Final = 32
+_WAIT_AT: Final = 40
+_FIXED_BYTES: Final = (
+    42  # of a record, but for the system flag up to the body's size, and for the topic's size
+)
+_BODY_END: Final = 8  # in `batch.places`
+_END: Final = 16
+_FLAG: Final = 24
+
+
+class PlainBatch:
+    """The messages of a batch, all of them plain.
+
+    Attributes:
+        shared: what all of them have in common; its body and properties are not looked at.
+    """
+
+    __slots__ = ("_content", "_places", "_suffix", "_terms", "shared")
+
+    def __init__(self, shared: Entry, content: bytes, places: bytes, terms: bytes, suffix: bytes) -> None:
+        self.shared = shared
+        self._content = content
+        self._places = places
+        self._terms = terms
+        self._suffix = suffix
+
+    def __len__(self) -> int:
+        return len(self._terms) // _TERMS_BYTES
+
+    def tags_code(self, index: i64) -> int:
+        """Of one message, as `Properties` has it."""
+        code: int = read_i64_le(self._terms, index * _TERMS_BYTES)
+        return code
+
+    def unique_key(self, index: i64) -> str | None:
+        """Of one message."""
+        at: i64 = index * _TERMS_BYTES
+        begin: i64 = read_i64_le(self._terms, at + _UNIQUE_AT)
+        return self._content[begin : read_i64_le(self._terms, at + _UNIQUE_END)].decode() if begin else None
+
+    def keys(self, index: i64) -> tuple[str, ...]:
+        """Of one message."""
+        at: i64 = index * _TERMS_BYTES
+        begin: i64 = read_i64_le(self._terms, at + _KEYS_AT)
+        if begin == 0:
+            return _NO_KEYS
+        return tuple(self._content[begin : read_i64_le(self._terms, at + _KEYS_END)].decode().split())
+
+    def records(self, first: Placed, crc: bool) -> tuple[bytes, list[int]]:
+        """The records, of which the first one lies at `first`, and where each of them begins.
+
+        Args:
+            crc: as `record.encode` has it.
+        Raises:
+            InvalidMessage: a number does not fit its field.
+        """
+        whole = BytesWriter()
+        offsets: list[int] = []
+        try:
+            frame = _Frame(self.shared, first, self._suffix, crc)
+            for index in range(len(self)):
+                offsets.append(first.offset + len(whole))
+                self._write(index, frame, whole)
+        except (OverflowError, ValueError) as error:
+            raise misfit(len(whole), 0, error) from error
+        return whole.getvalue(), offsets
+
+    def _write(self, index: i64, frame: _Frame, whole: BytesWriter) -> None:
+        content, places = self._content, self._places
+        at: i64 = index * PLACE_BYTES
+        body_end: i64 = read_i64_le(places, at + _BODY_END)
+        end: i64 = read_i64_le(places, at + _END)
+        wait_at: i64 = read_i64_le(self._terms, index * _TERMS_BYTES + _WAIT_AT)
+        if wait_at:
+            properties = content[body_end + 2 : wait_at] + content[wait_at + _WAIT_PAIR_BYTES : end]
+        else:
+            properties = content[body_end + 2 : end]
+        if properties and properties[-1] != _VALUE_END:
+            properties += b"\x02"
+        frame.write(
+            whole, content[read_i64_le(places, at) : body_end], read_i64_le(places, at + _FLAG), properties
+        )
+
+
+class _Frame:
+    """Writes one record after the other; what is the same in all of them is made once."""
+
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_crc",
+        "_magic",
+        "_offset",
+        "_one",
+        "_queue_id",
+        "_queue_offset",
+        "_topic",
+    )
+
+    def __init__(self, shared: Entry, first: Placed, suffix: bytes, crc: bool) -> None:
+        self._offset: i64 = first.offset
+        self._queue_offset: i64 = first.queue_offset
+        self._queue_id = shared.queue_id
+        self._behind = suffix
+        self._crc = crc
+        self._one = BytesWriter()
+        topic = shared.topic.encode()
+        is_long = len(topic) > MAX_TOPIC_BYTES_V1
+        self._magic: int = MAGIC_V2 if is_long else MAGIC_V1
+        self._topic = len(topic).to_bytes(2 if is_long else 1, "big") + topic
+        before = BytesWriter()
+        v6 = (len(shared.born_host) == 20) + 2 * (len(first.store_host) == 20)
+        write_i32_be(before, shared.sys_flag & ~0x30 | v6 << 4)
+        write_i64_be(before, shared.born_timestamp_ms)
+        before.write(shared.born_host)
+        write_i64_be(before, first.store_timestamp_ms)
+        before.write(first.store_host)
+        write_i32_be(before, shared.reconsume_times)
+        write_i64_be(before, shared.prepared_offset)
+        self._before = before.getvalue()
+
+    def write(self, out: BytesWriter, body: bytes, flag: int, properties: bytes) -> None:
+        """The next record, to `out`."""
+        one = self._one
+        properties_size = len(properties) + len(self._behind) + (PROPERTY_CRC_SIZE if self._crc else 0)
+        size = _FIXED_BYTES + len(self._before) + len(body) + len(self._topic) + properties_size
+        one.truncate(0)
+        write_i32_be(one, size)
+        write_i32_be(one, self._magic)
+        write_i32_be(one, crc32(body) & CRC_MASK)
+        write_i32_be(one, self._queue_id)
+        write_i32_be(one, flag)
+        write_i64_be(one, self._queue_offset)
+        write_i64_be(one, self._offset)
+        one.write(self._before)
+        write_i32_be(one, len(body))
+        one.write(body)
+        one.write(self._topic)
+        write_i16_be(one, properties_size)
+        one.write(properties)
+        one.write(self._behind)
+        record = one.getvalue()
+        out.write(record)
+        if self._crc:
+            put_property_crc(out, record)
+        self._queue_offset += 1
+        self._offset += size
+
+
+class PlainScan:
+    """Finds out whether the messages of a batch are plain.
+
+    Args:
+        not_plain: how the names of properties begin that make a message go another way.
+        suffix: what is put behind the properties of each message.
+    """
+
+    __slots__ = (
+        "_keys_at",
+        "_keys_end",
+        "_letters",
+        "_longest",
+        "_not_plain",
+        "_suffix",
+        "_tags_code",
+        "_unique_at",
+        "_unique_end",
+        "_wait_at",
+    )
+
+    def __init__(self, not_plain: Iterable[str], suffix: str) -> None:
+        self._not_plain = tuple([begin.encode() for begin in not_plain])
+        self._letters = bytes([letter in [begin[0] for begin in self._not_plain] for letter in range(256)])
+        self._suffix = suffix.encode()
+        self._longest: i64 = MAX_PROPERTIES_BYTES - PROPERTY_CRC_SIZE - len(self._suffix) - 1
+        self._tags_code: i64 = 0
+        self._keys_at: i64 = 0
+        self._keys_end: i64 = 0
+        self._unique_at: i64 = 0
+        self._unique_end: i64 = 0
+        self._wait_at: i64 = 0
+
+    def batch(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
+        """The messages that lie in `content` at `places` (`batch.places`); None if one of them is not plain."""
+        if shared.sys_flag & _PREPARED:
+            return None
+        terms = BytesWriter()
+        for at in range(0, len(places), PLACE_BYTES):
+            begin: i64 = read_i64_le(places, at + _BODY_END) + 2
+            end: i64 = read_i64_le(places, at + _END)
+            if end - begin > self._longest or not self._is_plain(content, begin, end):
+                return None
+            write_i64_le(terms, self._tags_code)
+            write_i64_le(terms, self._keys_at)
+            write_i64_le(terms, self._keys_end)
+            write_i64_le(terms, self._unique_at)
+            write_i64_le(terms, self._unique_end)
+            write_i64_le(terms, self._wait_at)
+        return PlainBatch(shared, content, places, terms.getvalue(), self._suffix)
+
+    def _is_plain(self, content: bytes, begin: i64, end: i64) -> bool:
+        """Look at the properties `content[begin:end]` of a message, and keep its terms."""
+        self._tags_code = self._keys_at = self._unique_at = self._wait_at = 0
+        at: i64 = begin
+        while at < end:
+            name_at: i64 = at
+            letter: i64 = content[at]
+            while letter != _NAME_END and letter != _VALUE_END:
+                if letter >= _ASCII_END:
+                    return False
+                at += 1
+                if at == end:
+                    return True  # a pair without a value
+                letter = content[at]
+            name_end: i64 = at
+            at += 1
+            if letter == _VALUE_END:
+                continue  # likewise
+            value_at: i64 = at
+            while at < end and content[at] != _VALUE_END:
+                if content[at] >= _ASCII_END:
+                    return False
+                at += 1
+            if self._letters[content[name_at]] and content[name_at:name_end].startswith(self._not_plain):
+                return False
+            if at > value_at:
+                self._keep(content, name_at, name_end - name_at, value_at, at)
+            at += 1
+        return True
+
+    def _keep(self, content: bytes, name_at: i64, name_size: i64, begin: i64, end: i64) -> None:
+        """Keep what a property tells, whose value is `content[begin:end]`; of several the last one counts."""
+        if name_size == 8 and read_i64_be(content, name_at) == _UNIQ_KEY:
+            self._unique_at = begin
+            self._unique_end = end
+        elif name_size == 4:
+            name: int = read_i32_be(content, name_at)
+            if name == _TAGS:
+                self._tags_code = java_hash(content[begin:end].decode())
+            elif name == _KEYS:
+                self._keys_at = begin
+                self._keys_end = end
+            elif (
+                name == _WAIT
+                and self._wait_at == 0
+                and end - begin == 4
+                and read_i32_be(content, begin) == _TRUE
+            ):
+                self._wait_at = name_at
