@@ -152,6 +152,7 @@ MASKS: Final = (
     # Apache's first look at the pace of a group comes after ten seconds, and what it tells then is of the next ten.
     (r"(Consume TPS: )[\d.]+", r"\1PACE"),
     (r"(CLUSTERING +)\d+ +", r"\1PACE "),
+    (r"\d+\.\d\d +\d+\.\d\d +\d+ +\d+$", "PACE"),  # of statsAll, which looks every ten seconds, too
 )
 
 
