@@ -144,3 +144,17 @@ async def test_the_successor_of_a_master_that_hangs_is_found_soon_after_a_send_h
             await until(lambda: mq._network.routes.master("broker-a") == after.address)
             await mq.send("t", b"y")
         assert len(after.sent) == 1
+
+
+async def test_a_send_that_waits_for_a_master_that_hangs_goes_to_its_successor_as_soon_as_that_is_named():
+    async with Scripted() as hanging, Scripted() as after, Scripted() as names:
+        hanging.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: None
+        for master in (hanging, after):
+            master.has("t")
+        names.routes["t"] = hanging.routes["t"]
+        async with connect(names.address) as mq:
+            sending = asyncio.ensure_future(mq.send("t", b"x", timeout_s=30))
+            await until(lambda: hanging.sent)
+            names.routes["t"] = after.routes["t"]
+            await asyncio.wait_for(sending, 10)
+        assert len(after.sent) == 1
