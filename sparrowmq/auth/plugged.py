@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, Final, Protocol
 
 from sparrowmq.auth import policy
@@ -125,6 +124,9 @@ def _from_module(name: str) -> Any:
 
 
 def _from_entry_point(name: str) -> Any:
+    # Imported here: it takes a megabyte and a half, which a broker without such a check saves.
+    from importlib.metadata import entry_points
+
     found = entry_points(group=ENTRY_POINTS)
     if name not in found.names:
         known = ", ".join([PLAIN, *sorted(found.names)])
