@@ -12,11 +12,11 @@ Source: ConsumerFilterManager and PullMessageProcessor, Java 4.9.7.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.broker.filtering import predicate
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
-from sparrowmq.filter.grammar import parse
 from sparrowmq.filter.tree import Filter
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.property_names import Property
@@ -42,6 +42,12 @@ class Filters:
 
     def __init__(self, are_allowed: bool) -> None:
         self._are_allowed = are_allowed
+        self._parse: Callable[[str], Filter] | None = None
+        if are_allowed:
+            # At the start, as it takes the loop some time; and only then, as it takes a megabyte and a half.
+            from sparrowmq.filter.grammar import parse
+
+            self._parse = parse
         self._kept: dict[str, Selector | str] = {}  # or what is wrong with it
         self._kept_characters = 0
 
@@ -76,7 +82,8 @@ class Filters:
     def _compiled(self, expression: str) -> Selector | str:
         found = self._kept.pop(expression, None)
         if found is None:
-            found = _compile(expression)
+            assert self._parse is not None, "nobody comes here where there are no filters"
+            found = _compile(expression, self._parse)
             self._kept_characters += len(expression)
         self._kept[expression] = found  # behind those that were not asked for since
         while len(self._kept) > MOST_KEPT or self._kept_characters > MOST_KEPT_CHARACTERS:
@@ -86,7 +93,7 @@ class Filters:
         return found
 
 
-def _compile(expression: str) -> Selector | str:
+def _compile(expression: str, parse: Callable[[str], Filter]) -> Selector | str:
     try:
         wanted = parse(expression)
     except InvalidFilter as error:

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 
-from sparrowmq.broker import filters as filters_of_broker
 from sparrowmq.broker.filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash
@@ -86,7 +85,7 @@ def test_an_expression_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None
     filters = Filters(True)
     first = filters.selector(SQL92, "a > 5")
     refusal(filters, "a >")
-    monkeypatch.setattr(filters_of_broker, "parse", None)
+    monkeypatch.setattr(filters, "_parse", None)
     assert filters.selector(SQL92, "a > 5") is first
     refusal(filters, "a >")
 
