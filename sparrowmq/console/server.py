@@ -32,6 +32,7 @@ from sparrowmq.console.look import Look
 from sparrowmq.console.routes import add_pages
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.settings import ConsoleSettings
+from sparrowmq.console.shelf import Shelf
 from sparrowmq.errors import ConfigError
 
 _SWEEP_S = 30.0
@@ -74,7 +75,7 @@ class Console:
     async def __aenter__(self) -> Self:
         self._socket = _listen(self._settings.host, self._settings.port)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        guard = Guard(app, self._settings, self._clock)
+        guard = Guard(Shelf(app), self._settings, self._clock)
         add_pages(self._look, self._samples, self._settings.prefix)
         ui.run_with(
             app,
