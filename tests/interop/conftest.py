@@ -7,6 +7,7 @@ the test is right. Those of our own client run against the brokers that our_clie
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 
 import pytest
@@ -98,3 +99,12 @@ def start_client(name: str, target: Target) -> Client:
         return OTHERS[name](target.namesrv)
     version = name.split("-")[1]
     return JavaClient(version, target.namesrv, jvm=[BINARY_HEADERS] if name.endswith("binary") else [])
+
+
+@pytest.fixture(scope="session")
+def apaches_mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[dict[str, str]]]:
+    """What Java's admin tool says of Apache's servers, command by command, as soon as it has said it all."""
+    from tests.interop.test_mqadmin import play
+
+    with ThreadPoolExecutor(1) as aside:
+        yield aside.submit(play, APACHE, tmp_path_factory.mktemp("javas-tool"))

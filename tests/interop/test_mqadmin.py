@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import pytest
@@ -174,12 +173,10 @@ class Admin(Puppet, JavaProcess):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory) -> dict[str, dict[str, str]]:
+def told(tmp_path_factory, apaches_mqadmin) -> dict[str, dict[str, str]]:
     """What each command of the script said, masked, by the name of the side."""
-    folder = tmp_path_factory.mktemp("mqadmin")
-    with ThreadPoolExecutor() as both:
-        ours, apache = both.map(lambda name: play(name, folder), (OURS, APACHE))
-    return {OURS: ours, APACHE: apache}
+    ours = play(OURS, tmp_path_factory.mktemp("mqadmin"))
+    return {OURS: ours, APACHE: apaches_mqadmin.result()}
 
 
 @pytest.mark.covers("S-ROUTE-07", "S-STORE-06")
