@@ -147,3 +147,15 @@ def test_what_the_client_imports_without_being_asked_is_in_the_base_install():
 def test_the_locks_hold_what_is_declared(lock, extras):
     locked = set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements" / lock).read_text()))
     assert declared(*extras) <= {normal(name) for name in locked}
+
+
+def test_who_compiles_has_the_types_of_what_is_compiled_against():
+    """mypyc checks types: without those of a package that brings none itself nothing is compiled, nor an image made."""
+
+    def locked(lock):
+        return set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements" / lock).read_text()))
+
+    types = {name for name in locked("dev.txt") if name.startswith("types-")}
+    wanted = {name for name in types if name.removeprefix("types-") in locked("runtime.txt")}
+    assert "types-pyyaml" in wanted
+    assert wanted <= locked("wheel.txt")
