@@ -64,7 +64,7 @@ def archive(
         StreamingQueryException: the query failed; run it again to go on.
     """
     if (name_server is None) == (store is None):
-        raise ConfigError("say where the messages are: name_server, or store; one of them")
+        raise ConfigError("say where the messages are: name_server (-n), or store; one of them")
     if store is not None:
         log = StoredLog(store, broker, options or {})
         return log.archive(

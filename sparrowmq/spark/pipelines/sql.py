@@ -96,7 +96,7 @@ def sql(
         ConfigError: the query cannot be understood, or names a topic that does not exist.
     """
     if (name_server is None) == (store is None):
-        raise ConfigError("say where the topics are: name_server, or store; one of them")
+        raise ConfigError("say where the topics are: name_server (-n), or store; one of them")
     given = {"bodyType": "string", **(options or {})}
     given |= {"nameServer": name_server} if name_server else {"path": str(store)}
     places = since_until(since, at)

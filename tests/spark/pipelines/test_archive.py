@@ -48,13 +48,13 @@ def test_one_reader_has_the_archive_and_what_came_since_each_message_once(topic,
 def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_behind_them(
     topic, where, folder, tmp_path
 ):
-    topic.send(0, 1500)
+    topic.send(0, 3000)
     given = {"spark": topic.spark, "say": lambda _: None, "store": folder / "broker-0", "broker": "broker-0"}
     first = archive(topic.name, tmp_path / "a", **given)
-    assert 0 < first.written < 1500
+    assert 0 < first.written < 3000
     assert archive(topic.name, tmp_path / "a", **given).written == 0
     both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
-    assert numbers(both) == list(range(1500))
+    assert numbers(both) == list(range(3000))
 
 
 def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
