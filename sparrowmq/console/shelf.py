@@ -54,24 +54,28 @@ class Shelf:
             await send({"type": "http.response.start", "status": 200, "headers": kept.headers})
             await send({"type": "http.response.body", "body": kept.body})
             return
-        await self._fetch(key, scope, receive, send)
+        await self._fetch(key, scope, send)
 
-    async def _fetch(self, key: tuple[str, bool], scope: Scope, receive: Receive, send: Send) -> None:
+    async def _fetch(self, key: tuple[str, bool], scope: Scope, send: Send) -> None:
         """Have NiceGUI answer, and keep what may be kept."""
         start: Message = {}
         parts: list[bytes] = []
+        is_whole = False
 
         async def take(message: Message) -> None:
+            nonlocal is_whole
             if message["type"] == "http.response.start":
                 start.update(message)
             elif message["type"] == "http.response.body":
                 parts.append(message.get("body", b""))
+                is_whole = not message.get("more_body", False)
 
-        await self._app(_uncompressed(scope), receive, take)
-        if not start:
-            return  # whoever asked has gone
+        await self._app(_uncompressed(scope), _Patient(), take)
         body = b"".join(parts)
         headers = MutableHeaders(raw=list(start["headers"]))
+        # Half a script would be kept for all who come later.
+        if not is_whole or headers.get("content-length", str(len(body))) != str(len(body)):
+            raise RuntimeError(f"{scope['path']} was not served whole")
         is_text = headers.get("content-type", "").startswith(_SQUEEZABLE)
         if key[1] and is_text and len(body) >= _LEAST_BYTES and "content-encoding" not in headers:
             body = await asyncio.to_thread(_gzipped, body)
@@ -89,6 +93,19 @@ class Shelf:
         self._kept[key] = kept
         while self._size > _MOST_BYTES:
             self._size -= len(self._kept.pop(next(iter(self._kept))).body)
+
+
+class _Patient:
+    """What is asked for without a browser, so that no answer is broken off because the first one went elsewhere."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    async def __call__(self) -> Message:
+        if self._asked:
+            await asyncio.Event().wait()
+        self._asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
 
 
 def _uncompressed(scope: Scope) -> Scope:
