@@ -79,15 +79,21 @@ class Plan:
         Of those that were `begun` only the end is asked for, and they are told to begin at 0: that rows are gone is
         found by reading.
         """
-        asked = _questions([queue for queue in queues if queue not in begun])
-        for queue in queues:
-            if queue in begun:
-                asked[queue, GetMaxOffset] = queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
-        found, known = self._network.ask_those_there(asked, _SOON_S), OffsetReply(0)
-        return {
-            queue: _bounds_or_why_not(found.get((queue, GetMinOffset), known), found[queue, GetMaxOffset])
-            for queue in queues
+        asked: dict[_Asked, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
+            queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in queues if queue in begun
         }
+        asked.update(_questions([queue for queue in queues if queue not in begun]).items())
+        found = self._network.ask_those_there(asked, _SOON_S)
+        held: dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute] = {}
+        for queue in queues:
+            end = found.get(queue)
+            if isinstance(end, OffsetReply):
+                held[queue] = Bounds(0, end.offset)
+            elif end is not None:
+                held[queue] = end
+            else:
+                held[queue] = _bounds_or_why_not(found[queue, GetMinOffset], found[queue, GetMaxOffset])
+        return held
 
     def has_master(self, broker_name: str) -> bool:
         """Whether a broker's answers are its master's; a slave may be behind."""
@@ -296,6 +302,7 @@ def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dic
 
 
 _Kind: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
+_Asked: TypeAlias = MessageQueue | tuple[MessageQueue, _Kind]
 _KINDS: Final[tuple[_Kind, ...]] = (GetMinOffset, GetMaxOffset)
 
 

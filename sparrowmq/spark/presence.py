@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from sparrowmq.client.cluster.outages import Outages
-from sparrowmq.errors import NetworkError, NoRoute, RemoteError
+from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.planning import Plan
@@ -51,16 +51,19 @@ class Presence:
         absent: dict[str, Exception] = {}
         behind: dict[str, object] = {}
         for queue, held in plan.bounds_of_those_there(asked, begun).items():
-            if isinstance(held, NetworkError | NoRoute):
-                absent[queue.broker_name] = held
+            if isinstance(held, Bounds):
+                if begun.get(queue, 0) > held.end and (
+                    queue in unrouted or not plan.has_master(queue.broker_name)
+                ):
+                    behind[_part(queue)] = (
+                        f"{queue} was read to {begun[queue]}, what answers ends at {held.end}"
+                    )
+                else:
+                    found[queue] = held
             elif isinstance(held, RemoteError):
                 behind[_part(queue)] = _passing(held)
-            elif begun.get(queue, 0) > held.end and (
-                queue in unrouted or not plan.has_master(queue.broker_name)
-            ):
-                behind[_part(queue)] = f"{queue} was read to {begun[queue]}, what answers ends at {held.end}"
             else:
-                found[queue] = held
+                absent[queue.broker_name] = held
         self._note_absent(absent, {queue.broker_name for queue in asked}, begun, self._monotonic() - now_s)
         self._note_behind(behind)
         return found

@@ -14,10 +14,11 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -43,8 +44,7 @@ class RowsLost(SparrowError):
     """Rows that the query should read are not there any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What a queue holds: `[start, end)`."""
 
     start: int
@@ -97,6 +97,24 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
     }
 
 
+class Checkpoints:
+    """`from_json` for who gets the same few checkpoints again and again, each as often as Spark has a question."""
+
+    def __init__(self) -> None:
+        self._last: deque[tuple[Mapping[str, object], Offsets]] = deque(
+            maxlen=2
+        )  # a batch's beginning and its end
+
+    def offsets(self, checkpoint: Mapping[str, object]) -> Offsets:
+        """Offsets that nobody may change. Raises: as `from_json`."""
+        for known, offsets in self._last:
+            if known == checkpoint:
+                return offsets
+        offsets = from_json(checkpoint)
+        self._last.append((checkpoint, offsets))
+        return offsets
+
+
 def lose(what: str, *, fail: bool, advice: str = _ADVICE) -> None:
     """Missing data was found: end the query, or say it in the log and go on.
 
@@ -125,8 +143,12 @@ def settle(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> i
 
 def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[Range]:
     """The rows from `start` to `end`; queues that only one of them knows have none."""
-    ranges = (Range(queue, offset, end.get(queue, offset)) for queue, offset in sorted(start.items()))
-    return [each for each in ranges if each.start < each.end]
+    # Of many queues few have new rows: only they get an object.
+    return sorted(
+        Range(queue, offset, upto)
+        for queue, offset in start.items()
+        if (upto := end.get(queue, offset)) > offset
+    )
 
 
 def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:

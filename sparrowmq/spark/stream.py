@@ -34,11 +34,11 @@ from sparrowmq.spark.pace import paced
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.presence import Presence
 from sparrowmq.spark.ranges import (
+    Checkpoints,
     Offsets,
     Range,
     between,
     capped,
-    from_json,
     is_worth_a_batch,
     settle,
     to_json,
@@ -69,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._published: Offsets | None = None
         self._last_batch_s = monotonic()
         self._presence = Presence(monotonic)
+        self._checkpoints = Checkpoints()
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:  # Spark asks twice, and "latest" must not have moved meanwhile
@@ -84,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = from_json(start)
+        begin = self._checkpoints.offsets(start)
         self._publish(begin)
         end = self._available(begin)
         self._latest = end
@@ -111,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {queue: held.end for queue, held in bounds.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self._tasks(between(from_json(start), from_json(end)))
+        return self._tasks(between(self._checkpoints.offsets(start), self._checkpoints.offsets(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
@@ -119,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return paced(rows, self._options.rows_per_s)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._publish(from_json(end))
+        self._publish(self._checkpoints.offsets(end))
 
     def stop(self) -> None:
         network_of(self._options).forget()

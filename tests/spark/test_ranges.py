@@ -13,6 +13,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.ranges import (
     ROWS_WORTH_A_TASK,
     Bounds,
+    Checkpoints,
     Range,
     RowsLost,
     between,
@@ -210,3 +211,13 @@ def test_a_good_hint_costs_few_questions():
 
     assert first_at(time_of, 700_000, 699_999, Bounds(0, 10**6)) == 700_000
     assert len(asked) < 5
+
+
+def test_a_checkpoint_that_comes_again_is_not_taken_apart_again():
+    checkpoints, first = Checkpoints(), to_json({q(0): 1})
+    known = checkpoints.offsets(first)
+    assert known == {q(0): 1}
+    assert checkpoints.offsets(to_json({q(0): 2})) == {q(0): 2}
+    assert checkpoints.offsets(dict(first)) is known
+    assert checkpoints.offsets(to_json({q(0): 3})) == {q(0): 3}
+    assert checkpoints.offsets(first) == known

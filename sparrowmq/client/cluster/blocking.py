@@ -42,6 +42,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     GetBrokerCluster,
     GetRoute,
 )
+from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Header, Request
 
@@ -258,7 +259,7 @@ class BlockingNetwork:
             keys.setdefault(queue.broker_name, []).append(key)
         failures: dict[str, NetworkError | NoRoute] = {}
         found: dict[T, R | RemoteError | NetworkError | NoRoute] = {}
-        under_way: list[tuple[str, Link, list[tuple[T, int]]]] = []
+        under_way: list[tuple[str, Link, list[T], list[int]]] = []
         most = max(map(len, keys.values()), default=0)
         for begin in range(0, most + _HEADERS_AT_ONCE, _HEADERS_AT_ONCE):  # in the last round nothing is sent
             before, under_way = under_way, []
@@ -268,13 +269,13 @@ class BlockingNetwork:
                     try:
                         link = self.link(requests[some[0]][0], connect_timeout_s)
                         opaques = link.send_all(requests[key][1] for key in some)
-                        under_way.append((broker, link, list(zip(some, opaques, strict=True))))
+                        under_way.append((broker, link, some, opaques))
                     except (NetworkError, NoRoute) as error:
                         failures[broker] = error
-            for broker, link, sent in before:
+            for broker, link, some, opaques in before:
                 try:
-                    for key, opaque in sent:
-                        found[key] = _answer_or_refusal(requests[key][1], link, opaque, timeout_s)
+                    for key, reply in zip(some, link.wait_for_all(opaques, timeout_s), strict=True):
+                        found[key] = _answer_or_refusal(requests[key][1], reply)
                 except NetworkError as error:
                     failures[broker] = error
         for broker, why in failures.items():
@@ -396,8 +397,7 @@ class BlockingNetwork:
         return route
 
 
-def _answer_or_refusal(request: Request[R], link: Link, opaque: int, timeout_s: float) -> R | RemoteError:
-    reply = link.wait(opaque, timeout_s)
+def _answer_or_refusal(request: Request[R], reply: Command) -> R | RemoteError:
     try:
         return answer(request, reply)
     except RemoteError as error:

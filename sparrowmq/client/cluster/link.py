@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ssl import SSLContext
 from typing import Any, Final, TypeVar, cast
 
@@ -73,6 +73,13 @@ class Link:
         while opaque not in self._replies:
             self._receive(deadline, timeout_s)
         return self._replies.pop(opaque)
+
+    def wait_for_all(self, opaques: Iterable[int], timeout_s: float = CALL_TIMEOUT_S) -> Iterator[Command]:
+        """`wait` for one after the other."""
+        replies = self._replies
+        for opaque in opaques:
+            reply = replies.pop(opaque, None)
+            yield self.wait(opaque, timeout_s) if reply is None else reply
 
     def call(
         self, request: Request[R], body: bytes = b"", timeout_s: float = CALL_TIMEOUT_S
