@@ -11,12 +11,14 @@ from typing import Final
 # Below what Quasar insists on, and above what it only suggests: the layers are NiceGUI's.
 _CLASSES: Final = r"""
 @layer base { svg { display: block; } a { color: inherit; text-decoration: inherit; } }
+/* Of what is important the first layer wins. */
+@layer base { body.body--dark :is(.q-btn--outline, .q-btn--flat).text-primary { color: #2dd4bf !important; } }
 @layer utilities {
 .w-full { width: 100%; } .w-40 { width: 10rem; } .w-64 { width: 16rem; } .w-\[32rem\] { width: 32rem; }
 .max-w-full { max-width: 100%; }
 .max-w-screen-xl { max-width: 80rem; } .h-64 { height: 16rem; } .h-72 { height: 18rem; }
 .max-h-\[28rem\] { max-height: 28rem; } .overflow-auto { overflow: auto; }
-.min-w-\[120px\] { min-width: 120px; } .min-w-\[280px\] { min-width: 280px; }
+.min-w-\[280px\] { min-width: 280px; }
 .min-w-\[8rem\] { min-width: 8rem; } .min-w-\[9rem\] { min-width: 9rem; } .min-w-\[10rem\] { min-width: 10rem; }
 .min-w-\[11rem\] { min-width: 11rem; } .min-w-\[12rem\] { min-width: 12rem; }
 .min-w-\[14rem\] { min-width: 14rem; } .min-w-\[16rem\] { min-width: 16rem; }
@@ -44,15 +46,15 @@ _OURS: Final = """
 a.link { color: var(--q-primary); text-decoration: none; } a.link:hover { text-decoration: underline; }
 body.body--dark a.link { color: #5eead4; }
 .q-table td, .q-table th { font-size: .85rem; }
-.q-table td { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
+.q-table--no-wrap td { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
 .q-table--dense.q-table--dense :is(td, th) { padding-inline: .75rem; }
 @media (max-width: 600px) {
-  .q-table td { max-width: 11.5rem; } .q-table th { white-space: normal; }
+  .q-table--no-wrap td { max-width: 11.5rem; } .q-table th { white-space: normal; }
   .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }
 }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.4rem, 1fr)); }
 .bare, .bare .q-table { background: transparent; }
 .q-btn--outline.q-btn--dense { padding-inline: .6rem; }
-body.body--dark :is(.q-btn--outline, .q-btn--flat).text-primary { color: #2dd4bf !important; }
 body.body--dark { --q-primary: #0d9488 !important; --q-negative: #f87171 !important; }
 body.body--dark { color-scheme: dark; } body.body--dark .nicegui-echart canvas { filter: brightness(1.4); }
 .mono { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .82rem; }

@@ -39,7 +39,7 @@ async def draw(view: View) -> None:
             )
     with ui.row().classes("items-center gap-4"):
         ui.label(f"Body, {len(body):,} bytes").classes("text-lg")
-        chosen = ui.toggle(list(FORMS), value=form).props("dense no-caps unelevated")
+        chosen = ui.toggle(list(FORMS), value=form).props('dense no-caps unelevated padding="4px 12px"')
     with ui.card().classes("w-full overflow-auto max-h-[28rem] p-3").props("flat bordered"):
         text = ui.label(shown(body, form or "text")).classes("mono whitespace-pre").mark("body")
 

@@ -29,7 +29,7 @@ async def draw(view: View) -> None:
     brokers = await view.look.brokers()
     topics = await view.look.topics()
     kinds = [view.look.kind_of(name) for name in topics]
-    with ui.row().classes("gap-3 w-full"):
+    with ui.element().classes("tiles gap-3 w-full"):
         tiles = {name: _tile(name) for name in totals(brokers)}
         _tile("Topics").text = f"{kinds.count('topic'):,}"
         letters = kinds.count("dlq")
@@ -108,14 +108,17 @@ def row_of(view: View, broker: BrokerNow) -> Row:
 
 
 def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate], float]) -> dict[str, Any]:
-    """A line for each broker."""
+    """A line for each broker, over a minute at least."""
+    times = [each.time_ms for points in rates.values() for each in points]
+    span = (min(*times, max(times) - 60_000), max(times)) if times else None
     return lines(
         title,
         {name: [(each.time_ms, round(value(each), 1)) for each in points] for name, points in rates.items()},
+        span,
     )
 
 
 def _tile(name: str) -> ui.label:
-    with ui.card().classes("px-4 py-3 gap-0 grow min-w-[120px]").props("flat bordered"):
+    with ui.card().classes("px-4 py-3 gap-0").props("flat bordered"):
         ui.label(name).classes("text-xs opacity-70")
         return ui.label().classes("text-lg font-semibold")
