@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq import snapshot
+from sparrowmq.broker import half_message
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.broker.topics import Topics
@@ -229,14 +230,12 @@ class Staging:
 
     # What writers want -----------------------------------------------------------------------------------------------
 
-    def stage(
-        self, source: Source, attempt: str, number: int, entry: Entry, parts: Sequence[batches.BatchPart]
-    ) -> Placed | None:
+    def stage(self, source: Source, attempt: str, number: int, entry: Entry, places: bytes) -> Placed | None:
         """Store messages for one queue that are to be published with their batch.
 
         Args:
             number: of the request among its attempt's; one that comes again stores nothing.
-            entry: topic, queue, body as it came, birth; `parts` is the body decoded.
+            entry: topic, queue, body as it came, birth; the messages lie at `places` in the body (`batch.places`).
         Returns: its place; None if it is here already, or the batch was committed.
         Raises:
             RemoteError: the writer has another run now, or a message can never be stored.
@@ -247,8 +246,10 @@ class Staging:
         is_here = known is not None and known.run == source.run and number in known.pieces
         if source.batch <= author.last_batch or is_here:
             return None
-        for part in parts:
-            self._check(part)
+        plain = self._writer.plain(entry, bytes(entry.body), places)
+        if plain is None or not plain.have_unique_keys:
+            for part in batches.decode(entry.body):
+                self._check(part)
         to = entry.topic, entry.queue_id
         said = {_ATTEMPT: attempt, _NUMBER: str(number), _TOPIC: to[0], _QUEUE: str(to[1])}
         placed = self._append(_PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
@@ -357,6 +358,10 @@ class Staging:
     def _check(self, part: batches.BatchPart) -> None:
         """Refuse now what could not be published later. Raises: RemoteError."""
         properties = Properties.decode(part.properties)
+        if half_message.is_half(properties):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction"
+            )
         if properties.unique_key is None:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged message needs a unique key (UNIQ_KEY)")
         self._writer.check_plain(properties)

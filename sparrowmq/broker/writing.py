@@ -17,7 +17,7 @@ from sparrowmq.broker.detour import Detour
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
-from sparrowmq.protocol.messages.plain_batch import PlainScan
+from sparrowmq.protocol.messages.plain_batch import PlainBatch, PlainScan
 from sparrowmq.protocol.messages.properties import MAX_SIZE_BYTES, VALUE_END, Properties, mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.store.message_store import MessageStore
@@ -88,8 +88,12 @@ class Writer:
             shared: what the messages have in common; its body and properties are not looked at.
             content: they lie there at `places`, as `batch.places` has them.
         """
-        batch = self._scan.batch(shared, content, places)
+        batch = self.plain(shared, content, places)
         return None if batch is None else self._store.append_plain(batch)
+
+    def plain(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
+        """What `put_plain` would put: `put_batch` refuses none of these messages. None if one needs a closer look."""
+        return self._scan.batch(shared, content, places)
 
     def check_plain(self, properties: Properties) -> None:
         """Refuse a message that `put_batch` would. Raises: RemoteError."""

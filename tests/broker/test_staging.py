@@ -47,7 +47,7 @@ class Broker:
     def stage(self, source, attempt, number, *bodies, queue_id=0):
         given = parts(*bodies)
         entry = Entry("T", queue_id, batches.encode(given), Properties(), self.clock.now_ms(), BORN)
-        return self.staging.stage(source, attempt, number, entry, given)
+        return self.staging.stage(source, attempt, number, entry, batches.places(bytes(entry.body)))
 
     def commit(self, source, **attempts):
         return self.staging.commit(source, attempts).is_repeated
@@ -218,10 +218,11 @@ async def test_a_run_that_was_replaced_is_refused(it):
 
 
 async def test_what_could_not_be_published_is_refused_when_it_is_staged(tmp_path, clock, it):
-    entry = Entry("T", 0, b"", Properties(), 0, BORN)
+    sound = BatchPart(b"1", b"UNIQ_KEY\x011\x02")
     for properties, complaint in ((b"", "needs a unique key"), (b"UNIQ_KEY\x01" + b"x" * 32_740, "take 327")):
+        entry = Entry("T", 0, batches.encode([sound, BatchPart(b"1", properties)]), Properties(), 0, BORN)
         with pytest.raises(RemoteError, match=complaint):
-            it.staging.stage(source(), "a", 0, entry, [BatchPart(b"1", properties)])
+            it.staging.stage(source(), "a", 0, entry, batches.places(bytes(entry.body)))
     with pytest.raises(RemoteError, match="0 are here"):
         it.commit(source(), a=1)
 

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker import half_message
 from sparrowmq.broker.staging import CommitBody, Source, Staging
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
@@ -50,14 +49,10 @@ class StagingHandler:
                 f"the body takes {len(body)} bytes; this broker's maxMessageSize is {self._max_body_bytes}",
             )
         self._admit(header.topic, header.queue_id, peer)
-        parts = batch.decode(body)
-        if any(half_message.is_half(Properties.decode(part.properties)) for part in parts):
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction"
-            )
+        places = batch.places(body)
         entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
         source = _source(header)
-        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry, parts)
+        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry, places)
         return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(CommitBatch)

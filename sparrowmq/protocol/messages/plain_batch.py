@@ -88,6 +88,15 @@ class PlainBatch:
     def __len__(self) -> int:
         return len(self._terms) // _TERMS_BYTES
 
+    @property
+    def have_unique_keys(self) -> bool:
+        """Whether each of them has one."""
+        at: i64 = _UNIQUE_AT
+        end: i64 = len(self._terms)
+        while at < end and read_i64_le(self._terms, at):
+            at += _TERMS_BYTES
+        return at >= end
+
     def tags_code(self, index: i64) -> int:
         """Of one message, as `Properties` has it."""
         code: int = read_i64_le(self._terms, index * _TERMS_BYTES)

@@ -114,3 +114,10 @@ def test_a_number_that_fits_no_record_is_refused():
     assert found is not None
     with pytest.raises(InvalidMessage, match="does not fit"):
         found.records(Placed(0, 0, 1, HOST), True)
+
+
+def test_a_batch_knows_whether_each_of_its_messages_has_a_unique_key():
+    keyed, other = BatchPart(b"x", b"UNIQ_KEY\x011\x02"), BatchPart(b"x", b"UNIQ_KEY\x01\x02")
+    for parts in ([keyed, keyed], [keyed, other], [other, keyed]):
+        found = scanned(parts, shared())
+        assert found is not None and found.have_unique_keys == (other not in parts)
