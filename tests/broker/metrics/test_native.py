@@ -1,5 +1,6 @@
 """What Prometheus reads under 5.x's names."""
 
+from sparrowmq import Message, MessageQueue
 from sparrowmq.client.client import connect
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples
@@ -9,8 +10,9 @@ async def test_messages_come_in_wait_and_go_out(tmp_path):
     async with Cluster(tmp_path, **ON) as cluster, connect(cluster.namesrv) as mq:
         address = cluster.brokers[0].metrics_address
         await mq.admin.create_topic("t", queues=2)
-        for _ in range(20):
+        for _ in range(10):
             await mq.send("t", b"x")
+        await mq.send_many([Message("t", b"y")] * 10, queue=MessageQueue("t", "broker-0", 1))
         taken = 0
         async with mq.subscribe("t", group="g", start="earliest") as messages:
             async for message in messages:
