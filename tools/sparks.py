@@ -27,9 +27,6 @@ SHA256: Final = {
     "4.3.0": "e8c517948eff7088a7aa07449aa8eafa4a15a8d50319de2525a6fd26622476c6",
 }
 
-# The ready pipelines bound their batches, which needs 4.2.
-WITHOUT: Final = {"4.1.4": ("--ignore=tests/spark/pipelines",)}
-
 # Spark 4.1 leaves sockets to the garbage collector, which Python warns of, and tests take warnings for errors.
 QUIET: Final = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -37,9 +34,7 @@ QUIET: Final = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnr
 def main(given: Sequence[str]) -> int:
     """The exit status is 1 when the tests failed on one of the versions."""
     versions, arguments = chosen(given)
-    results = {
-        version: run(environment(version), [*WITHOUT.get(version, ()), *arguments]) for version in versions
-    }
+    results = {version: run(environment(version), arguments) for version in versions}
     for version, status in results.items():
         print(f"pyspark {version}: {'failed' if status else 'passed'}")
     return int(any(results.values()))

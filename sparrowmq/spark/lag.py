@@ -19,9 +19,10 @@ where a query has them counted: `bad_counted(rows)`.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -157,10 +158,10 @@ def tell_losses(page: Page, losses: Mapping[str, Losses]) -> None:
 
 def missing(started: str | None, ended: str | None, rows: int) -> int:
     """How many offsets of a batch have no row; 0 where the source is not ours, or begins with this batch."""
-    if not (_is_ours(started) and _is_ours(ended)):
+    begin, end = offset_in(started), offset_in(ended)
+    if begin is None or end is None:
         return 0
-    span = between(from_json(json.loads(started or "")), from_json(json.loads(ended or "")))
-    return max(0, sum(map(len, span)) - rows)
+    return max(0, sum(map(len, between(from_json(begin), from_json(end)))) - rows)
 
 
 def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:
@@ -170,18 +171,23 @@ def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:
     """
     behind: list[int] = []
     for ended, latest in sources:
-        if _is_ours(ended) and _is_ours(latest):
-            reached = from_json(json.loads(ended or ""))
-            ends = from_json(json.loads(latest or ""))
+        end, newest = offset_in(ended), offset_in(latest)
+        if end is not None and newest is not None:
+            reached, ends = from_json(end), from_json(newest)
             behind += [max(0, end - reached.get(queue, end)) for queue, end in ends.items()]
     if not behind:
         return None
     return Lag(min(behind), max(behind), sum(behind) / len(behind), sum(behind))
 
 
-def _is_ours(offset: str | None) -> bool:
+def offset_in(told: str | None) -> dict[str, Any] | None:
+    """The offset that the progress of a query tells, if it is one of ours. Spark 4.1 writes it as Python does."""
     try:
-        found = json.loads(offset or "null")
+        found = json.loads(told or "null")
     except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("v") == VERSION and isinstance(found.get("topics"), dict)
+        try:
+            found = ast.literal_eval(told or "")
+        except (ValueError, SyntaxError):
+            return None
+    is_ours = isinstance(found, dict) and found.get("v") == VERSION and isinstance(found.get("topics"), dict)
+    return found if is_ours else None

@@ -138,6 +138,7 @@ class SourceOptions(ClusterOptions, RowOptions):
     max_bytes: int | None = option("maxBytesPerTrigger", whole(1))
     min_rows: int | None = option("minOffsetsPerTrigger", whole(1))
     max_delay_ms: int = option("maxTriggerDelay", milliseconds, 15 * 60_000)
+    checkpoint: str | None = option("checkpointLocation", text)
     min_partitions: int = option("minPartitions", whole(1), 1)
     max_partitions: int | None = option("maxPartitions", whole(1))
 

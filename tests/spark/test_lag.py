@@ -29,6 +29,13 @@ def test_queues_of_all_sources_count_and_what_is_behind_nothing_is_not_behind():
     assert lag_of([(offset(a=1), offset(a=3)), (offset(b=5), offset(b=4, new=100))]) == Lag(0, 2, 2 / 3, 2)
 
 
+def test_what_spark_4_1_writes_as_python_does_is_understood():
+    ended, latest = (str(json.loads(offset(a=each))) for each in (1, 3))
+    assert ended.startswith("{'v'")
+    assert lag_of([(ended, latest)]) == Lag(2, 2, 2.0, 2)
+    assert missing(ended, latest, 1) == 1
+
+
 @pytest.mark.parametrize(
     "source",
     [

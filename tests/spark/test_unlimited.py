@@ -1,5 +1,7 @@
 """sparrowmq.spark.unlimited: a stream as Spark 4.1 calls it, which does not say where the stream is."""
 
+import json
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -70,3 +72,39 @@ def test_after_a_restart_the_first_batch_needs_all_brokers_and_loses_no_new_queu
 def test_limits_are_refused(stream, option):
     with pytest.raises(ConfigError, match=r"need Spark 4\.2 or later"):
         stream(**{option: "10"})
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Where a query has planned its batches up to some offsets."""
+
+    def checkpoint(*sources):
+        folder = tmp_path / "checkpoint" / "offsets"
+        folder.mkdir(parents=True)
+        (folder / "9").write_text("v1\n{}\n" + json.dumps(json_of(1)))
+        (folder / ".10.crc").write_text("of a file")
+        (folder / "10").write_text("\n".join(["v1", "{}", *map(json.dumps, sources)]))
+        return f"file:{tmp_path}/checkpoint"
+
+    return checkpoint
+
+
+def test_with_its_checkpoint_a_batch_is_as_small_as_it_shall_be_after_a_restart_too(stream, checkpoint):
+    given = {"maxOffsetsPerTrigger": "3", "checkpointLocation": checkpoint(json_of(4))}
+    reader = stream(**given)
+    end = reader.latestOffset()
+    assert end == json_of(7)
+    assert rows(reader, json_of(4), end) == [(0, 4), (0, 5), (0, 6)]
+    assert reader.latestOffset() == json_of(10)
+
+
+def test_the_first_batch_is_as_small_as_it_shall_be(stream, tmp_path):
+    assert stream(maxOffsetsPerTrigger="3", checkpointLocation=str(tmp_path)).latestOffset() == json_of(3)
+
+
+def test_one_of_several_sources_is_not_taken_for_another(stream, checkpoint):
+    reader = stream(checkpointLocation=checkpoint(json_of(4), json_of(5)))
+    with pytest.raises(
+        ConfigError, match="has 2 sources; leave the option checkpointLocation of this one out"
+    ):
+        reader.latestOffset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -14,7 +14,8 @@ from sparrowmq.spark.pipelines import topics
 from sparrowmq.spark.pipelines.copied_rows import COLUMNS, Copying, copy_rows
 from sparrowmq.spark.pipelines.copying import paired
 from sparrowmq.spark.pipelines.locked import locked
-from sparrowmq.spark.pipelines.report import Report, Say, watch
+from sparrowmq.spark.pipelines.report import Report, Say
+from sparrowmq.spark.pipelines.running import Stream
 from sparrowmq.spark.pipelines.seen import Repeats
 from sparrowmq.spark.pipelines.span import span_of
 from sparrowmq.spark.pipelines.state import State
@@ -85,11 +86,7 @@ class Flow:
         given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
         if self._repeats is not None:
             given |= self._repeats.options
-        self.report.count_losses(parse(SourceOptions, given))
-        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
-        stream = spark.readStream.format("rocketmq").options(**given).load().writeStream
-        stream = stream.foreachBatch(self._copy).trigger(**trigger)
-        watch(stream.option("checkpointLocation", self._state.checkpoint).start(), self.report)
+        Stream(spark, given, self._copy, self._state.checkpoint).run(self.report, once=once, every=every)
         return self.report
 
     def _copy(self, rows: DataFrame, batch: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.protocol.subscription import ALL
-from sparrowmq.spark.lag import Lag, Losses, lag_of, missing, tell_lags, tell_losses
+from sparrowmq.spark.lag import Lag, Losses, lag_of, missing, offset_in, tell_lags, tell_losses
 from sparrowmq.spark.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -119,24 +119,26 @@ _MEANINGS: Final = {
 }
 
 
-def watch(query: StreamingQuery, report: Report) -> None:
-    """Wait until the query ends; Control-C stops it in order.
+def watch(query: StreamingQuery, report: Report) -> bool:
+    """Wait until the query ends; Control-C stops it in order. Returns whether it ended by itself.
 
     Raises:
         StreamingQueryException: it failed.
     """
-    begin = time.monotonic()
+    begin, is_stopped = time.monotonic(), False
     try:
         while not query.awaitTermination(_LOOK_S):
             report.look(query)
     except KeyboardInterrupt:
         query.stop()
+        is_stopped = True
     finally:
-        report.seconds = time.monotonic() - begin
+        report.seconds += time.monotonic() - begin
         report.look(query)
         if query.lastProgress is not None:
-            end = query.lastProgress["sources"][0]["endOffset"]
-            report.offsets = json.loads(end)["topics"] if end else {}
+            end = offset_in(query.lastProgress["sources"][0]["endOffset"])
+            report.offsets = end["topics"] if end else {}
+    return not is_stopped
 
 
 def to_stderr(line: str) -> None:

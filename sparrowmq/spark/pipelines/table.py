@@ -25,12 +25,12 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.fields import fields_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr, watch
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running import Stream
 from sparrowmq.spark.pipelines.shapes import MODES, Objects, Raw, Shape, Whole, declared_fields
 from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.staging import stage
@@ -96,18 +96,14 @@ def table(
     root = Path(os.path.abspath(to))
     settled = settle(root, Settled(topic, *_checked(format, mode, schema), _declared(mode, schema)))
     writer = TableWriter(root, settled, say or to_stderr)
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     with locked(state_of(root)), writer.report.told_at(metrics, f"table {topic}"):
-        return _stream(writer, name_server, options, own_session(spark), trigger)
+        _stream(writer, name_server, options, own_session(spark)).run(writer.report, once=once, every=every)
+    return writer.report
 
 
 def _stream(
-    writer: TableWriter,
-    name_server: str,
-    options: Mapping[str, str] | None,
-    spark: SparkSession,
-    trigger: Mapping[str, Any],
-) -> Report:
+    writer: TableWriter, name_server: str, options: Mapping[str, str] | None, spark: SparkSession
+) -> Stream:
     root, settled = writer.root, writer.settled
     checkpoint = state_of(root) / "checkpoint"
     writer.check(checkpoint)
@@ -115,11 +111,7 @@ def _stream(
     given |= _source(settled.topic, name_server, settled, options)
     if not (checkpoint / "offsets" / "0").exists():
         given = _begin(root, settled, given)
-    writer.report.count_losses(parse(SourceOptions, given))
-    messages = spark.readStream.format("rocketmq").options(**given)
-    stream = messages.load().writeStream.foreachBatch(writer.write).trigger(**trigger)
-    watch(stream.option("checkpointLocation", str(checkpoint)).start(), writer.report)
-    return writer.report
+    return Stream(spark, given, writer.write, str(checkpoint))
 
 
 def preview(

@@ -1,0 +1,70 @@
+"""Runs the stream of a pipeline, in batches of a bounded size: to the end of what is there, or until it is stopped.
+
+Spark 4.1 makes one batch of `Trigger.AvailableNow`, and does not tell a source where its stream is. There a source is
+told its checkpoint (`unlimited.py`), and one such run follows the other until they have reached what was the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.spark.limits import HAS_LIMITS
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.report import Report, watch
+from sparrowmq.spark.pipelines.span import span_of, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is to run.
+
+    Attributes:
+        given: options of the source.
+        take: gets each batch, with its number.
+    """
+
+    spark: SparkSession
+    given: Mapping[str, str]
+    take: Callable[[DataFrame, int], None]
+    checkpoint: str
+
+    def run(self, report: Report, *, once: bool, every: str) -> None:
+        """Returns when all is read that was there (`once`), or when it is stopped. Raises: StreamingQueryException."""
+        report.count_losses(parse(SourceOptions, self.given))
+        if not once:
+            watch(self._start({"processingTime": every}), report)
+        elif HAS_LIMITS:
+            watch(self._start(_ALL_THERE_IS), report)
+        else:
+            self.run_by_batches(report)
+
+    def run_by_batches(self, report: Report) -> None:
+        """Each run has one batch: that of a driver that died, or the next one."""
+        end, has_more = told(span_of(self.given).end), True
+        while has_more:
+            batches = report.batches
+            ended_by_itself = watch(self._start(_ALL_THERE_IS), report)
+            has_more = ended_by_itself and report.batches > batches and _is_before(report.offsets, end)
+
+    def _start(self, trigger: Mapping[str, Any]) -> StreamingQuery:
+        given = {**self.given, "checkpointLocation": self.checkpoint}
+        rows = self.spark.readStream.format("rocketmq").options(**given).load()
+        writing = rows.writeStream.foreachBatch(self.take).trigger(**trigger)
+        return writing.option("checkpointLocation", self.checkpoint).start()
+
+
+def _is_before(reached: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+    return any(
+        reached.get(topic, {}).get(broker, {}).get(queue, 0) < offset
+        for topic, brokers in end.items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    )

@@ -1,0 +1,45 @@
+"""sparrowmq.spark.pipelines.running: the streams of pipelines."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.spark.pipelines.report import Report
+from sparrowmq.spark.pipelines.running import Stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.slow), "run_by_batches"])
+def test_all_that_is_there_is_taken_in_batches_of_their_size_and_nothing_twice(topic, tmp_path, way):
+    topic.send(0, 250)
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    taken: list[list[str]] = []
+
+    def run(fails_at=None):
+        report = Report()
+
+        def take(rows, batch):
+            assert batch != fails_at
+            taken.append([row.body.decode() for row in rows.select("body").collect()])
+            report.add_batch(batch, len(taken[-1]))
+            report.batches += 1
+
+        stream = Stream(topic.spark, options, take, str(tmp_path / "checkpoint"))
+        if way == "run":
+            stream.run(report, once=True, every="1 second")
+        else:
+            stream.run_by_batches(report)
+        return report
+
+    with pytest.raises(Exception, match="AssertionError"):
+        run(fails_at=1)
+    assert [len(bodies) for bodies in taken] == [100]
+    report = run()
+    assert [len(bodies) for bodies in taken] == [100, 100, 50]
+    assert sorted(int(body) for bodies in taken for body in bodies) == list(range(250))
+    assert report.read == 150
+    assert sum(report.offsets[topic.name]["broker-0"].values()) == 250
+    assert run().batches == 0
