@@ -68,6 +68,9 @@ def build() -> None:
             group_name="sparrowmq",
             target_dir=os.path.join(folder, "c"),
         )
+        if os.name == "posix":  # or any other library might replace a function, and none could be inlined
+            for part in parts:
+                part.extra_compile_args.append("-fvisibility=hidden")
         package = Distribution({"name": "sparrowmq", "ext_modules": parts})
         command = package.get_command_obj("build_ext")
         command.inplace, command.build_temp = True, os.path.join(folder, "o")
