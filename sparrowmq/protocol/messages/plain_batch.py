@@ -142,7 +142,8 @@ class PlainBatch:
         end: i64 = read_i64_le(places, at + _END)
         wait_at: i64 = read_i64_le(self._terms, index * _TERMS_BYTES + _WAIT_AT)
         if wait_at:
-            properties = content[body_end + 2 : wait_at] + content[wait_at + _WAIT_PAIR_BYTES : end]
+            behind: i64 = min(wait_at + _WAIT_PAIR_BYTES, end)  # at the end its last byte may be missing
+            properties = content[body_end + 2 : wait_at] + content[behind:end]
         else:
             properties = content[body_end + 2 : end]
         if properties and properties[-1] != _VALUE_END:

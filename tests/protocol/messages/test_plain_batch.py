@@ -59,6 +59,7 @@ def completed(part: BatchPart) -> Properties:
 @given(PARTS, st.sampled_from(["T", "T" * 127, "T" * 128]), st.sampled_from([HOST, V6_HOST]), st.booleans())
 @example([BatchPart(b"", b"TAGS\x01a\x02TAGS\x01\x02")], "T", HOST, True)
 @example([BatchPart(b"", b"WAIT\x01true\x02TAGS\x01a\x02WAIT\x01true\x02")], "T", HOST, True)
+@example([BatchPart(b"", b"WAIT\x01true"), BatchPart(b"", b"")], "T", HOST, False)
 @example([BatchPart(b"", b"TAGS\x02KEYS\x01k")], "T", HOST, True)
 def test_records_and_terms_are_those_of_single_messages(parts, topic, born_host, crc):
     common = shared(topic, born_host)
