@@ -38,8 +38,7 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
     get_json_object(body, '$.id') is a field of JSON. docs/spark.md lists the columns.
     """
     answer = shared.pipelines().sql(name_server=None if given["store"] else name_server, **given)
-    for described in answer.views.values():
-        click.echo(f"reads {described}", err=True)
+    _tell_what_is_read(answer, form)
     if dry_run:
         return "\n".join(f"{field.name}: {field.dataType.simpleString()}" for field in answer.rows.schema)
     if to is not None:
@@ -131,8 +130,16 @@ def trace(form: str, dry_run: bool, **given: Any) -> str:
     if dry_run:
         given["to"] = None
     answer = shared.pipelines().trace(**given)
-    for described in answer.views.values():
-        click.echo(f"reads {described}", err=True)
+    _tell_what_is_read(answer, form)
     if not dry_run:
         show(answer.rows.columns, answer.each(), form)
     return str(answer.report.line())
+
+
+def _tell_what_is_read(answer: Any, form: str) -> None:
+    """To people; spark-submit puts what a program says on stderr into stdout, where other programs want rows alone."""
+    from sparrowmq.spark.register import is_submitted
+
+    if form == "table" or not is_submitted():
+        for described in answer.views.values():
+            click.echo(f"reads {described}", err=True)
