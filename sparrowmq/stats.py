@@ -107,10 +107,11 @@ class Histogram:
 
 def _bucket(value: int) -> int:
     """0..7 for themselves; then eight for each power of two, by the three bits below the highest."""
-    if value < 8:
-        return value
-    shift = value.bit_length() - 4
-    return 8 * shift + (value >> shift)
+    shift = 0
+    while value >= 16:  # compiled, quicker than to ask for its length
+        value >>= 1
+        shift += 1
+    return 8 * shift + value
 
 
 def _last_of(bucket: int) -> int:

@@ -192,8 +192,7 @@ class Dispatcher:
         if len(parked) == 1 and safety.holds(parked[0].end):  # most of those who wait for each answer
             session.reply(parked[0].command, 0, parked[0].reply)
             if latencies is not None:
-                one = _Burst(session, latencies)
-                one.count(parked, latencies, one.written)
+                self._answered_alone(session, parked, latencies)
             return
         others = [after for after in parked if after.safety is not safety]
         if others:
@@ -218,6 +217,15 @@ class Dispatcher:
         else:
             session.hold(len(parked))
             safety.when(end, partial(self._reply_parked, session, parked, replies, burst))
+
+    def _answered_alone(self, session: Session, parked: list[After], latencies: Latencies) -> None:
+        """As `_Burst.count`, for one request that waited for nothing but the turn's end."""
+        turn, began = session.turn, session.last_read
+        written = turn.written_at if turn.written_at >= began else latencies.now()
+        if latencies.add(parked[0].command.code, 0, written - began):
+            one = _Burst(session, latencies)
+            rooms = [("handled", one.handled), ("written", one.written)]
+            latencies.tell(parked[0].command.code, session.address, began, rooms)
 
     def _reply_parked(
         self,

@@ -39,12 +39,14 @@ class Latencies:
         now: as given.
     """
 
-    __slots__ = ("_by_kind", "_quiet", "_slow_s", "now")
+    __slots__ = ("_by_kind", "_last", "_last_kind", "_quiet", "_slow_s", "now")
 
     def __init__(self, now: Callable[[], float], slow_s: float = 0.0) -> None:
         self.now = now
         self._slow_s = _NEVER
         self._by_kind: dict[int, Histogram] = {}
+        self._last_kind = -1  # most requests are of the same kind as the one before
+        self._last = Histogram()
         # By request code: until when nothing is said, and how many were passed over since.
         self._quiet: dict[int, tuple[float, int]] = {}
         self.use(slow_s)
@@ -63,10 +65,10 @@ class Latencies:
     def add(self, code: int, response_code: int, took_s: float, times: int = 1, held: bool = False) -> bool:
         """Count requests of one code that took equally long; returns whether that is slow."""
         kind = code << 17 | (_HELD if held else 0) | response_code
-        seen = self._by_kind.get(kind)
-        if seen is None:
-            seen = self._by_kind[kind] = Histogram()
-        seen.record(int(took_s * 1e6), times)
+        if kind != self._last_kind:
+            self._last = self._by_kind.setdefault(kind, Histogram())
+            self._last_kind = kind
+        self._last.record(int(took_s * 1e6), times)
         return took_s >= self._slow_s and not held
 
     def tell(self, code: int, peer: str, began: float, rooms: Rooms, times: int = 1) -> None:
