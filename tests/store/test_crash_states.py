@@ -105,6 +105,8 @@ def test_every_sync_of_the_store_is_on_the_list():
 # What is found out only after very many states.
 LONG = {
     "checkpoint.py:save:sync",
+    "checkpoint.py:write:sync",
+    "checkpoint.py:write:sync late",
     "checkpoint.py:write:sync_folder late",
     "file_queue.py:drop_first:sync_folder",
     "file_queue.py:drop_first:sync_folder late",
