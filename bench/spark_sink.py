@@ -6,9 +6,9 @@ Bodies of 100 bytes made by Spark itself in two tasks (local[2]), written to 4 q
 by turns: at_least_once, idempotent, exactly_once. Two rounds warm up, five are measured.
 
 Bound: a row costs the JVM 1.5 to 2.4 us to make and hand over, a Python worker 0.7 to 1.0 us to become a message, and
-the broker, in one thread, 1.3 us to store it, and what the socket takes. So two processors are the bound, not the broker:
-about 400,000 rows/s. Ids of rows cost as much as others. With exactly_once the broker writes each row twice, once in a
-record of some hundred rows and once by itself, the second time after the write has ended.
+the broker, in one thread, 1.3 us to store it, and what the socket takes. So two processors are the bound, and not the
+broker: about 400,000 rows/s. Ids of rows cost as much as others. With exactly_once the broker writes each row twice,
+once in a record of some hundred rows and once by itself, the second time after the write has ended.
 """
 
 from __future__ import annotations
