@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def in_order(table: DataFrame, *by: str, key: str = "shardingKey") -> DataFrame:
     """The same rows, those of one key in one task and there in the order of the columns `by`.
 
-        in_order(orders.withColumn("shardingKey", col("customer")), "orderedAt").write.format("rocketmq")...
+        in_order(orders.withColumn("shardingKey", col("customer")), "orderedAt").drop("customer", "orderedAt").write...
 
-    For batches; a stream cannot be sorted, so write it with `foreachBatch`.
+    The sink refuses columns that it has no use for: drop those that were only for this. For batches; a stream cannot be
+    sorted, so write it with `foreachBatch`.
     """
     return table.repartition(key).sortWithinPartitions(key, *by)

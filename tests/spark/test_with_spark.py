@@ -245,6 +245,34 @@ def test_a_table_is_appended_to_a_topic(topic, spark):
         rows.write.format("rocketmq").options(**topic.options).mode("overwrite").save()
 
 
+def test_rows_are_sent_in_the_order_that_the_page_gives_them(topic, spark):
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    [piece] = [each for each in page.split("```python\n")[1:] if "in_order(orders" in each]
+    piece = piece.partition("```")[0]
+    for name, here in (("localhost:9876", topic.options["nameServer"]), ('"orders"', f'"{topic.name}"')):
+        assert name in piece
+        piece = piece.replace(name, here)
+    orders = spark.range(0, 60, numPartitions=4).select(
+        f.col("id").cast("string").alias("body"),
+        (f.col("id") % 3).cast("string").alias("shardingKey"),
+        (100 - f.col("id")).alias("orderedAt"),
+    )
+    exec(piece, {"orders": orders})
+    topic.wait_for(60)
+    for rows in by_queue(topic).values():
+        for key in range(3):
+            numbers = [number for number in rows if number % 3 == key]
+            assert numbers == sorted(numbers, reverse=True)
+
+
+def by_queue(topic) -> dict[int, list[int]]:
+    """The numbers that are the bodies of each queue's messages, in their order."""
+    found: dict[int, list[int]] = {}
+    for row in sorted(topic.read().collect(), key=lambda row: row.queueOffset):
+        found.setdefault(row.queueId, []).append(int(row.body))
+    return found
+
+
 def test_a_stream_is_appended_to_a_topic(topic, spark, namesrv, tmp_path):
     topic.send(0, 200)
     copy = Topic(spark, namesrv)
