@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import ConfigError, SparrowError
 
 F = TypeVar("F", bound=Callable[..., object])
 
 # How Spark tells an error of ours that a task met, or a stream as it was planned: in the last line of a traceback.
-_OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.\w+: (.+)$", re.MULTILINE)
+_OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
@@ -80,7 +80,9 @@ def ends_well(command: F) -> Callable[..., None]:
         except _errors_of_spark() as error:
             if (told := _OF_TASK.findall(str(error))) == []:
                 raise
-            sys.exit(f"sparrowmq pipeline: {told[-1]}; run it again to go on")
+            kind, why = told[-1]
+            hint = "" if kind == ConfigError.__name__ else "; run it again to go on"
+            sys.exit(f"sparrowmq pipeline: {why}{hint}")
         if said is not None:
             click.echo(said)
 

@@ -53,4 +53,6 @@ def test_an_error_of_a_task_is_its_sentence_and_one_that_nobody_knows_is_told_wh
         1,
         "sparrowmq pipeline: 3 rows are gone; run it again to go on\n",
     )
+    wrong = run("-o", "spark=\nsparrowmq.errors.ConfigError: /backup has no log files")
+    assert wrong.output == "sparrowmq pipeline: /backup has no log files\n"
     assert "out of memory" in str(run("-o", "spark=[JAVA] out of memory").exception)
