@@ -406,25 +406,24 @@ class Staging:
         if message is None:
             log.error("messages of %s are gone: they were older than fileReservedTime", publication.source)
             return
-        parts, skipped = batches.decode(message.body), publication.skipped
-        there = min(skipped.setdefault(piece.to, 0), len(parts))
-        if there < len(parts):
+        body, skipped = bytes(message.body), publication.skipped
+        places = batches.places(body)
+        count = len(places) // batches.PLACE_BYTES
+        there = min(skipped.setdefault(piece.to, 0), count)
+        if there < count:
+            shared = Entry(
+                *piece.to, b"", Properties(), message.born_timestamp_ms, hosts.pack(message.born_host)
+            )
             try:
-                if there or not self._put_whole(message, piece.to):
-                    self._writer.put_batch(_entries(message, piece.to, parts[there:]))
+                if self._writer.put_plain(shared, body, places[there * batches.PLACE_BYTES :]) is None:
+                    self._writer.put_batch(_entries(shared, batches.decode(body)[there:]))
             except InvalidMessage:  # all of them together are too long for a file of the log
-                for entry in _entries(message, piece.to, parts[there:]):
+                for entry in _entries(shared, batches.decode(body)[there:]):
                     self._put_alone(entry)
                     skipped[piece.to] += 1
-                there = len(parts)
+                there = count
         skipped[piece.to] -= there
-        self._published.value += len(parts) - there
-
-    def _put_whole(self, message: StoredMessage, to: Address) -> bool:
-        """Put the staged messages in one pass; False, and nothing was put, if one of them needs a closer look."""
-        body = bytes(message.body)
-        shared = Entry(*to, b"", Properties(), message.born_timestamp_ms, hosts.pack(message.born_host))
-        return self._writer.put_plain(shared, body, batches.places(body)) is not None
+        self._published.value += count - there
 
     def _put_alone(self, entry: Entry) -> None:
         try:
@@ -560,8 +559,8 @@ class Staging:
             author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
 
 
-def _entries(message: StoredMessage, to: Address, parts: Iterable[batches.BatchPart]) -> list[Entry]:
-    born_ms, born_host = message.born_timestamp_ms, hosts.pack(message.born_host)
+def _entries(shared: Entry, parts: Iterable[batches.BatchPart]) -> list[Entry]:
+    to, born_ms, born_host = (shared.topic, shared.queue_id), shared.born_timestamp_ms, shared.born_host
     return [
         Entry(*to, part.body, Properties.decode(part.properties), born_ms, born_host, part.flag)
         for part in parts

@@ -101,9 +101,8 @@ class Checkpoints:
     """`from_json` for who gets the same few checkpoints again and again, each as often as Spark has a question."""
 
     def __init__(self) -> None:
-        self._last: deque[tuple[Mapping[str, object], Offsets]] = deque(
-            maxlen=2
-        )  # a batch's beginning and its end
+        # A batch's beginning and its end.
+        self._last: deque[tuple[Mapping[str, object], Offsets]] = deque(maxlen=2)
 
     def offsets(self, checkpoint: Mapping[str, object]) -> Offsets:
         """Offsets that nobody may change. Raises: as `from_json`."""
