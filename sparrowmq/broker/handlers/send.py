@@ -153,8 +153,8 @@ class SendHandler:
         """Take a batch apart in which not every message is plain."""
         entries: list[Entry] = []
         for at in range(0, len(places), batch.PLACE_BYTES):
-            body_end: int = read_i64_le(places, at + 8)
-            end: int = read_i64_le(places, at + 16)
+            body_end: int = read_i64_le(places, at + batch.BODY_END_AT)
+            end: int = read_i64_le(places, at + batch.END_AT)
             entries.append(
                 Entry(
                     shared.topic,
@@ -163,7 +163,7 @@ class SendHandler:
                     Properties.decode(body[body_end + 2 : end]),
                     shared.born_timestamp_ms,
                     shared.born_host,
-                    read_i64_le(places, at + 24),
+                    read_i64_le(places, at + batch.FLAG_AT),
                     shared.sys_flag,
                 )
             )

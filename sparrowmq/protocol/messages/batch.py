@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # keep a broker's loop for 0.2 s.
 MAX_COUNT: Final = 32_768
 PLACE_BYTES: Final = 32  # see `places`
+BODY_END_AT: Final = 8
+END_AT: Final = 16
+FLAG_AT: Final = 24
 _HEAD: Final = struct.Struct(">iiiii")
 _HEAD_BYTES: Final = 20
 _SHORT: Final = struct.Struct(">h")

@@ -25,7 +25,7 @@ from librt.strings import (
     write_i64_le,
 )
 
-from sparrowmq.protocol.messages.batch import PLACE_BYTES
+from sparrowmq.protocol.messages.batch import BODY_END_AT, END_AT, FLAG_AT, PLACE_BYTES
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
@@ -61,12 +61,8 @@ _KEYS_END: Final = 16
 _UNIQUE_AT: Final = 24
 _UNIQUE_END: Final = 32
 _WAIT_AT: Final = 40
-_FIXED_BYTES: Final = (
-    42  # of a record, but for the system flag up to the body's size, and for the topic's size
-)
-_BODY_END: Final = 8  # in `batch.places`
-_END: Final = 16
-_FLAG: Final = 24
+# Of a record, but for what lies between its own place and the body's size, and for the topic and its size.
+_FIXED_BYTES: Final = 42
 
 
 class PlainBatch:
@@ -138,8 +134,8 @@ class PlainBatch:
     def _write(self, index: i64, frame: _Frame, whole: BytesWriter) -> None:
         content, places = self._content, self._places
         at: i64 = index * PLACE_BYTES
-        body_end: i64 = read_i64_le(places, at + _BODY_END)
-        end: i64 = read_i64_le(places, at + _END)
+        body_end: i64 = read_i64_le(places, at + BODY_END_AT)
+        end: i64 = read_i64_le(places, at + END_AT)
         wait_at: i64 = read_i64_le(self._terms, index * _TERMS_BYTES + _WAIT_AT)
         if wait_at:
             behind: i64 = min(wait_at + _WAIT_PAIR_BYTES, end)  # at the end its last byte may be missing
@@ -149,7 +145,7 @@ class PlainBatch:
         if properties and properties[-1] != _VALUE_END:
             properties += b"\x02"
         frame.write(
-            whole, content[read_i64_le(places, at) : body_end], read_i64_le(places, at + _FLAG), properties
+            whole, content[read_i64_le(places, at) : body_end], read_i64_le(places, at + FLAG_AT), properties
         )
 
 
@@ -257,8 +253,8 @@ class PlainScan:
             return None
         terms = BytesWriter()
         for at in range(0, len(places), PLACE_BYTES):
-            begin: i64 = read_i64_le(places, at + _BODY_END) + 2
-            end: i64 = read_i64_le(places, at + _END)
+            begin: i64 = read_i64_le(places, at + BODY_END_AT) + 2
+            end: i64 = read_i64_le(places, at + END_AT)
             if end - begin > self._longest or not self._is_plain(content, begin, end):
                 return None
             write_i64_le(terms, self._tags_code)
