@@ -8,9 +8,10 @@ that a filter had to look at; the ratio is to the tag that as many messages have
 
 Bound, by hand: a pull takes 20 us, so with 32 matches 0.6 us a message, with every other one half of that; an entry
 whose tag is not wanted costs one look at its 20 bytes, 0.025 us, and as much for its share of the pull, of which 800
-are looked at. SQL has to look into the record, 0.1 us: the copy of it 0.025, the search for a name 0.025, the rest is
-finding the properties, some digits, and the steps from one part of the filter to the next. So it is at most 1.5 times
-a tag where something is found, and 2 to 3 times where nothing is; but what no tag can match does not reach the records
+are looked at. SQL has to look into the record, 0.1 us: the copy of it 0.03 to 0.06 (it comes from memory, so that
+depends on who else uses that), the search for a name 0.025, the rest is finding the properties, some digits, and the
+steps from one part of the filter to the next; a pull looks at 2,400. So it is at most 1.3 times a tag where
+something is found, and about twice where nothing is; but what no tag can match does not reach the records
 (`TAGS = 'c'`).
 """
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.filter.comparison import WholeComparison
-from sparrowmq.filter.tree import TRUE, Filter, Values
+from sparrowmq.filter.tree import Filter, Values
 from sparrowmq.protocol.selector import Predicate
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _NAME_END: Final = b"\x01"
 _VALUE_END: Final = 2
 _NOT_UTF8: Final = "\ufffd"
 _LONGEST_SHORT: Final = 9  # digits of a number that needs no more thought
+_LARGEST_SHORT: Final = 999_999_999
 _ZERO: Final = 48  # "0"; a literal, so that it is compiled in
 
 
@@ -56,8 +57,10 @@ class NumberFilter(Predicate):
 
     def __init__(self, wanted: Filter, condition: WholeComparison) -> None:
         self._any = RecordFilter(wanted)
-        self._condition = condition
         self._place = _Place(wanted.names[condition.index])
+        low, high = condition.bounds(_LARGEST_SHORT)
+        self._low: i64 = low
+        self._high: i64 = high
 
     def holds(self, records: bytes, begin: i64, end: i64) -> bool:
         start = self._place.find(records, begin, end)
@@ -66,7 +69,7 @@ class NumberFilter(Predicate):
         number = _short_number(records, start, end)
         if number < 0:
             return self._any.holds(records, begin, end)
-        return self._condition.of(number) == TRUE
+        return self._low <= number <= self._high
 
     def leave(self) -> None:
         self._any.leave()

@@ -98,16 +98,19 @@ class WholeComparison(Condition):
     def truth(self, values: Values) -> int:
         short = values.short_number(self.index)
         if short >= 0:
-            return self.of(short)
+            return _holds(self.how, short - self.number)
         text = values.text(self.index)
         if text is None:
             return self.when_null
         number = integer(text, self.bits)
         return FAILED if number is None else _holds(self.how, whole_order(number, self.number))
 
-    def of(self, short: int) -> int:
-        """The truth of a message whose property is such a number."""
-        return _holds(self.how, short - self.number)
+    def bounds(self, largest: int) -> tuple[int, int]:
+        """The least and the greatest of the numbers from 0 to `largest` of which it is true; (1, 0) if of none."""
+        low = self.number + (self.how == ABOVE) if self.how in (EQUAL, ABOVE, AT_LEAST) else 0
+        high = self.number - (self.how == BELOW) if self.how in (EQUAL, BELOW, AT_MOST) else largest
+        low, high = max(low, 0), min(high, largest)
+        return (low, high) if low <= high else (1, 0)
 
 
 class DoubleComparison(Condition):

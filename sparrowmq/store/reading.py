@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.protocol.messages.record import (
     PROPERTY_CRC_SIZE,
+    body_end,
     is_sound,
     properties_at,
-    properties_of,
+    properties_behind_body,
     store_timestamp_ms,
 )
+from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD
 from sparrowmq.protocol.selector import ALL, Predicate, Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
@@ -37,7 +39,11 @@ _NEAR: Final = 1024  # bytes from one record to the next, on average, where they
 # Bytes of others' records before each that is wanted, on average: to read them is quicker than to stop.
 _BETWEEN: Final = 8192
 _FAR: Final = 256 << 10  # ... and of all of them together: they are held as long as the answer is
-MAX_SCANNED_ENTRIES: Final = 800  # of one read, when none matches: the loop has others to serve
+MAX_SCANNED_ENTRIES: Final = 800  # of one look, when none matches: the loop has others to serve
+# A predicate that wanted nothing of them looks at twice as many more, for a pull costs as much as 200 records. But not
+# where it took more copies than this: there the records are large, or far from each other, and a look takes long.
+_AGAIN: Final = 2
+_CHEAP: Final = 16
 
 
 class Status(Enum):
@@ -106,31 +112,31 @@ def read(
             # All of it is wanted, so one look at the log does, from the first record to the last, if they are near.
             first = entries.begin
             room = entries.end - first - size
-            whole = log.view(first, room + size) if room <= count * _BETWEEN and room <= _FAR else None
-            if whole is not None:
-                if first < log.proved_from and (sound := _count_sound(log, entries, whole)) < count:
+            content = log.copy(first, room + size) if room <= count * _BETWEEN and room <= _FAR else None
+            if content is not None:
+                if first < log.proved_from and (sound := _count_sound(log, entries, content)) < count:
                     return _before_damage(log, queue, offset, entries, sound)
+                whole = memoryview(content)
                 views = [whole] if len(whole) == size else _cut(whole, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
     return _select(log, queue, offset, max(max_count, 1), max_bytes, selector)
 
 
-def _count_sound(log: CommitLog, entries: Entries, whole: memoryview) -> int:
+def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
     """How many records are sound before one that is not; they lie in a part of the log that nobody has looked at."""
-    first, crc_from = entries.begin, log.crc_from
-    if len(whole) > 2 * entries.size_bytes + LARGE:  # there is more between them than is to be read
-        return next(
-            (i for i in range(len(entries)) if not log.is_proved(entries.offset(i), entries.size(i))),
-            len(entries),
-        )
-    copy = bytes(whole)
-    for i in range(len(entries)):
-        offset = entries.offset(i)
-        if offset < log.proved_from and not is_sound(
-            copy, offset - first, entries.size(i), offset, offset >= crc_from
+    first: i64 = entries.begin
+    proved_from: i64 = log.proved_from
+    crc_from: i64 = log.crc_from
+    count: i64 = len(entries)
+    i: i64 = 0
+    while i < count:
+        offset: i64 = entries.offset(i)
+        if offset < proved_from and not is_sound(
+            content, offset - first, entries.size(i), offset, offset >= crc_from
         ):
-            return i
-    return len(entries)
+            break
+        i += 1
+    return i
 
 
 def _count_wanted_sound(log: CommitLog, entries: Entries, selector: Selector) -> int:
@@ -196,6 +202,9 @@ class _Window:
     """A copy of a part of the log, where records are looked into: searching in bytes is quicker than in a view.
 
     It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
+
+    Attributes:
+        copies: how many parts of the log were copied.
     """
 
     __slots__ = (
@@ -208,9 +217,12 @@ class _Window:
         "_predicate",
         "_selector",
         "_size",
+        "copies",
     )
 
-    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate) -> None:
+    def __init__(
+        self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64
+    ) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
@@ -219,7 +231,8 @@ class _Window:
         self._copy = b""
         self._begin: i64 = 0
         self._end: i64 = 0
-        self._size: i64 = _WINDOW  # of the next copy, more or less
+        self._size: i64 = size  # of the next copy, more or less
+        self.copies = 0
 
     def next_wanted(self, first: int) -> int:
         """The first entry from `first` on whose message is wanted; behind the last one if there is none.
@@ -251,10 +264,15 @@ class _Window:
         return index
 
     def _is_large_wanted(self, begin: int, size: int) -> bool:
-        record = self._log.view(begin, size)
-        if record is None:
+        self.copies += 2
+        head = self._log.copy(begin, LONGEST_HEAD)
+        if head is None:
             return True
-        properties = properties_of(record)
+        end = body_end(head)
+        tail = self._log.copy(begin + end, size - end)
+        if tail is None:
+            return True
+        properties = properties_behind_body(head, tail)
         return self._predicate.holds(properties, 0, len(properties))
 
     def _move(self, index: i64) -> bool:
@@ -270,6 +288,7 @@ class _Window:
                 break
             last = (index + last) // 2
             end = first_end
+        self.copies += 1
         copy = self._log.copy(begin, end - begin)
         if copy is None:  # they are not all in one file
             end = first_end
@@ -301,13 +320,15 @@ def _select(
     max_count: int,
     max_bytes: int,
     selector: Selector,
+    more: int = 0,
 ) -> Read:
+    """What is wanted of the next 800 entries, or of as many as `more` says, record by record."""
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
     proved_from = log.proved_from
     most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
-    entries = queue.read(offset, most)
+    entries = queue.read(offset, more or most)
     if entries and entries.begin < log.proved_from:
         sound = _count_wanted_sound(log, entries, selector)
         if sound == 0:
@@ -315,7 +336,9 @@ def _select(
             return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
         entries = entries.first(sound)
     predicate = selector.predicate
-    window = _Window(log, entries, selector, predicate) if predicate is not None else None
+    window = None
+    if predicate is not None:
+        window = _Window(log, entries, selector, predicate, _LARGEST_WINDOW if more else _WINDOW)
     i = 0
     while i < len(entries):
         if window is not None:
@@ -343,6 +366,8 @@ def _select(
         return _select(log, queue, offset, max_count, max_bytes, selector)
     if views:
         status = Status.FOUND
+    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.copies <= _CHEAP:
+        return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 
 

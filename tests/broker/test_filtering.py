@@ -115,16 +115,21 @@ def test_a_filter_holds_for_a_record_or_not():
 
 
 @pytest.mark.parametrize("how", ["=", ">", ">=", "<", "<="])
-@pytest.mark.parametrize("number", ["5", "-1", "3000000000"])
+@pytest.mark.parametrize("number", ["0", "5", "-1", "999999999", "3000000000", str(2**63 - 1)])
 def test_one_comparison_with_a_number_is_quick_and_says_the_same(how, number):
     for expression in (f"a {how} {number}", f"{number} {how} a"):
         wanted = parse(expression)
         quick, slow = predicate(wanted), RecordFilter(wanted)
         assert isinstance(quick, NumberFilter)
         for value in (
+            "0",
+            "1",
             "4",
             "5",
             "6",
+            "999999998",
+            "999999999",
+            "1000000000",
             "",
             "-1",
             "-2",

@@ -273,9 +273,43 @@ def test_a_long_filter_looks_at_fewer_records_in_one_read(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
     store.append_batch([message(b"0", tag="a")] * 900)
     store.dispatch()
+    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=10)).next_offset == 240
+    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=5000)).next_offset == 3
+
+
+def test_a_filter_that_wants_nothing_looks_at_800_entries_and_1600_more(stores: Stores):
+    store = stores.open(consume_queue_file_entries=3000, commit_log_file_size=1 << 20)
+    others = [message(b"0", tag="a")] * 1300
+    store.append_batch([*others, message(b"1", tag="b"), *others])
+    store.dispatch()
+    read = store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'"))
+    assert (found(read), read.next_offset) == ([1], 2400)
+    read = store.read("Orders", 0, 50, 32, selector=by("TAGS = 'c'"))
+    assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 2450)
+    read = store.read("Orders", 0, 1900, 32, selector=by("TAGS = 'c'"))
+    assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 2601)
+
+
+def test_a_filter_looks_no_more_where_records_are_large_or_far_from_each_other(stores: Stores):
+    store = stores.open(consume_queue_file_entries=3000, commit_log_file_size=1 << 24)
+    for _ in range(900):
+        put(store, b"0", tag="a")
+        put(store, bytes(2000), queue_id=1)
+    store.append_batch([message(bytes(LARGE), queue_id=2, tag="a")] * 900)
+    store.dispatch()
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800
-    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=10)).next_offset == 80
-    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=5000)).next_offset == 1
+    assert store.read("Orders", 2, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800
+
+
+def test_of_a_large_record_a_filter_reads_no_body(stores: Stores):
+    disk = FaultyDisk()
+    store = stores.open(vfs=disk, commit_log_file_size=1 << 22, consume_queue_file_entries=32)
+    for _ in range(20):
+        put(store, bytes(100_000), tag="a")
+    store.dispatch()
+    disk.bytes_read = 0
+    assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'")).next_offset == 20
+    assert 0 < disk.bytes_read < 20_000
 
 
 def test_messages_without_a_tag_have_the_code_0(store: MessageStore):
