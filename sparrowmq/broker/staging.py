@@ -414,11 +414,12 @@ class Staging:
             shared = Entry(
                 *piece.to, b"", Properties(), message.born_timestamp_ms, hosts.pack(message.born_host)
             )
+            left = places[there * batches.PLACE_BYTES :]
             try:
-                if self._writer.put_plain(shared, body, places[there * batches.PLACE_BYTES :]) is None:
-                    self._writer.put_batch(_entries(shared, batches.decode(body)[there:]))
+                if self._writer.put_plain(shared, body, left) is None:
+                    self._writer.put_batch(batches.entries(shared, body, left))
             except InvalidMessage:  # all of them together are too long for a file of the log
-                for entry in _entries(shared, batches.decode(body)[there:]):
+                for entry in batches.entries(shared, body, left):
                     self._put_alone(entry)
                     skipped[piece.to] += 1
                 there = count
@@ -557,14 +558,6 @@ class Staging:
             if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:
                 del self.writers[name]
             author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
-
-
-def _entries(shared: Entry, parts: Iterable[batches.BatchPart]) -> list[Entry]:
-    to, born_ms, born_host = (shared.topic, shared.queue_id), shared.born_timestamp_ms, shared.born_host
-    return [
-        Entry(*to, part.body, Properties.decode(part.properties), born_ms, born_host, part.flag)
-        for part in parts
-    ]
 
 
 def _begins(body: CommitBody) -> dict[Address, int]:

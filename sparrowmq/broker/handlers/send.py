@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from librt.strings import BytesWriter, read_i64_le
+from librt.strings import BytesWriter
 
 from sparrowmq.broker import half_message
 from sparrowmq.broker.groups import Groups
@@ -151,22 +151,7 @@ class SendHandler:
 
     def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
         """Take a batch apart in which not every message is plain."""
-        entries: list[Entry] = []
-        for at in range(0, len(places), batch.PLACE_BYTES):
-            body_end: int = read_i64_le(places, at + batch.BODY_END_AT)
-            end: int = read_i64_le(places, at + batch.END_AT)
-            entries.append(
-                Entry(
-                    shared.topic,
-                    shared.queue_id,
-                    body[read_i64_le(places, at) : body_end],
-                    Properties.decode(body[body_end + 2 : end]),
-                    shared.born_timestamp_ms,
-                    shared.born_host,
-                    read_i64_le(places, at + batch.FLAG_AT),
-                    shared.sys_flag,
-                )
-            )
+        entries = batch.entries(shared, body, places)
         if any(half_message.is_half(entry.properties) for entry in entries):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -17,10 +17,12 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i64_le
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_le, write_i64_le
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
 from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
@@ -116,3 +118,24 @@ def places(batch: bytes) -> bytes:
     if not 0 < count <= MAX_COUNT:
         raise RemoteProtocolError(f"a batch holds 1 to {MAX_COUNT} messages; this one has {count or 'none'}")
     return found.getvalue()
+
+
+def entries(shared: Entry, batch: bytes, places: bytes) -> list[Entry]:
+    """The messages at some of its `places`, each by itself; all but body, properties and flag is as in `shared`."""
+    found: list[Entry] = []
+    for at in range(0, len(places), PLACE_BYTES):
+        body_end: int = read_i64_le(places, at + BODY_END_AT)
+        end: int = read_i64_le(places, at + END_AT)
+        found.append(
+            Entry(
+                shared.topic,
+                shared.queue_id,
+                batch[read_i64_le(places, at) : body_end],
+                Properties.decode(batch[body_end + 2 : end]),
+                shared.born_timestamp_ms,
+                shared.born_host,
+                read_i64_le(places, at + FLAG_AT),
+                shared.sys_flag,
+            )
+        )
+    return found
