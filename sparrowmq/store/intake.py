@@ -72,6 +72,7 @@ class Intake:
         self._property_crc = settings.property_crc
         self._full_until_s = 0.0
         self._follows_master = False
+        self._is_raw_due = False  # `dispatch` comes at the end of this turn, for bytes of a master's log
         self._shows_soon = False
 
     def append(self, entry: Entry) -> Placed:
@@ -185,7 +186,9 @@ class Intake:
             DiskFull, StoreFailed: as `append`.
         """
         self._follows_master = True
-        self._begin_burst()
+        if not self._is_raw_due:
+            self._begin_burst()
+            self._is_raw_due = self.turn is not None
         try:
             self._log.append_raw(content)
         except DiskFull as full:
@@ -196,6 +199,7 @@ class Intake:
 
     def dispatch(self) -> None:
         """Write what was appended, and show it to the queues."""
+        self._is_raw_due = False
         if self._write_burst():
             drain = self._dispatch_raw if self._follows_master else self._dispatch.drain
             self._attempt(lambda: drain(self._log.written))
@@ -351,16 +355,20 @@ class Intake:
     def _dispatch_raw(self, end: int) -> None:
         """Dispatch the whole records among the bytes before `end` that came from a master."""
         # Behind what is shown lies what an attempt found already that could not be written: it is still fresh.
-        offset = max(self._dispatch.followed, self._dispatch.position.value)
+        before = self._dispatch.followed
+        offset = max(before, self._dispatch.position.value)
         while end - offset >= BLANK_SIZE:
-            size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
-            if offset + size > end:
-                break
-            record, following = self._log.parse(offset)
-            if record is not None:
-                content = self._log.chunk(offset, max(size, min(end - offset, _CHUNK)))
-                following = self._dispatch.follow(content, offset)
-                self.time.begin(self._dispatch.followed_ms)
-                self.now_ms = self.time.now_ms
+            content = self._log.chunk(offset, min(end - offset, _CHUNK))
+            following = self._dispatch.follow(content, offset)
+            if following == offset:  # a blank, a record larger than that, or not all of one
+                size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
+                if offset + size > end:
+                    break
+                record, following = self._log.parse(offset)
+                if record is not None:
+                    following = self._dispatch.follow(self._log.chunk(offset, size), offset)
             offset = following
+        if self._dispatch.followed > before:
+            self.time.begin(self._dispatch.followed_ms)
+            self.now_ms = self.time.now_ms
         self._dispatch.drain(offset)

@@ -25,6 +25,24 @@ STEP_BYTES: Final = (
 ROUND_S: Final = 3600.0
 
 
+def look(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
+    """Where the records end that lie from `begin` on and are sound; it looks at one at least, and at some hundred KiB.
+
+    With what is wrong with the first, if that is damaged: then it ends at `begin`.
+    """
+    chunk = commit_log.chunk(begin, min(STEP_BYTES, commit_log.written - begin))
+    following = begin + commit_log.count_sound(chunk, begin, Passed())
+    if following > begin:
+        return following, None
+    # A blank, a record larger than a step, or damage.
+    try:
+        record, following = commit_log.parse(begin)
+        problem = commit_log.problem(record, begin) if record is not None else None
+    except CorruptRecord as bad:
+        following, problem = begin, f"there should be {bad.expected}"
+    return (following, None) if problem is None else (begin, problem)
+
+
 class Scrubber:
     """Goes through a log.
 
@@ -33,6 +51,7 @@ class Scrubber:
         rounds: how often it came to the end.
         checked_bytes: how much it looked at since the start.
         damaged: where damage begins, and where the next sound record does.
+        log: what it goes through.
     """
 
     def __init__(self, commit_log: CommitLog) -> None:
@@ -40,12 +59,12 @@ class Scrubber:
         self.rounds = 0
         self.checked_bytes = 0
         self.damaged: dict[int, int] = {}
-        self._log = commit_log
+        self.log = commit_log
 
     def step(self) -> bool:
         """Look at the next quarter of a mebibyte; False at the end of the log, after which it is at its begin."""
-        begin = max(self.position, self._log.begin)
-        if begin >= self._log.written:
+        begin = max(self.position, self.log.begin)
+        if begin >= self.log.written:
             self._end_round()
             return False
         self.position = self._pass(begin)
@@ -54,26 +73,20 @@ class Scrubber:
 
     def _end_round(self) -> None:
         self.rounds += 1
-        self.position = self._log.begin
+        self.position = self.log.begin
         self.damaged = {at: end for at, end in self.damaged.items() if at >= self.position}
 
     def _pass(self, begin: int) -> int:
         """Where to go on."""
-        commit_log, size = self._log, self._log.written - begin
-        chunk = commit_log.chunk(begin)[: min(STEP_BYTES, size)]
-        following = begin + commit_log.count_sound(chunk, begin, Passed())
-        if following > begin:
-            return following
-        # A blank, a record larger than a step, or damage.
-        try:
-            record, following = commit_log.parse(begin)
-            problem = commit_log.problem(record, begin) if record is not None else None
-        except CorruptRecord as bad:
-            following, problem = begin, f"there should be {bad.expected}"
-        return following if problem is None else self._tell(begin, problem)
+        following, problem = look(self.log, begin)
+        return following if problem is None else self.tell(begin, problem)
 
-    def _tell(self, begin: int, problem: str) -> int:
-        commit_log = self._log
+    def tell(self, begin: int, problem: str) -> int:
+        """Say that the log is damaged from `begin` on, and check whatever is read from now on.
+
+        Returns: where the next sound record begins.
+        """
+        commit_log = self.log
         survivor = commit_log.next_sound(begin, commit_log.written)
         end = commit_log.written if survivor is None else survivor
         if begin not in self.damaged:

@@ -4,6 +4,7 @@
     the log grows               what is new leaves at once, in pieces of haTransferBatchSize, as fast as the slave reads
     a later report              it has the log up to there
 
+What rotted here is not shipped: a slave gets all that lies before it, and is let go (store/shipping.py).
 What an offset beyond what was shipped is reported for is no acknowledgement: that slave has a log of its own.
 Unlike Java, which ships from the last file on to a slave that has nothing, and takes any number for an acknowledgement.
 Source: HAConnection, Java 4.9.7.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from sparrowmq.clock import Clock
+from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import (
     GREETING,
@@ -30,6 +32,7 @@ from sparrowmq.protocol.replication import (
     Reports,
 )
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.shipping import Shipping
 from sparrowmq.watermark import Waiter, Watermark
 
 log = logging.getLogger(__name__)
@@ -84,6 +87,7 @@ class SlaveLink(asyncio.Protocol):
         self._store = store
         self._shipped = shipped
         self._clock = clock
+        self._shipping = Shipping(store.scrubber)
         self._rules = rules
         self._acknowledged = acknowledged
         self._ended = ended
@@ -239,6 +243,8 @@ class SlaveLink(asyncio.Protocol):
             self._waiter = None
         if error is not None:
             return  # The store failed, and takes nothing any more.
+        if self._transport is not None and self._transport.is_closing():
+            return
         sent = 0
         while self._transport is not None and self.acked is not None and not self._is_paused:
             missing = self._shipped.value - self._position
@@ -248,10 +254,17 @@ class SlaveLink(asyncio.Protocol):
             if sent >= _AT_ONCE:
                 asyncio.get_running_loop().call_soon(self._ship, None)
                 return
-            sent += self._ship_piece(min(missing, self._rules.batch_bytes))
+            size = self._ship_piece(min(missing, self._rules.batch_bytes))
+            if not size:
+                return
+            sent += size
 
     def _ship_piece(self, size: int) -> int:
-        piece = self._store.log_bytes(self._position, size)
+        try:
+            piece = self._store.log_bytes(self._position, self._shipping.reach(self._position, size))
+        except CorruptRecord as damage:
+            self._part(f"{damage}; no slave gets more until that is repaired, as the line before says")
+            return 0
         if piece is None or self._transport is None:
             self.close("it reads so slowly that what it lacks was deleted here; start it with an empty store")
             return 0
@@ -260,6 +273,12 @@ class SlaveLink(asyncio.Protocol):
         self._position += len(piece)
         self._last_sent = self._clock.monotonic()
         return len(piece)
+
+    def _part(self, why: str) -> None:
+        """Part with the slave once it has what was sent."""
+        if self._transport is not None:
+            log.warning("the slave at %s is let go: %s", self.address, why)
+            self._transport.close()
 
     def _send_heartbeat(self) -> None:
         if self._transport is not None:

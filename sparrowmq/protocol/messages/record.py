@@ -287,9 +287,8 @@ def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> 
     return None if has_sound_body(raw) else "its CRC does not fit its body"
 
 
-def is_sound(raw: bytes, at: int, size: int, place: int, needs_crc: bool) -> bool:
-    """`check` of the record of `size` bytes that lies `at` some place in `raw`, quick where it has a property CRC."""
-    begin: i64 = at
+def is_sound(raw: bytes, begin: i64, size: i64, place: i64, needs_crc: bool) -> bool:
+    """`check` of the record of `size` bytes that begins somewhere in `raw`, quick where it has a property CRC."""
     end: i64 = begin + size
     crc_at: i64 = end - PROPERTY_CRC_SIZE
     if begin < 0 or end > len(raw):
@@ -303,8 +302,8 @@ def is_sound(raw: bytes, at: int, size: int, place: int, needs_crc: bool) -> boo
     while digit >= crc_at + 9:
         found = found * 10 + raw[digit] - _ZERO
         digit -= 1
-    covered: i64 = crc32(raw[begin:crc_at]) & CRC_MASK
-    return found == covered and raw[crc_at + 8] == 1 and raw[end - 1] == _PROPERTY_END
+    covered: int = crc32(raw[begin:crc_at])
+    return found == covered & CRC_MASK and raw[crc_at + 8] == 1 and raw[end - 1] == _PROPERTY_END
 
 
 def seal_copy(raw: bytes) -> bytes | None:
@@ -363,12 +362,17 @@ def properties_at(records: bytes, at: i64) -> i64:
     return topic_at + TOPIC_SIZE_FIELD_V2 + topic_size + PROPERTIES_SIZE_FIELD
 
 
-def properties_of(record: memoryview) -> bytes:
-    """The properties of a record, without a copy of its body."""
-    size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
-    topic_at = size_at + BODY_SIZE_FIELD + INT.unpack_from(record, size_at)[0]
-    _, begin = _topic(record, PREFIX.unpack_from(record)[1], topic_at)
-    return bytes(record[begin:])
+def body_end(head: bytes) -> int:
+    """Where the body ends, and the topic's size follows, in the record that begins with these `LONGEST_HEAD` bytes."""
+    size_at = BODY_SIZE_BY_HOSTS[head[HOST_BITS_AT] >> 4 & 3]
+    body_size: int = read_i32_be(head, size_at)
+    return size_at + BODY_SIZE_FIELD + body_size
+
+
+def properties_behind_body(head: bytes, tail: bytes) -> bytes:
+    """The properties of the record that begins with `head` and has `tail` behind its body."""
+    _, begin = _topic(tail, PREFIX.unpack_from(head)[1], 0)
+    return tail[begin:]
 
 
 def store_timestamp_ms(record: Buffer) -> int:

@@ -59,6 +59,15 @@ class Master:
         return content
 
 
+def flip(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1]))
+
+
 @asynccontextmanager
 async def serving(path: Path, rules: ShippingRules | None = None) -> AsyncIterator[Master]:
     master = Master(path, rules or ShippingRules())
@@ -206,6 +215,30 @@ async def test_a_slave_that_does_not_read_holds_up_nobody_and_gets_all_in_the_en
         link = master.links[0]
         assert link._position < end  # the rest stays in the log until there is room
         assert await slave.follow(end) == master.log()
+
+
+async def test_what_rotted_is_not_shipped_and_what_lies_before_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as master:
+        size = master.fill(1)
+        master.fill(1999)
+        master.store._log.distrust()  # as what nobody looked at since the start
+        damage = FILE_SIZE + 100 * size
+        flip(tmp_path / "commitlog" / f"{FILE_SIZE:020d}", 100 * size + 100)
+        for _ in range(2):
+            async with slave_at(master.address) as slave:
+                slave.report(0)
+                assert await slave.follow(damage) == master.log()[:damage]
+                assert await slave.reader.read() == b""
+        assert list(master.store.scrubber.damaged) == [damage]
+        assert caplog.text.count(f"is damaged from offset {damage} to {damage + size}") == 1
+        assert "no slave gets more until that is repaired" in caplog.text
+        async with slave_at(master.address) as slave:  # one that has it goes on behind it
+            slave.report(damage + size + 7)
+            await slave.follow(master.store.end)
+            end = master.fill(10)
+            assert await slave.follow(end) == master.log()[damage + size + 7 :]
 
 
 # With a secret ------------------------------------------------------------------------------------------------------
