@@ -61,6 +61,8 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
     yield from check.checkpoint(found)
     log.close()
     queues.files.close()
+    if index is not None:
+        index.close()
 
 
 class _Check:

@@ -465,9 +465,9 @@ class Recovery:
         return known - 1
 
     def _index_anew(self, index: Index, why: str) -> int:
-        """Delete the index, which then knows the records up to the answer."""
+        """Delete the index, which then knows the records up to the answer; a damaged file of it is set aside."""
         log.warning("the index %s; it is made anew from the log", why)
-        index.drop_all()
+        index.drop_all(self.layout.set_aside)
         return self.log.begin - 1
 
     def _heal(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:

@@ -4,6 +4,8 @@ set-aside/00000000000000004972-00000000000000005100.damaged      bytes 4972 to 5
 
 damaged   fenced off, or replaced by those of a copy       cut      a torn tail
 forked    what a new master does not have
+
+Damaged files of the index are moved there, too, as their name and `.index`; all that was in them is in the log.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ class FaultyDisk(Disk):
         may_sync: while it is not set, a sync that is called does not return.
         synced: the names of the files that were synced, in order.
         sync_began: set by each sync as it begins.
+        bytes_read: how many bytes were asked for.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class FaultyDisk(Disk):
         self.may_sync.set()
         self.sync_began = threading.Event()
         self.synced: list[str] = []
+        self.bytes_read = 0
         self._allocated: set[str] = set()
 
     def create(self, path: str, size: int, allocate: bool) -> File:
@@ -48,6 +50,7 @@ class FaultyDisk(Disk):
         return super().create(path, size, allocate)
 
     def read(self, file: File, offset: int, size: int) -> bytes:
+        self.bytes_read += size
         for page in range(offset - offset % PAGE, offset + size, PAGE) if self.bad else ():
             number = self.bad.get((file.path, page))
             if number is not None:
@@ -77,6 +80,10 @@ class FaultyDisk(Disk):
         """What is made there later lies elsewhere on the disk."""
         super().unlink(path)
         self.bad = {place: number for place, number in self.bad.items() if place[0] != path}
+
+    def rename(self, path: str, to: str) -> None:
+        super().rename(path, to)
+        self.bad = {(to if name == path else name, at): number for (name, at), number in self.bad.items()}
 
     def _await_sync(self, path: str) -> None:
         self.sync_began.set()

@@ -81,6 +81,11 @@ def long(value: int) -> bytes:
     return struct.pack(">q", value)
 
 
+LOST_SLOTS = (
+    "the record at {offsets[2]}: {index} is damaged: slots that are used lead nowhere, so messages would be missed; "
+    "start the broker again, which makes the index anew from the log"
+)
+
 PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
     (
         "a flipped bit",
@@ -167,7 +172,7 @@ PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
         lambda it: it.write(
             it.index, HEADER.size + 4 * (key_hash("Orders", "key-2") % it.settings.index_slots), bytes(4)
         ),
-        "the record at {offsets[2]} has the key 'key-2', which the index does not know",
+        LOST_SLOTS,
     ),
     (
         "a checkpoint that says too much",

@@ -17,6 +17,7 @@ from sparrowmq.store.index import (
     VECTOR_MIN,
     Index,
     Keys,
+    _hash_vector,
     key_hash,
     keys_of,
 )
@@ -291,6 +292,16 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
     write_out(at_once)
     assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
+
+
+@pytest.mark.parametrize("topic", ["T", "主题", "a topic with a long name, as some have"])
+@pytest.mark.parametrize("pattern", ["7F000001{:024X}", "key-{}", "键{:04d}", "键{}"])
+def test_keys_of_one_topic_get_javas_hashes_too(topic: str, pattern: str):
+    keys = Keys()
+    texts = [pattern.format(number) for number in range(2 * VECTOR_MIN)]
+    for text in texts:
+        keys.add(topic, 0, NOON_MS, (), text)
+    assert _hash_vector(keys).tolist() == [key_hash(topic, text) for text in texts]
 
 
 def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):

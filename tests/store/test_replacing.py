@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,8 +60,10 @@ def places(stores: Stores) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def slave(stores: Stores, places: list[tuple[int, int]]) -> Slave:
-    return Slave(stores.settings)
+def slave(stores: Stores, places: list[tuple[int, int]]) -> Iterator[Slave]:
+    slave = Slave(stores.settings)
+    yield slave
+    slave.store.close()
 
 
 def damage(settings: StoreSettings, offset: int, size: int = 1) -> None:
