@@ -12,21 +12,25 @@ from sparrowmq.client.admin.standings import Standing
 
 _HEADS = (
     *("CLUSTER", "BROKER", "ID", "ADDRESS", "ROLE", "MEMBER", "EPOCH", "IN SYNC", "LOG END"),
-    *("BEHIND BYTES", "BEHIND S", "IN TPS", "OUT TPS", "VERSION", "PROBLEM"),
+    *("BEHIND BYTES", "BEHIND MESSAGES", "BEHIND S", "IN TPS", "OUT TPS", "VERSION", "PROBLEM"),
 )
-_WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "PROBLEM")  # people see these where there are some
+# People see these where there are some.
+_WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "BEHIND MESSAGES", "PROBLEM")
 
 
 @click.command(context_settings=HELP)
 @asking
 @OUTPUT
 @CLUSTER
-def cluster(namesrv: str | None, timeout_s: float, cluster: str | None) -> None:
+@click.option(
+    "--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic."
+)
+def cluster(namesrv: str | None, timeout_s: float, cluster: str | None, messages: bool) -> None:
     """Tell who leads, who is in sync, how far each slave is behind its master, and what passes through each broker.
 
     The status is 1 when a broker does not answer.
     """
-    found = ask(namesrv, timeout_s, lambda admin: admin.standings(cluster))
+    found = ask(namesrv, timeout_s, lambda admin: admin.standings(cluster, count=messages))
     rows = [_row(each) for each in found]
     shown = list(range(len(_HEADS)))
     if is_for_people():
@@ -53,5 +57,6 @@ def _row(each: Standing) -> list[object]:
             each.epoch,
             in_sync,
         ),
-        *(each.end, each.behind_bytes, each.behind_s, each.in_tps, each.out_tps, each.version, each.problem),
+        *(each.end, each.behind_bytes, each.behind_messages, each.behind_s),
+        *(each.in_tps, each.out_tps, each.version, each.problem),
     ]

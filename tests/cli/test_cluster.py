@@ -32,7 +32,7 @@ def test_programs_get_all_of_it(run):
     )
     head, line = run("-o", "csv").output.splitlines()
     assert head.startswith(
-        "cluster,broker,id,address,role,member,epoch,in_sync,log_end,behind_bytes,behind_s"
+        "cluster,broker,id,address,role,member,epoch,in_sync,log_end,behind_bytes,behind_messages,behind_s"
     )
     assert line.startswith("DefaultCluster,broker-0,0,")
 

@@ -79,6 +79,7 @@ async def connecting() -> None:
 
 async def looking(mq: Client) -> None:
     await mq.admin.standings(["c"])  # wrong
+    await mq.admin.standings("c", True)  # wrong
 
 
 def blocking() -> None:

@@ -61,7 +61,7 @@ async def asking(mq: Client, message: ReceivedMessage, queue: MessageQueue) -> N
     await mq.request("t", b"x", tag="a", keys="k", properties={"a": "b"}, queue=queue, timeout_s=2.5)
     await mq.request(Message("t", b"x"), fifo="k")
     assert_type(await message.reply(b"x"), bool)
-    for each in await mq.admin.standings():
+    for each in await mq.admin.standings(count=True):
         assert_type(each, sparrowmq.Standing)
         assert_type(each.behind_bytes, int | None)
     for member in await mq.admin.members("g"):

@@ -96,9 +96,12 @@ class Admin:
         """All brokers, or those of one cluster, by cluster and name."""
         return await self._servers.brokers(cluster)
 
-    async def standings(self, cluster: str | None = None) -> list[Standing]:
-        """Who leads, and how far each slave is behind its master; of all brokers, or those of one cluster."""
-        return await standings(self._servers, cluster)
+    async def standings(self, cluster: str | None = None, *, count: bool = False) -> list[Standing]:
+        """Who leads, and how far each slave is behind its master; of all brokers, or those of one cluster.
+
+        With `count` also in messages: that takes a request for each topic, where a slave lacks something.
+        """
+        return await standings(self._servers, cluster, count)
 
     async def clusters(self) -> list[str]:
         """The names of all clusters."""

@@ -2,16 +2,18 @@
 
 A slave is measured by its own figures and its master's, asked at the same moment: the bytes between the ends of their
 logs, and the time between their newest messages. Between the two answers messages come, so a slave that keeps up shows
-a little, too. What only ours tell (epochs, the newest message) is None of a broker of Java's.
+a little, too. What only ours tell (epochs, the newest message) is None of a broker of Java's, but for the time where
+messages are counted (lacking.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.lacking import lacking
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import SparrowError
@@ -28,6 +30,7 @@ class Standing:
         in_sync: of a master: the members that have all that it acknowledged.
         end: where its log ends.
         behind_bytes, behind_s: a slave, behind its master; None where one of the two does not answer.
+        behind_messages: likewise, where that was asked for.
         in_tps, out_tps: messages a second that it took and gave, of late.
         problem: why it does not tell; then all of that is None.
     """
@@ -46,19 +49,34 @@ class Standing:
     out_tps: float | None = None
     version: str | None = None
     problem: str | None = None
+    behind_messages: int | None = None
 
     @property
     def role(self) -> str:
         return "master" if self.broker_id == MASTER else "slave"
 
 
-async def standings(servers: Servers, cluster: str | None) -> list[Standing]:
-    """All brokers, by cluster, name and id. Raises: ConfigError, there is no such cluster; NetworkError."""
+async def standings(servers: Servers, cluster: str | None, count: bool = False) -> list[Standing]:
+    """All brokers, by cluster, name and id.
+
+    Args:
+        count: whether the messages that slaves lack are counted.
+    Raises:
+        ConfigError: there is no such cluster.
+        NetworkError: no name server answers.
+    """
     places = await servers.brokers(cluster)
     addresses = sorted({address for place in places for address in place.addresses.values()})
     answers = await asyncio.gather(*(_figures(servers, address) for address in addresses))
     figures = dict(zip(addresses, answers, strict=True))
-    return [_standing(place, broker_id, figures) for place in places for broker_id in sorted(place.addresses)]
+    found = [
+        (place, _standing(place, broker_id, figures))
+        for place in places
+        for broker_id in sorted(place.addresses)
+    ]
+    if not count:
+        return [standing for _, standing in found]
+    return list(await asyncio.gather(*(_counted(servers, place, standing) for place, standing in found)))
 
 
 async def _figures(servers: Servers, address: str) -> Mapping[str, str] | SparrowError:
@@ -93,6 +111,20 @@ def _standing(
         out_tps=_rate(table, brokers.GIVEN),
         version=table.get("brokerVersionDesc"),
     )
+
+
+async def _counted(servers: Servers, place: BrokerPlace, standing: Standing) -> Standing:
+    """With the messages that it lacks, if it is a slave whose master answers."""
+    if standing.behind_bytes is None or place.master is None:
+        return standing
+    if standing.behind_bytes == 0:
+        return replace(standing, behind_messages=0)
+    try:
+        messages, silence_s = await lacking(servers, place.master, standing.address)
+    except SparrowError as error:
+        return replace(standing, problem=str(error))
+    behind_s = silence_s if standing.behind_s is None else standing.behind_s
+    return replace(standing, behind_messages=messages, behind_s=behind_s)
 
 
 def _behind(slave: Mapping[str, str], master: Mapping[str, str]) -> tuple[int | None, float | None]:

@@ -1,0 +1,66 @@
+"""What a slave lacks of its master, in messages: by the ends of their queues, topic by topic.
+
+Brokers of Java's tell of messages, and of the time, in no other way. It takes each of the two one request a topic, so
+it is asked for, and only of a slave whose log is shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from sparrowmq.client.admin.inventory import topic_table
+from sparrowmq.client.admin.servers import Servers
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import GetTopicStats
+from sparrowmq.protocol.requests.bodies import TopicOffset, TopicStats
+
+_AT_ONCE: Final = 32  # topics
+
+Ends = Mapping[MessageQueue, TopicOffset]
+
+
+async def lacking(servers: Servers, master: str, slave: str) -> tuple[int, float | None]:
+    """How many messages a slave lacks, and how much older its newest one is, in seconds; None if it has none.
+
+    Half messages, and those that wait for their time, count as others. Raises: NetworkError, RemoteError.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(topic: str) -> tuple[Ends, Ends]:
+        async with gate:
+            theirs, its = await asyncio.gather(_ends(servers, master, topic), _ends(servers, slave, topic))
+            return theirs, its
+
+    pairs = await asyncio.gather(*map(one, await topic_table(servers, master)))
+    return sum(_missing(*pair) for pair in pairs), _silence_s(pairs)
+
+
+async def _ends(servers: Servers, address: str, topic: str) -> Ends:
+    try:
+        return TopicStats.decode((await servers.ask(address, GetTopicStats(topic=topic))).body).offset_table
+    except RemoteError as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return {}  # The slave takes topics every ten seconds.
+
+
+def _missing(theirs: Ends, its: Ends) -> int:
+    """How many messages of one topic the slave has not."""
+    total = 0
+    for queue, end in theirs.items():
+        here = its.get(queue)
+        total += max(end.max_offset - (here.max_offset if here is not None else end.min_offset), 0)
+    return total
+
+
+def _silence_s(pairs: list[tuple[Ends, Ends]]) -> float | None:
+    """The time between the newest message of the master and that of the slave."""
+    newest = [
+        max((end.last_update_timestamp for pair in pairs for end in pair[at].values()), default=0)
+        for at in (0, 1)
+    ]
+    return max(newest[0] - newest[1], 0) / 1000 if newest[1] else None
