@@ -6,6 +6,8 @@ and what running name servers answer.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
@@ -140,14 +142,14 @@ class ValueHandlers:
         try:
             await self._values.put(header.namespace, header.key, header.value)
         except OSError as error:
-            raise _not_saved(error) from error
+            raise _not_saved(self._values.path, error) from error
 
     @handles(ask.DeleteKVConfig)
     async def delete(self, header: ask.DeleteKVConfig, body: bytes, peer: Peer) -> None:
         try:
             await self._values.delete(header.namespace, header.key)
         except OSError as error:
-            raise _not_saved(error) from error
+            raise _not_saved(self._values.path, error) from error
 
     @handles(ask.GetKVConfig)
     def get(self, header: ask.GetKVConfig, body: bytes, peer: Peer) -> ask.GetKVConfigReply:
@@ -206,7 +208,9 @@ def registered(header: ask.RegisterBroker, body: bytes) -> RegisterBrokerBody:
     return RegisterBrokerBody.decode(body) if body.startswith(b"{") else RegisterBrokerBody.unpack(body)
 
 
-def _not_saved(error: OSError) -> RemoteError:
+def _not_saved(path: Path, error: OSError) -> RemoteError:
     return RemoteError(
-        ResponseCode.SYSTEM_ERROR, f"the value could not be saved ({error.strerror}) and is not set"
+        ResponseCode.SYSTEM_ERROR,
+        f"the value could not be saved in {path} ({error.strerror}) and is not set; have kvConfigPath name a file that "
+        "the name server can write",
     )

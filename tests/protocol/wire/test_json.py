@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.wire import json
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -32,6 +33,18 @@ class Table(msgspec.Struct, rename="camel"):
     offset_table: dict[MessageQueue, int] = {}
     by_number: dict[int, str] = {}
     flag: bool = False
+
+
+class Nested(msgspec.Struct, rename="camel"):
+    some_values: list[Any]
+    inner_table: dict[str, Any]
+    a_text: str | None
+    pairs: set[tuple[str, int]] = set()
+    count: int = 0
+
+
+class Lone(msgspec.Struct):
+    only: Nested | None
 
 
 def with_queue(text: str) -> str:
@@ -171,3 +184,22 @@ def test_members_that_are_none_are_left_out_and_sets_are_sorted() -> None:
     assert json.dumps({"s": frozenset("cab"), "e": set(), "t": ()}) == b'{"s":["a","b","c"],"e":[],"t":[]}'
     value: dict[str, Any] = {"a": None, "b": [None, 0.0, "世"]}
     assert json.dumps(value).decode() == '{"a":null,"b":[null,0.0,"世"]}'
+
+
+@given(st.lists(VALUES, max_size=3), st.none() | st.text(max_size=3))
+def test_what_the_standard_has_is_written_alike_with_and_without_the_dialect(
+    values: list[object], text: str | None
+) -> None:
+    shape = Nested(values, {"one": Nested([], {}, text), "none": None}, text, {("b", 1), ("a", 2)}, 7)
+    assert json.dumps(shape) == json.dumps(shape, bare_integers=True)
+    assert json.dumps([shape, Lone(shape), Lone(None)]) == json.dumps(
+        [shape, Lone(shape), Lone(None)], bare_integers=True
+    )
+
+
+def test_a_large_table_is_written_without_looking_at_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "_write", None)
+    assert json.dumps({"t": TopicConfig("t", 4, 4)}) == (
+        b'{"t":{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG","topicName":"t",'
+        b'"topicSysFlag":0,"writeQueueNums":4}}'
+    )
