@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -89,7 +90,8 @@ class Look:
         tls: Tls = False,
         clock: Clock | None = None,
     ) -> None:
-        self.client = Client(namesrv, credentials=credentials, tls=tls, clock=clock)
+        self._connection = partial(Client, namesrv, credentials=credentials, tls=tls, clock=clock)
+        self.client = self._connection()
         self.clock = clock or SystemClock()
         self.admin: Admin = self.client.admin
         self.servers: Servers = self.admin.servers
@@ -106,6 +108,10 @@ class Look:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.__aexit__(kind, error, trace)
+
+    def another(self) -> Client:
+        """A client like ours, for who consumes: one client is one member of a group. Enter it as a context."""
+        return self._connection()
 
     @property
     def name_servers(self) -> list[str]:

@@ -48,6 +48,7 @@ body.body--dark a.link { color: #5eead4; }
 .q-table td, .q-table th { font-size: .85rem; }
 .q-table--no-wrap td { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
 .q-table--dense.q-table--dense :is(td, th) { padding-inline: .75rem; }
+.q-table__bottom-nodata-icon { display: none; }
 @media (max-width: 600px) {
   .q-table--no-wrap td { max-width: 11.5rem; } .q-table th { white-space: normal; }
   .q-table--dense.q-table--dense :is(td, th) { padding-inline: .4rem; }

@@ -1,4 +1,5 @@
-"""The messages of a topic as they come: one reader for a page, which belongs to no group that is moved by it.
+"""The messages of a topic as they come: one reader for a page, which belongs to no group that is moved by it. Each has
+a client of its own, so that several people, or several pages of one, may look at once.
 
 Kept are the newest two hundred, whatever comes; a page shows them when it likes. A pause keeps what is shown, and what
 comes is still counted.
@@ -10,9 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.bodies import JsonPath
+from sparrowmq.console.look import Look
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.names import TOOLS_GROUP
 
@@ -66,9 +67,9 @@ class Tail:
             self.messages.extend(fitting)
             self.fresh += 1
 
-    async def run(self, mq: Client) -> None:
+    async def run(self, look: Look) -> None:
         """Follow the topic until cancelled. Raises: what the reader raises."""
-        async with mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
+        async with look.another() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
             reader.assign(await reader.queues(self.wanted.topic), self.wanted.tag, where=self.wanted.where)
             await reader.seek_to_end()
             while True:

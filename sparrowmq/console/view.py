@@ -96,7 +96,7 @@ class View:
             position="bottom-right",
             timeout=12_000,
             multi_line=True,
-            close_button="OK",
+            actions=[{"label": "OK", "color": "white"}],
         )
 
     async def attempt(self, work: Awaitable[T]) -> T | None:

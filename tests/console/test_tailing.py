@@ -9,16 +9,17 @@ from sparrowmq.console.tailing import KEPT, Tail, Wanted
 async def follow(look, wanted, count, *bodies):
     """Send some bodies while a tail follows; returns the tail once it has examined so many."""
     tail = Tail(wanted)
-    task = asyncio.create_task(tail.run(look.client))
+    task = asyncio.create_task(tail.run(look))
     try:
         async with asyncio.timeout(20):
-            while tail.examined < count:
+            while tail.examined < count and not task.done():
                 for body, tag in bodies:
                     await look.client.send(wanted.topic, body, tag=tag)
                 await asyncio.sleep(0.02)
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        [ended] = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError), ended
     return tail
 
 
@@ -54,4 +55,11 @@ async def test_a_topic_that_is_not_there_is_an_error(look):
     from sparrowmq.errors import NoRoute
 
     with pytest.raises(NoRoute):
-        await Tail(Wanted("nowhere")).run(look.client)
+        await Tail(Wanted("nowhere")).run(look)
+
+
+async def test_several_follow_at_once(look):
+    await look.admin.create_topic("orders", queues=1)
+    first = asyncio.create_task(follow(look, Wanted("orders"), 3, (b"one", "a")))
+    second = await follow(look, Wanted("orders"), 3, (b"two", "a"))
+    assert (await first).found >= 3 <= second.found

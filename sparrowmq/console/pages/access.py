@@ -125,7 +125,7 @@ def _white_dialog(view: View, address: str, masters: list[str], told: AccountLis
         return done
 
     with dialog("Addresses that need no account") as opened:
-        ui.label("Whoever comes from there may do everything. With commas: 10.0.0.*,192.168.1.{1,2}").classes(
+        ui.label("Whoever comes from there may do everything. With commas: 10.0.0.*,192.168.1.1-9").classes(
             "text-sm"
         )
         patterns = ui.input("Addresses", value=",".join(told.global_white_addrs)).classes("w-full")

@@ -12,12 +12,12 @@ from nicegui import ui
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.bodies import text_of
 from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.listing import Column, Row, link, table
+from sparrowmq.console.listing import Column, Listing, Row, link, table
 from sparrowmq.console.pages.messages import body_of, time_of
 from sparrowmq.console.view import View
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.names import DLQ
+from sparrowmq.protocol.names import DLQ, dlq_topic
 
 _GROUPS: Final = (Column("group", "Group"), Column("count", "Dead letters kept", is_number=True))
 _LETTERS: Final = (
@@ -36,7 +36,7 @@ async def draw(view: View) -> None:
     group = view.query.get("group")
     if not group:
         ui.label("What a group could not handle however often it was tried.").classes("text-sm opacity-80")
-        table(_GROUPS, await _group_rows(view), "no group has dead letters")
+        await _groups(view).draw()
         return
     with ui.row().classes("items-center gap-3"):
         view.link(f"Group {group}", "groups", group)
@@ -45,18 +45,25 @@ async def draw(view: View) -> None:
     page.draw()
 
 
-async def _group_rows(view: View) -> list[Row]:
-    names = [name for name in await view.look.topics() if view.look.kind_of(name) == "dlq"]
+def _groups(view: View) -> Listing:
+    """The groups that have some; how many, the brokers are asked for those that are shown."""
 
-    async def row(name: str) -> Row:
-        group = name.removeprefix(DLQ)
+    async def names() -> Sequence[str]:
+        return [
+            name.removeprefix(DLQ) for name in await view.look.topics() if view.look.kind_of(name) == "dlq"
+        ]
+
+    async def row(group: str) -> Row:
         try:
-            count = f"{(await view.admin.topic(name)).count:,}"
+            count = f"{(await view.admin.topic(dlq_topic(group))).count:,}"
         except SparrowError:
             count = "unknown"
         return {"group": link(group, view.url("dlq", group=group)), "count": count}
 
-    return list(await asyncio.gather(*map(row, names)))
+    async def rows(page: Sequence[str]) -> list[Row]:
+        return list(await asyncio.gather(*map(row, page)))
+
+    return Listing(view, _GROUPS, names, rows, "no group has dead letters")
 
 
 class Letters:

@@ -13,7 +13,7 @@ _COLUMNS: Final = (
     Column("group", "Group"),
     Column("client", "Client"),
     Column("address", "Address", is_wide=True),
-    Column("language", "Language"),
+    Column("language", "Language", is_wide=True),
     Column("version", "Version", is_number=True, is_wide=True),
     Column("heard", "Heard of", is_wide=True),
 )

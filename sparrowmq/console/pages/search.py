@@ -31,17 +31,24 @@ async def draw(view: View) -> None:
     ]
     if is_id(wanted):
         rows[:0] = await _messages(view, wanted)
-    ui.label(f"{len(rows):,} for {wanted}").classes("text-sm opacity-80")
+    more = f"; the first {MOST} are shown" if len(rows) > MOST else ""
+    ui.label(f"{len(rows):,} for {wanted}{more}").classes("text-sm opacity-80")
     table(_COLUMNS, rows[:MOST], "nothing has it in its name")
 
 
 def rows_of(view: View, wanted: str, topics: Sequence[str], groups: Sequence[str]) -> list[Row]:
-    """The topics and groups that have all words in their names; those that are called so exactly come first."""
-    found: list[tuple[bool, str, str, str]] = []
+    """The topics and groups that have all words in their names.
+
+    Those that are called so exactly come first, and after all others the topics that RocketMQ makes for groups.
+    """
+    found: list[tuple[bool, bool, str, str, str]] = []
     for what, place, names in (("topic", "topics", topics), ("group", "groups", groups)):
-        found += [(name.lower() != wanted.lower(), what, place, name) for name in chosen(names, wanted)]
-    found.sort(key=lambda each: each[0])
-    return [{"what": what, "name": link(name, view.url(place, name))} for _, what, place, name in found]
+        found += [
+            (name.lower() != wanted.lower(), name.startswith("%"), what, place, name)
+            for name in chosen(names, wanted)
+        ]
+    found.sort(key=lambda each: each[:2])
+    return [{"what": what, "name": link(name, view.url(place, name))} for *_, what, place, name in found]
 
 
 def is_id(text: str) -> bool:

@@ -73,7 +73,7 @@ class TailPage:
 
     async def _follow(self, tail: Tail) -> None:
         try:
-            await tail.run(self._view.look.client)
+            await tail.run(self._view.look)
         except SparrowError as error:
             with self._table:
                 self._view.complain(error)

@@ -18,6 +18,8 @@ async def test_one_search_finds_topics_groups_brokers_and_messages(visit, stage)
     await vera.page.keyboard.press("Enter")
     await vera.page.wait_for_url("**/search?q=bill")
     await vera.sees("%DLQ%billing", "group")
+    first = await vera.page.locator("tbody tr").first.inner_text()
+    assert first.split() == ["group", "billing"]
     await vera.go("search?q=broker-1")
     await vera.sees("broker-1 slave 1")
     await vera.go(f"search?q={stage.msg_id}")
