@@ -334,7 +334,7 @@ class Broker:
     def _metrics_part(self, store: MessageStore, known: Known) -> Part:
         if not self.settings.is_measured:
             return Part()
-        # What it is made with takes 5 MB, so only who wants metrics has it.
+        # What it is made with takes 3 MB, so only who wants metrics has it.
         from sparrowmq.broker.metrics.port import MetricsPort
 
         follow(store, self._clock, known.figures)

@@ -81,7 +81,8 @@ class Page:
         family = HistogramMetricFamily(name, meaning, labels=(*self._names, *labels))
         for values, seen in rows:
             told = zip([f"{bound * unit:g}" for bound in bounds], seen.at_most(bounds), strict=True)
-            family.add_metric((*self._values, *values), [*told, ("+Inf", seen.count)], seen.total * unit)
+            ends = [*told, ("+Inf", int(seen.count))]
+            family.add_metric((*self._values, *values), ends, int(seen.total) * unit)
         self._families.append(family)
 
     def figures(self, figures: Figures) -> None:

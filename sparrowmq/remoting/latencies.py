@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.table import BY_CODE
 from sparrowmq.stats import Histogram
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ class Latencies:
         self.now = now
         self._slow_s = _NEVER
         self._by_kind: dict[int, Histogram] = {}
-        self._last_kind = -1  # most requests are of the same kind as the one before
+        self._last_kind: i64 = -1  # most requests are of the same kind as the one before
         self._last = Histogram()
         # By request code: until when nothing is said, and how many were passed over since.
         self._quiet: dict[int, tuple[float, int]] = {}
@@ -62,9 +65,11 @@ class Latencies:
             for kind, seen in sorted(self._by_kind.items())
         ]
 
-    def add(self, code: int, response_code: int, took_s: float, times: int = 1, held: bool = False) -> bool:
+    def add(self, code: i64, response_code: i64, took_s: float, times: i64 = 1, held: bool = False) -> bool:
         """Count requests of one code that took equally long; returns whether that is slow."""
-        kind = code << 17 | (_HELD if held else 0) | response_code
+        kind: i64 = code << 17 | response_code
+        if held:
+            kind |= _HELD
         if kind != self._last_kind:
             self._last = self._by_kind.setdefault(kind, Histogram())
             self._last_kind = kind

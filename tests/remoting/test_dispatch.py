@@ -309,7 +309,7 @@ class Hands(SystemClock):
 
 def counted(latencies: Latencies) -> list[tuple[int, bool, int, float]]:
     """Response code, whether held, how many, and seconds altogether."""
-    return [(code, held, seen.count, seen.total / 1e6) for _, code, held, seen in latencies.kinds()]
+    return [(code, held, seen.count, int(seen.total) / 1e6) for _, code, held, seen in latencies.kinds()]
 
 
 def measured(answer: object, hands: Hands) -> tuple[Dispatcher, Latencies]:
