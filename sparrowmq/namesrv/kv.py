@@ -29,12 +29,14 @@ class _Saved(Struct, rename="camel"):
 class KeyValues:
     """Namespace and key to value.
 
+    Attributes:
+        path: of the file.
     Raises:
         BadStore: the file holds something else and has no whole copy.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         saved = snapshot.load(path, _Saved, tell=log.warning)
         self._table: Table = saved.config_table if saved else {}
         self._one_at_a_time = asyncio.Lock()
@@ -60,5 +62,5 @@ class KeyValues:
 
     async def _replace(self, table: Table) -> None:
         """The file first, so that what is readable is also on disk."""
-        await asyncio.to_thread(snapshot.save, self._path, _Saved(table))
+        await asyncio.to_thread(snapshot.save, self.path, _Saved(table))
         self._table = table

@@ -21,10 +21,12 @@ from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.config import build
 from sparrowmq.namesrv.config import NamesrvSettings
 from tests.interop.apache import free_ports
+from tests.interop.wire import Wire
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BIN = Path(sys.executable).parent
 LIMIT_S = 30.0
+PUT_KV_CONFIG = 100
 
 
 # Kubernetes ---------------------------------------------------------------------------------------------------------
@@ -146,3 +148,31 @@ def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_the_files_of_settings_that_the_page_writes_make_a_cluster(tmp_path):
+    page = (DEPLOY / "README.md").read_text()
+    files = dict(re.findall(r"cat > /etc/sparrowmq/(\w+)\.conf <<END\n(.*?)END\n", page, re.DOTALL))
+    names, port = free_ports(2)
+    with ExitStack() as stack:
+        for server, others in (
+            ("namesrv", ""),
+            ("broker", "mappedFileSizeCommitLog=1m\nfastListenPort=off\n"),
+        ):
+            paths = re.findall(r"=(/\S+)", files[server])
+            assert paths and all(path.startswith("/var/lib/sparrowmq/") for path in paths), "StateDirectory"
+            file = tmp_path / f"{server}.conf"
+            text = files[server].replace("/var/lib/sparrowmq", str(tmp_path)).replace(":9876", f":{names}")
+            file.write_text(text + others + f"listenPort={names if server == 'namesrv' else port}\n")
+            start(
+                [str(BIN / f"mq{server}"), "-c", str(file)],
+                tmp_path / f"{server}.log",
+                stack,
+                HOME="/nowhere",
+            )
+        async with sparrowmq.connect(f"127.0.0.1:{names}") as mq:
+            [place] = await mq.admin.brokers()
+            assert place.name == "broker-a" and place.master == f"127.0.0.1:{port}"
+        with Wire(names) as wire:
+            reply = wire.ask(PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": "v"})
+        assert reply.code == 0, reply.remark
