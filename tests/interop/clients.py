@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Any, ClassVar, Final, Self
 
 from tests.interop.apache import JavaProgram
 from tests.interop.child import Child, scratch
 from tests.interop.kits import PeerMissing, go_puppet, node_puppet
 
 HERE: Final = Path(__file__).parent
-ANSWER_LIMIT_S: Final = 60.0
 DELIVERY_LIMIT_S: Final = 45.0  # the C++ client looks for new queues every 10 s, for routes every 30 s
 _POLL_S: Final = 0.02
 # How often the Java client looks for new queues: 20 s unless it is told.
@@ -42,13 +41,14 @@ class Puppet(Child):
     """A child that obeys, and whose words are kept."""
 
     STDIN = subprocess.PIPE
+    ANSWER_LIMIT_S: ClassVar[float] = 60.0
 
     def call(self, *words: str, **fields: object) -> Event:
         """Give a command and return its answer. A refusal of the client stands under "error"."""
         before = len(self.answers())
         words = (*words, *(f"{name}={value}" for name, value in fields.items()))
         self._tell("\t".join(words) + "\n")
-        self.wait_until(lambda: len(self.answers()) > before, ANSWER_LIMIT_S, f"no answer to {words}")
+        self.wait_until(lambda: len(self.answers()) > before, self.ANSWER_LIMIT_S, f"no answer to {words}")
         return self.answers()[before]
 
     def answers(self) -> list[Event]:

@@ -45,6 +45,16 @@ _ARTIFACTS: Final = {
         "org.apache.kafka:kafka-clients:3.9.1:*",
         "org.apache.commons:commons-pool2:2.12.1:*",
     ),
+    # Each with what it says is not in Spark; docs/adr/0022-several-sparks.md says why they need different Sparks.
+    "delta-4.4.0": (
+        "io.delta:delta-spark_4.2_2.13:4.4.0:*",
+        "io.delta:delta-storage:4.4.0:*",
+    ),
+    # SQLite is the catalog that our own Iceberg tables are in.
+    "iceberg-1.12.0": (
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0:*",
+        "org.xerial:sqlite-jdbc:3.53.4.0:*",
+    ),
 }
 _QUIETLY: Final = ("-q", "-B", "-Dstyle.color=never")
 _FETCH_LIMIT_S: Final = 600
@@ -86,6 +96,18 @@ def kafka_jars() -> Path:
 def spark_kafka_jars() -> Path:
     """The folder with Spark's own source and sink for Kafka. Raises: PeerMissing."""
     return _kit("spark-kafka-4.2.0", "")
+
+
+@cache
+def delta_jars() -> Path:
+    """The folder with Delta's source and sink for Spark 4.2. Raises: PeerMissing."""
+    return _kit("delta-4.4.0", "")
+
+
+@cache
+def iceberg_jars() -> Path:
+    """The folder with Iceberg's source and sink for Spark 4.1. Raises: PeerMissing."""
+    return _kit("iceberg-1.12.0", "")
 
 
 @cache
@@ -246,5 +268,7 @@ if __name__ == "__main__":
         print(client_jars(version))
     for version in SAMPLE_VERSIONS:
         print(sample_jars(version))
+    print(delta_jars())
+    print(iceberg_jars())
     print(go_puppet())
     print(node_puppet()[1])

@@ -43,6 +43,18 @@ def kill_at_work(command: Sequence[str], state: Path, log: Path, after_s: float)
         os.killpg(driver.pid, signal.SIGKILL)
 
 
+def forget_last_commit(state: Path) -> None:
+    """As if the driver had died when it had written a batch, and before Spark knew.
+
+    Args:
+        state: the folder that has Spark's checkpoint.
+    """
+    commits = state / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.glob("[0-9]*"))
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
 def _planned(state: Path) -> int:
     """How many batches Spark has planned."""
     return len(list(state.glob("checkpoint/offsets/[0-9]*")))

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.pipelines import dedup
-from tests.spark.pipelines.test_mirror import forget_last_commit
+from tests.spark.pipelines.killing import forget_last_commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -15,7 +15,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import mirror
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.pipelines.killing import kill_at_work
+from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -42,14 +42,6 @@ def rows_of(topic, **options):
     """In the order of each queue."""
     rows = topic.read(**options).collect()
     return sorted(rows, key=lambda row: (row.queueId, row.queueOffset))
-
-
-def forget_last_commit(state):
-    """As if the driver had died when it had copied a batch, and before Spark knew."""
-    commits = state / "checkpoint" / "commits"
-    last = max(int(path.name) for path in commits.glob("[0-9]*"))
-    (commits / str(last)).unlink()
-    (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
 def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, far, tmp_path):

@@ -23,7 +23,7 @@ from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.testing.background import BackgroundCluster
-from tests.spark.pipelines.killing import environment, kill_at_work
+from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
 from tests.spark.pipelines.lake import tables
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
@@ -74,14 +74,6 @@ def rows_of(kind, path):
     state = path.with_name(path.name.removesuffix(".errors") + ".state")
     found = tables.rows_of(kind, path, state / "errors" if of_errors else state)
     return sorted(found, key=lambda row: (row["_mq"]["queueId"], row["_mq"]["queueOffset"]))
-
-
-def forget_last_commit(state):
-    """As if the driver had died when it had written a batch, and before Spark knew."""
-    commits = state / "checkpoint" / "commits"
-    last = max(int(path.name) for path in commits.glob("[0-9]*"))
-    (commits / str(last)).unlink()
-    (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -166,14 +158,16 @@ def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
     """Each driver finds more to read than it lives to write, so every kill hits one that is at work.
 
     Half way bodies get another field; some are malformed; and at the end the last commit is forgotten.
+    SPARROWMQ_KILLS says how many kills, for longer runs.
     """
-    kills, more, state = 7, 40_000, tmp_path / "table.state"
+    kills = int(os.environ.get("SPARROWMQ_KILLS", "7"))
+    more, state = 40_000, tmp_path / "table.state"
     command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic.name, "--once", "--mode", "json"]
     command += ["-n", topic.options["nameServer"], "--to", str(tmp_path / "table"), "--format", kind]
     command += ["-o", "maxOffsetsPerTrigger=5000"]
