@@ -56,7 +56,9 @@ class Asker:
         self.socket.sendall(encode_request(header, header.code, 1, len(body)) + body)
 
     def is_answered(self, within_s: float = 0) -> bool:
-        return bool(select.select([self.socket], [], [], within_s)[0])
+        waiting = select.poll()  # which takes any descriptor, where select() takes those below 1,024
+        waiting.register(self.socket, select.POLLIN)
+        return bool(waiting.poll(1000 * within_s))
 
 
 class Held:
