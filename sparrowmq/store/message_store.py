@@ -348,18 +348,18 @@ class MessageStore:
             return None
         if records.physical_offset(record) != offset:
             return None
-        return record if self._is_proved(offset, len(record)) else None
+        return record if self._is_proved(offset, record) else None
 
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """What `record_at` shows, as bytes of its own; of a known size that costs half."""
         if size is not None and offset + size <= self._log.written:
             content = self._log.copy(offset, size)
-            return content if self._is_proved(offset, size) else None
+            return content if content and self._is_proved(offset, content) else None
         view = self.record_at(offset, size)
         return None if view is None else view.tobytes()
 
-    def _is_proved(self, offset: int, size: int) -> bool:
-        if offset >= self._log.proved_from or self._log.is_proved(offset, size):
+    def _is_proved(self, offset: int, record: memoryview | bytes) -> bool:
+        if self._log.is_proved(offset, record):
             return True
         log.error("the record at offset %d of the log is damaged; it is not served", offset)
         return False

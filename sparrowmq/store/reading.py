@@ -24,7 +24,7 @@ from sparrowmq.protocol.messages.record import (
     store_timestamp_ms,
 )
 from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD
-from sparrowmq.protocol.selector import ALL, Predicate, Selector
+from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
@@ -139,17 +139,6 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
     return i
 
 
-def _count_wanted_sound(log: CommitLog, entries: Entries, selector: Selector) -> int:
-    """How many entries there are before one that may be wanted and whose record is damaged."""
-    for i in range(len(entries)):
-        begin, size = entries.offset(i), entries.size(i)
-        if begin >= log.proved_from:
-            break
-        if size != GAP_SIZE and selector.wants(entries.tags_code(i)) and not log.is_proved(begin, size):
-            return i
-    return len(entries)
-
-
 def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:
     """What lies before a damaged record; where nothing does, what is to be said of it. Raises: CorruptRecord."""
     if sound:
@@ -201,10 +190,12 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
 class _Window:
     """A copy of a part of the log, where records are looked into: searching in bytes is quicker than in a view.
 
-    It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are.
+    It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are, unless it
+    has to be checked.
 
     Attributes:
         copies: how many parts of the log were copied.
+        is_damaged: the entry that was found last may be wanted, and its record is damaged.
     """
 
     __slots__ = (
@@ -215,24 +206,26 @@ class _Window:
         "_entries",
         "_log",
         "_predicate",
+        "_proved_from",
         "_selector",
         "_size",
         "copies",
+        "is_damaged",
     )
 
-    def __init__(
-        self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64
-    ) -> None:
+    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, size: i64) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
-        self._predicate = predicate
+        self._predicate = selector.predicate
         self._crc_from: i64 = log.crc_from
+        self._proved_from: i64 = log.proved_from
         self._copy = b""
         self._begin: i64 = 0
         self._end: i64 = 0
         self._size: i64 = size  # of the next copy, more or less
         self.copies = 0
+        self.is_damaged = False
 
     def next_wanted(self, first: int) -> int:
         """The first entry from `first` on whose message is wanted; behind the last one if there is none.
@@ -254,9 +247,16 @@ class _Window:
                     break
                 else:
                     at: i64 = begin - self._begin
+                    if begin < self._proved_from and not is_sound(
+                        self._copy, at, end - begin, begin, begin >= self._crc_from
+                    ):
+                        self.is_damaged = True
+                        break
                     behind: i64 = end - self._begin
                     if begin >= self._crc_from:  # then the last property is the CRC, which nobody asks for
                         behind -= PROPERTY_CRC_SIZE
+                    if predicate is None:
+                        break
                     if predicate.holds(self._copy, properties_at(self._copy, at), behind):
                         self._size = _WINDOW
                         break
@@ -264,6 +264,13 @@ class _Window:
         return index
 
     def _is_large_wanted(self, begin: int, size: int) -> bool:
+        if begin < self._proved_from:
+            whole = self._log.copy(begin, size)
+            self.is_damaged = whole is not None and not self._log.is_proved(begin, whole)
+            if whole is None or self.is_damaged:
+                return True
+        if self._predicate is None:
+            return True
         self.copies += 2
         head = self._log.copy(begin, LONGEST_HEAD)
         if head is None:
@@ -329,21 +336,15 @@ def _select(
     proved_from = log.proved_from
     most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
     entries = queue.read(offset, more or most)
-    if entries and entries.begin < log.proved_from:
-        sound = _count_wanted_sound(log, entries, selector)
-        if sound == 0:
-            log.tell_damage(entries.begin)
-            return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
-        entries = entries.first(sound)
     predicate = selector.predicate
     window = None
-    if predicate is not None:
-        window = _Window(log, entries, selector, predicate, _LARGEST_WINDOW if more else _WINDOW)
+    if predicate is not None or (entries and entries.begin < proved_from):
+        window = _Window(log, entries, selector, _LARGEST_WINDOW if more else _WINDOW)
     i = 0
     while i < len(entries):
         if window is not None:
             i = window.next_wanted(i)
-            if i == len(entries):
+            if window.is_damaged or i == len(entries):
                 break
         begin, length = entries.offset(i), entries.size(i)
         if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
@@ -366,7 +367,15 @@ def _select(
         return _select(log, queue, offset, max_count, max_bytes, selector)
     if views:
         status = Status.FOUND
-    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.copies <= _CHEAP:
+    elif window is not None and window.is_damaged and i == 0:
+        return _before_damage(log, queue, offset, entries, 0)
+    elif (
+        status is Status.NO_MATCHED_MESSAGE
+        and not more
+        and predicate is not None
+        and window is not None
+        and window.copies <= _CHEAP
+    ):
         return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 

@@ -1,25 +1,16 @@
 """Reading a queue: statuses, views into the log, limits, tags and times."""
 
-import errno
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from sparrowmq.broker.filtering import RecordFilter
-from sparrowmq.errors import CorruptRecord
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.messages.record import walk
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store import commit_log, reading
-from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.reading import LARGE, MAX_SCANNED_ENTRIES, Read, Status
-from sparrowmq.store.settings import CorruptPolicy
 from sparrowmq.testing.clock import ManualClock
 from tests.store.faulty_disk import FaultyDisk
-from tests.store.mutated import verifying_little
 from tests.store.stores import Stores, bodies, message, messages, put
 
 
@@ -412,155 +403,6 @@ def test_a_selector_may_look_at_the_records(store: MessageStore):
     assert (found(read), read.next_offset) == ([1], 6)
     read = store.read("Orders", 0, 2, 1, selector=by("FALSE"))
     assert (read.status, read.next_offset) == (Status.NO_MATCHED_MESSAGE, 6)
-
-
-# Damage
-
-
-def rotten(stores: Stores, *numbers: int, **changes: Any) -> MessageStore:
-    """A store with eight messages, open again, of which some rotted where no start looks."""
-    with verifying_little(1):
-        store = stores.open(**changes)
-        size = fill(store, 8, ("a", "b"))
-        for _ in range(2):
-            store.checkpoint()
-            put(store, b"elsewhere", "Bills", key="key")
-        store.close()
-        path = Path(store.settings.layout.commit_log) / f"{0:020d}"
-        content = bytearray(path.read_bytes())
-        for number in numbers:
-            content[number * size + 60] ^= 4  # in its born host
-        path.write_bytes(content)
-        store = stores.open(**changes)
-    stores.leave_damaged()
-    assert 8 * size < store._log.proved_from
-    return store
-
-
-def test_a_damaged_record_is_told_and_not_served_and_those_around_it_are(stores: Stores):
-    store = rotten(stores, 3)
-    assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2]
-    with pytest.raises(
-        CorruptRecord, match=r"damaged at offset \d+: there .* corruptPolicy=quarantine"
-    ) as told:
-        store.read("Orders", 0, 3, 32)
-    queue = store.queue("Orders", 0)
-    assert queue is not None and told.value.offset == queue.read(3, 1).begin
-    assert found(store.read("Orders", 0, 4, 32)) == [4, 5, 6, 7]
-    assert store.record_at(told.value.offset) is None and store.copy_at(told.value.offset, 100) is None
-
-
-def test_a_quarantine_goes_on_behind_a_damaged_record(stores: Stores, caplog: pytest.LogCaptureFixture):
-    store = rotten(stores, 0, 3, corrupt_policy=CorruptPolicy.QUARANTINE)
-    read = store.read("Orders", 0, 0, 32)
-    assert (read.status, read.next_offset) == (Status.MESSAGE_WAS_REMOVING, 1)
-    assert bodies(store) == [b"%03d" % number for number in (1, 2, 4, 5, 6, 7)]
-    assert "passed over a message" in caplog.text
-
-
-@pytest.mark.parametrize("needs_record", [False, True])
-def test_a_filter_does_not_look_into_a_damaged_record(stores: Stores, needs_record: bool):
-    wanted = RecordFilter(parse("TAGS = 'b'")) if needs_record else None
-    selector = Selector(codes("b")) if wanted is None else Selector(None, wanted)
-    store = rotten(stores, 3)
-    assert found(store.read("Orders", 0, 0, 32, selector=selector)) == [1]
-    with pytest.raises(CorruptRecord):
-        store.read("Orders", 0, 3, 32, selector=selector)
-    assert found(store.read("Orders", 0, 4, 32, selector=selector)) == [5, 7]
-
-
-def test_the_body_of_a_record_of_java_is_checked_too(stores: Stores):
-    store = rotten(stores, property_crc=False)
-    store.close()
-    path = Path(store.settings.layout.commit_log) / f"{0:020d}"
-    path.write_bytes(path.read_bytes().replace(b"003", b"030"))
-    with verifying_little(1):
-        store = stores.open(property_crc=False)
-    stores.leave_damaged()
-    assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2]
-
-
-def test_a_search_does_not_find_a_damaged_record(stores: Stores):
-    store = stores.open()
-    put(store, b"one", key="key")
-    store.dispatch()
-    store._log.proved_from = store.end
-    path = Path(store.settings.layout.commit_log) / f"{0:020d}"
-    content = bytearray(path.read_bytes())
-    content[60] ^= 4
-    path.write_bytes(content)
-    stores.leave_damaged()
-    assert store.query("Orders", "key", 9, 0, 1 << 60) == []
-
-
-def test_what_was_written_since_the_start_is_served_as_it_is(store: MessageStore, monkeypatch):
-    """The page cache has it, and a look at each record would cost a tenth of a pull."""
-    monkeypatch.setattr(reading, "is_sound", None)
-    monkeypatch.setattr(commit_log, "is_sound", None)
-    fill(store, 5)
-    assert found(store.read("Orders", 0, 0, 32)) == [0, 1, 2, 3, 4]
-
-
-# What the disk cannot read
-
-
-def half_readable(stores: Stores, **changes: Any) -> tuple[MessageStore, FaultyDisk]:
-    """A store that runs, with messages of about 1 KB, and a disk that cannot read the second page of its log."""
-    disk = FaultyDisk()
-    store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE, **changes)
-    for number in range(12):
-        put(store, b"%03d" % number * 300, tag="ab"[number % 2], key=f"k{number}")
-    store.dispatch()
-    assert store._log.proved_from == 0
-    disk.bad = {(store._log.row.files[0].path, PAGE): errno.EIO}
-    stores.leave_damaged()
-    return store, disk
-
-
-def numbers(read: Read) -> list[int]:
-    return [int(each.body[:3]) for each in messages(read)]
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [Selector(), Selector(codes("a", "b")), Selector(predicate=RecordFilter(parse("KEYS <> 'k0'")))],
-    ids=["all", "tags", "SQL"],
-)
-def test_nothing_of_an_unreadable_page_is_served_and_what_lies_around_it_is(
-    stores: Stores, caplog: pytest.LogCaptureFixture, selector: Selector
-):
-    store, _ = half_readable(stores)
-    offset, served, told = 0, [], []
-    while offset < 12:
-        try:
-            read = store.read("Orders", 0, offset, 32, selector=selector)
-        except CorruptRecord:
-            told.append(offset)
-            offset += 1
-            continue
-        served += numbers(read)
-        offset = read.next_offset
-    first = {0} if selector.predicate is not None else set()
-    assert sorted({*served, *told, *first}) == list(range(12)) == sorted([*served, *told, *first])
-    assert 4 <= len(told) <= 6 and "cannot be read at 4096: [Errno 5] Input/output error" in caplog.text
-
-
-def test_a_quarantine_goes_on_behind_an_unreadable_page(stores: Stores):
-    store, disk = half_readable(stores, corrupt_policy=CorruptPolicy.QUARANTINE)
-    few = [int(body[:3]) for body in bodies(store)]
-    assert few[:2] == [0, 1] and few[-2:] == [10, 11] and 6 <= len(few) <= 8
-    disk.bad = {}  # as when a network comes back
-    assert [int(body[:3]) for body in bodies(store)] == list(range(12))
-
-
-def test_a_message_on_an_unreadable_page_is_found_by_nobody(stores: Stores):
-    store, _ = half_readable(stores)
-    queue = store.queue("Orders", 0)
-    assert queue is not None
-    begin, size = queue.read(4, 1).begin, queue.read(4, 1).size(0)
-    assert store.copy_at(begin, size) is None and store.record_at(begin) is None
-    assert store.store_time("Orders", 0, 5) is None
-    assert store.copy_at(0, queue.read(0, 1).size(0)) is not None
 
 
 def test_messages_far_apart_are_read_one_by_one(stores: Stores):
