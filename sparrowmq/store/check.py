@@ -28,7 +28,8 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, tags_code
 from sparrowmq.store.entries import Entry
-from sparrowmq.store.index import Index, IndexFile, key_hash, keys_of
+from sparrowmq.store.index import Index, IndexFile
+from sparrowmq.store.keys import key_hash, keys_of
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
 _SMALL: Final = 1024  # bytes that are read to see how large a record is: most end there
+_PIECE: Final = (
+    131_072  # bytes that are joined to be written: the pages of a larger copy cost more than a call
+)
 
 
 class CommitLog:
@@ -80,7 +83,13 @@ class CommitLog:
         """
         if self._burst:
             assert self._file is not None
-            self._file.write(self.written - self._file.begin, b"".join(self._burst))
+            position = self.written - self._file.begin
+            if self.end - self.written <= _PIECE:
+                self._file.write(position, b"".join(self._burst))
+            else:
+                for piece in pieces(self._burst):
+                    self._file.write(position, piece)
+                    position += len(piece)
             self._burst.clear()
             self.written = self.end
         return self.written
@@ -248,10 +257,11 @@ class CommitLog:
         position = offset - file.begin
         return self._read(file, offset, min(most, file.size - BLANK_SIZE - position))
 
-    def is_proved(self, offset: int, size: int) -> bool:
-        """Whether the record of `size` bytes at `offset` may be served."""
-        view = self.view(offset, size) if offset < self.proved_from else None
-        return view is None or is_sound(bytes(view), 0, size, offset, offset >= self.crc_from)
+    def is_proved(self, offset: int, record: memoryview | bytes) -> bool:
+        """Whether the record that was read at `offset` may be served."""
+        if offset >= self.proved_from:
+            return True
+        return is_sound(bytes(record), 0, len(record), offset, offset >= self.crc_from)
 
     def tell_damage(self, offset: int) -> None:
         """Say that a record that was to be read is damaged. Raises: CorruptRecord, unless it is to be passed over."""
@@ -349,3 +359,17 @@ class CommitLog:
     def _use(self, file: LogFile) -> None:
         self._file = file
         self.limit = file.end - BLANK_SIZE
+
+
+def pieces(burst: list[bytes]) -> Iterator[bytes]:
+    """What is written at once of a burst: some hundred small records together, a large batch by itself."""
+    small: list[bytes] = []
+    room = _PIECE
+    for part in burst:
+        if len(part) > room:
+            if small:
+                yield b"".join(small)
+            small, room = [], _PIECE
+        small.append(part)
+        room -= len(part)
+    yield b"".join(small)

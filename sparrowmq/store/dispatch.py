@@ -33,7 +33,8 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.index import BATCH, VECTOR_MIN, Index, Keys
+from sparrowmq.store.index import Index
+from sparrowmq.store.keys import BATCH, VECTOR_MIN, Keys
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.timer_wheel import RECALL

@@ -9,9 +9,8 @@
 Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's, of `topic#key`, made positive;
 the slot is hash % slots. A hash says "perhaps": who searches looks at the keys of what is found.
 
-Hashing character by character costs 2.8 us a key, so keys come in batches. From some dozens on numpy hashes
-all of them at once and links them into their chains at once (0.3 us a key); the few of a quiet broker are not
-worth it.
+Keys come in batches (`keys.py`): from some dozens on numpy hashes all of them at once and links them into their chains
+at once; the few of a quiet broker are not worth it.
 Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
 """
 
@@ -26,11 +25,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from librt.strings import BytesWriter, write_i64_le
-
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.subscription import java_hash
+from sparrowmq.store.keys import BATCH, VECTOR_MIN, KeyColumns, Keys, hash_vector, key_hash, load_numpy
 from sparrowmq.store.log_file import LogFile, is_unused
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.slots import SLOT_SIZE, Slots, Unwritten, was_cut
@@ -41,71 +37,8 @@ log = logging.getLogger(__name__)
 HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
-VECTOR_MIN: Final = 48  # keys; fewer are done sooner one by one
-BATCH: Final = 2048  # keys; more at once take no less time for each, but stop the loop for longer
-_INT32: Final = 0xFFFFFFFF
 _CHUNK: Final = 1 << 16  # entries that are read at once
-_PLACE_SIZE: Final = 16
 _REMEDY: Final = "start the broker again, which makes the index anew from the log"
-
-
-class Keys:
-    """Keys on their way into the index, in the order of the log, as columns: no object is made for each.
-
-    Attributes:
-        texts: the keys themselves.
-        topics: for each key that of its record.
-        places: for each key its record's place in the log and store timestamp, int64 each, little endian.
-    """
-
-    __slots__ = ("_places", "texts", "topics")
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.topics: list[str] = []
-        self._places = BytesWriter()
-
-    @property
-    def places(self) -> bytes:
-        return self._places.getvalue()
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """The first half of `places`."""
-        return self._numbers()[0::2]
-
-    @property
-    def stored_ms(self) -> tuple[int, ...]:
-        """The second half."""
-        return self._numbers()[1::2]
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def add(self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique: str | None) -> None:
-        """The keys of one record."""
-        if unique is not None:
-            self._add(topic, offset, stored_ms, unique)
-        for key in keys:
-            self._add(topic, offset, stored_ms, key)
-
-    def _add(self, topic: str, offset: int, stored_ms: int, key: str) -> None:
-        self.texts.append(key)
-        self.topics.append(topic)
-        write_i64_le(self._places, offset)
-        write_i64_le(self._places, stored_ms)
-
-    def _numbers(self) -> tuple[int, ...]:
-        return struct.unpack(f"<{2 * len(self)}q", self.places)
-
-    def part(self, begin: int, count: int) -> Keys:
-        """At most `count` of them, from number `begin` on."""
-        if begin == 0 and count >= len(self):
-            return self
-        part, end = Keys(), begin + count
-        part.texts, part.topics = self.texts[begin:end], self.topics[begin:end]
-        part._places.write(self.places[_PLACE_SIZE * begin : _PLACE_SIZE * end])
-        return part
 
 
 class IndexFile:
@@ -136,13 +69,13 @@ class IndexFile:
     def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
         """Add entries in the order of the log; there must be room. Raises: OSError."""
         self._begin(offsets[0], stored_ms[0])
-        for key_hash, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
-            slot = key_hash % self.slots
+        for hashed, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
+            slot = hashed % self.slots
             previous = self.linked.newest(slot)
             if not 0 < previous < self.next:
                 previous = 0
                 self.used_slots += 1
-            entry = ENTRY.pack(key_hash, offset, self._seconds(ms), previous)
+            entry = ENTRY.pack(hashed, offset, self._seconds(ms), previous)
             self.file.write(self._entry_at(self.next), entry)
             self.linked.put(slot, self.next)
             self.next += 1
@@ -153,7 +86,7 @@ class IndexFile:
 
         The slots are in the file once what `linked` gives to `take` was written. Raises: OSError.
         """
-        numpy = _numpy()
+        numpy = load_numpy()
         offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
         first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
         self._begin(int(offsets[0]), first_ms)
@@ -255,7 +188,7 @@ class IndexFile:
     def _slots_anew(self) -> tuple[bytes, int]:
         """What the slots must be for the entries that there are, and how many of them are used."""
         if self.next > VECTOR_MIN:
-            numpy = _numpy()
+            numpy = load_numpy()
             newest = numpy.zeros(self.slots, ">i4")
             for begin in range(1, self.next, _CHUNK):
                 end = min(begin + _CHUNK, self.next)
@@ -339,22 +272,24 @@ class Index:
 
     def put(self, keys: Keys) -> None:
         """Add keys. Raises: DiskFull."""
-        position = 0
-        while position < len(keys) and self.lacks_from_ms is None:
+        columns, position = keys.columns(), 0
+        while position < len(columns) and self.lacks_from_ms is None:
             try:
-                position += self._put_some(keys, position)
+                position += self._put_some(columns, position)
             except OSError as error:
-                self.lacks_from_ms = keys.stored_ms[position]
+                self.lacks_from_ms = columns.stored_ms[position]
                 self.give_up(error)
 
-    def _put_some(self, keys: Keys, position: int) -> int:
-        """Add those from one on that have room in one file; how many they are. Raises: OSError."""
+    def _put_some(self, keys: KeyColumns, position: int) -> int:
+        """Add those from one on that have room in one file, a batch at most; how many they are. Raises: OSError."""
         file = self._with_room(keys, position)
         if not file.file.is_whole:  # to write behind its end would make it look whole again
             raise was_cut(file.file.path, file.file.size)
         self._unsynced.files.add(file.file.path)
-        part = keys.part(position, file.room)
-        hashes = _hash_vector(part) if len(part) >= VECTOR_MIN else None
+        part = keys.part(
+            position, min(file.room, BATCH)
+        )  # what numpy makes of more is larger than the caches
+        hashes = hash_vector(part) if len(part) >= VECTOR_MIN else None
         if hashes is not None:
             file.put_vector(hashes, part.places)
         else:
@@ -485,7 +420,7 @@ class Index:
         except OSError:  # a sector cannot be read
             return False
 
-    def _with_room(self, keys: Keys, position: int) -> IndexFile:
+    def _with_room(self, keys: KeyColumns, position: int) -> IndexFile:
         """A file for one key of them, and more."""
         last = self.files[-1] if self.files else None
         if last is not None and last.room > 0:
@@ -510,83 +445,10 @@ class Index:
         return file
 
 
-def key_hash(topic: str, key: str) -> int:
-    """Java's positive hash of `topic#key`."""
-    found = abs(java_hash(f"{topic}#{key}"))
-    return 0 if found > 0x7FFFFFFF else found
-
-
-def keys_of(properties: Properties) -> list[str]:
-    """What a message can be found by: its unique key, and each word of its KEYS."""
-    unique_key = properties.unique_key
-    return [*properties.keys] if unique_key is None else [unique_key, *properties.keys]
-
-
 def _name(stored_ms: int) -> str:
     return datetime.fromtimestamp(stored_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{stored_ms % 1000:03d}"
 
 
-def _hash_vector(keys: Keys) -> Any:
-    """`key_hash` of all of them at once; None if a character needs two UTF-16 units, which no real key has.
-
-    A string's hash is the sum of its characters, each times a power of 31; so the hash of `topic#key` is that of
-    `topic#` times a power of 31, plus the key's.
-    """
-    numpy = _numpy()
-    joined = "".join(keys.texts)
-    if joined.isascii():
-        characters = numpy.frombuffer(joined.encode(), numpy.uint8).astype(numpy.uint32)
-    else:
-        units = joined.encode("utf-16-le", "surrogatepass")
-        if len(units) != 2 * len(joined):
-            return None
-        characters = numpy.frombuffer(units, numpy.uint16).astype(numpy.uint32)
-    lengths = list(map(len, keys.texts))
-    powers = _powers(max(lengths))
-    size, count = lengths[0], len(lengths)
-    if lengths.count(size) == count:  # unique keys all have 32 characters
-        own = characters.reshape(count, size) @ powers[:size][::-1]
-        shift = powers[size]
-    else:
-        ends = numpy.cumsum(lengths)
-        exponents = numpy.repeat(ends, lengths) - numpy.arange(1, len(joined) + 1)
-        sums = numpy.zeros(len(joined) + 1, numpy.uint32)
-        numpy.cumsum(characters * powers[exponents], out=sums[1:], dtype=numpy.uint32)
-        own = sums[ends] - sums[ends - lengths]
-        shift = powers[lengths]
-    hashes = _topic_hashes(keys.topics) * shift + own
-    absolute = numpy.abs(hashes.astype(numpy.int32).astype(numpy.int64))
-    absolute[absolute > 0x7FFFFFFF] = 0
-    return absolute
-
-
-def _topic_hashes(topics: list[str]) -> Any:
-    """The hash of `topic#` for each, or for all, if they are the same."""
-    if topics.count(topics[0]) == len(topics):
-        only = java_hash(topics[0] + "#") & _INT32
-        return _numpy().array([only], _numpy().uint32)  # a number by itself would warn of the overflow
-    by_topic = {topic: java_hash(topic + "#") & _INT32 for topic in set(topics)}
-    return _numpy().fromiter(map(by_topic.__getitem__, topics), _numpy().uint32, len(topics))
-
-
-def _powers(highest: int) -> Any:
-    return _powers_up_to(1 << highest.bit_length())
-
-
-@lru_cache(maxsize=32)
-def _powers_up_to(count: int) -> Any:
-    numpy = _numpy()
-    return numpy.cumprod(numpy.array([1] + [31] * count, numpy.uint32), dtype=numpy.uint32)
-
-
-@lru_cache(maxsize=1)
-def _numpy() -> Any:
-    """numpy, once it is needed: to load it takes 0.1 s."""
-    import numpy
-
-    return numpy
-
-
 @lru_cache(maxsize=1)
 def _row_type() -> Any:
-    return _numpy().dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+    return load_numpy().dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

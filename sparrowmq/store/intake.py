@@ -138,9 +138,10 @@ class Intake:
             offset = offsets[index]
             following = offsets[index + 1] if index + 1 < len(offsets) else end
             self._dispatch.add(queue, offset, following - offset, batch.tags_code(index))
-            self._enter_keys(
-                shared.topic, offset, first.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
-            )
+            if self._keeps_keys:
+                self._dispatch.keys.add_plain(
+                    shared.topic, offset, first.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
+                )
         return PlacedBatch(offsets, first.queue_offset, end)
 
     def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:

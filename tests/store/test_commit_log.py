@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge, StoreError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
-from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.commit_log import CommitLog, pieces
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.vfs import Disk
 from tests.records import encoded
@@ -331,3 +331,37 @@ def test_a_log_that_was_closed_or_failed_makes_no_files(log, folder):
     with ThreadPoolExecutor(1) as executor:
         log.prepare(executor)
     assert len(Disk().list_folder(folder)) == 1
+
+
+class FillingDisk(Disk):
+    """Has room for so many writes."""
+
+    room = 1 << 30
+
+    def write(self, file, offset, content):
+        if not self.room:
+            raise DiskFull("no room")
+        self.room -= 1
+        super().write(file, offset, content)
+
+
+@pytest.mark.parametrize("room", [1 << 30, 0, 1, 5])
+def test_a_large_burst_is_written_in_pieces_and_again_where_there_was_no_room(tmp_path, room):
+    disk = FillingDisk()
+    log = CommitLog(disk, str(tmp_path / "commitlog"), 1 << 22)
+    log.start_at(0)
+    in_kib = [1] * 130 + [300, 1, 1, 127, 2, 128, 129, 1]
+    log.make_room(sum(in_kib) << 10)
+    parts = [record(0, size << 10, b"%d" % at) for at, size in enumerate(in_kib)]
+    for part in parts:
+        log.append(part)
+    assert [len(piece) >> 10 for piece in pieces(parts)] == [128, 2, 300, 2, 127, 2, 128, 129, 1]
+    disk.room = room
+    if room < 9:
+        with pytest.raises(DiskFull):
+            log.write_out()
+        assert log.written == 0 < log.end
+    disk.room = 9
+    assert log.write_out() == log.end == log.written == sum(in_kib) << 10
+    assert (disk.room, log.copy(0, log.end)) == (0, b"".join(parts))
+    log.close()

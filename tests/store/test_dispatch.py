@@ -17,7 +17,8 @@ from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.dispatch import SCHEDULE_TOPIC, Dispatch, Hole, tags_code
-from sparrowmq.store.index import VECTOR_MIN, Index
+from sparrowmq.store.index import Index
+from sparrowmq.store.keys import VECTOR_MIN
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queue_table import QueueTable
@@ -311,7 +312,8 @@ def test_keys_that_the_index_knows_are_not_added_again(floor: Floor):
     floor.replay(0, 0, known=100, properties=properties)
     assert not floor.dispatch.keys
     floor.replay(0, 100, known=100, properties=properties)
-    assert (floor.dispatch.keys.texts, floor.dispatch.keys.offsets) == (["7F", "a", "b"], (100,) * 3)
+    keys = floor.dispatch.keys.columns()
+    assert (keys.texts, keys.offsets) == (["7F", "a", "b"], (100,) * 3)
 
 
 def test_a_store_that_copies_a_log_has_the_same_queues_whatever_the_pieces(stores: Stores, tmp_path: Path):

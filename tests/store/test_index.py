@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore, DiskFull
-from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.index import (
     ENTRY,
     HEADER,
     NAME_DIGITS,
-    VECTOR_MIN,
     Index,
-    Keys,
-    _hash_vector,
-    key_hash,
-    keys_of,
 )
+from sparrowmq.store.keys import VECTOR_MIN, Keys, key_hash
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.slots import SLOT_SIZE
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
@@ -166,32 +161,7 @@ def test_files_with_other_names_are_left_alone(tmp_path: Path):
     assert (tmp_path / "notes.txt").exists()
 
 
-# Keys and hashes
-
-
-@pytest.mark.covers("S-STORE-04")
-@pytest.mark.parametrize(
-    ("topic", "key", "expected"),
-    [  # as "topic#key".hashCode() of Java says
-        ("a", "b", 94_400),
-        ("中", "文", 19_259_569),
-        ("T", "😀", 4_308_978),  # two UTF-16 units
-        ("TopicTest", "OrderID188", 1_231_271_670),  # Java's is negative
-        ("T", "DWIECHC", 0),  # the hash is -2^31, which has no positive
-    ],
-)
-def test_the_hash_is_that_of_java_made_positive(topic: str, key: str, expected: int):
-    assert key_hash(topic, key) == expected
-
-
-@pytest.mark.covers("S-STORE-05")
-def test_a_message_has_its_unique_key_and_each_word_of_its_keys():
-    assert keys_of(Properties("UNIQ_KEY\x017F00\x02KEYS\x01order-1  user-2\x02TAGS\x01a")) == [
-        "7F00",
-        "order-1",
-        "user-2",
-    ]
-    assert keys_of(Properties("TAGS\x01a")) == []
+# Keys
 
 
 @pytest.mark.covers("S-STORE-05", "S-STORE-06")
@@ -292,16 +262,6 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
     write_out(at_once)
     assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
-
-
-@pytest.mark.parametrize("topic", ["T", "主题", "a topic with a long name, as some have"])
-@pytest.mark.parametrize("pattern", ["7F000001{:024X}", "key-{}", "键{:04d}", "键{}"])
-def test_keys_of_one_topic_get_javas_hashes_too(topic: str, pattern: str):
-    keys = Keys()
-    texts = [pattern.format(number) for number in range(2 * VECTOR_MIN)]
-    for text in texts:
-        keys.add(topic, 0, NOON_MS, (), text)
-    assert _hash_vector(keys).tolist() == [key_hash(topic, text) for text in texts]
 
 
 def test_keys_beyond_utf16_units_are_hashed_as_java_does(tmp_path: Path):

@@ -5,9 +5,12 @@ With a body of 1 KiB that is 0.7 us less for each record, a tenth of what it tak
 
 from __future__ import annotations
 
-try:
-    from isal.isal_zlib import crc32
-except ImportError:  # There are no wheels for every machine.
-    from zlib import crc32
+from typing import Final
 
-__all__ = ["crc32"]
+try:
+    from isal.isal_zlib import crc32 as _quickest
+except ImportError:  # There are no wheels for every machine.
+    from zlib import crc32 as _quickest
+
+# Compiled, a Final is found at once, and a name that was imported in the module's dictionary, each time.
+crc32: Final = _quickest

@@ -98,11 +98,11 @@ class PlainBatch:
         code: int = read_i64_le(self._terms, index * _TERMS_BYTES)
         return code
 
-    def unique_key(self, index: i64) -> str | None:
-        """Of one message."""
+    def unique_key(self, index: i64) -> bytes:
+        """Of one message, in ASCII; empty where there is none."""
         at: i64 = index * _TERMS_BYTES
         begin: i64 = read_i64_le(self._terms, at + _UNIQUE_AT)
-        return self._content[begin : read_i64_le(self._terms, at + _UNIQUE_END)].decode() if begin else None
+        return self._content[begin : read_i64_le(self._terms, at + _UNIQUE_END)] if begin else b""
 
     def keys(self, index: i64) -> tuple[str, ...]:
         """Of one message."""
@@ -120,18 +120,21 @@ class PlainBatch:
         Raises:
             InvalidMessage: a number does not fit its field.
         """
-        whole = BytesWriter()
+        records: list[bytes] = []
         offsets: list[int] = []
+        offset: int = first.offset
         try:
             frame = _Frame(self.shared, first, self._suffix, crc)
             for index in range(len(self)):
-                offsets.append(first.offset + len(whole))
-                self._write(index, frame, whole)
+                offsets.append(offset)
+                record = self._record(index, frame)
+                records.append(record)
+                offset += len(record)
         except (OverflowError, ValueError) as error:
-            raise misfit(len(whole), 0, error) from error
-        return whole.getvalue(), offsets
+            raise misfit(offset - first.offset, 0, error) from error
+        return b"".join(records), offsets
 
-    def _write(self, index: i64, frame: _Frame, whole: BytesWriter) -> None:
+    def _record(self, index: i64, frame: _Frame) -> bytes:
         content, places = self._content, self._places
         at: i64 = index * PLACE_BYTES
         body_end: i64 = read_i64_le(places, at + BODY_END_AT)
@@ -144,13 +147,13 @@ class PlainBatch:
             properties = content[body_end + 2 : end]
         if properties and properties[-1] != _VALUE_END:
             properties += b"\x02"
-        frame.write(
-            whole, content[read_i64_le(places, at) : body_end], read_i64_le(places, at + FLAG_AT), properties
+        return frame.record(
+            content[read_i64_le(places, at) : body_end], read_i64_le(places, at + FLAG_AT), properties
         )
 
 
 class _Frame:
-    """Writes one record after the other; what is the same in all of them is made once."""
+    """Makes one record after the other; what is the same in all of them is made once."""
 
     __slots__ = (
         "_before",
@@ -186,8 +189,8 @@ class _Frame:
         write_i64_be(before, shared.prepared_offset)
         self._before = before.getvalue()
 
-    def write(self, out: BytesWriter, body: bytes, flag: int, properties: bytes) -> None:
-        """The next record, to `out`."""
+    def record(self, body: bytes, flag: int, properties: bytes) -> bytes:
+        """The next one."""
         one = self._one
         properties_size = len(properties) + len(self._behind) + (PROPERTY_CRC_SIZE if self._crc else 0)
         size = _FIXED_BYTES + len(self._before) + len(body) + len(self._topic) + properties_size
@@ -206,12 +209,11 @@ class _Frame:
         write_i16_be(one, properties_size)
         one.write(properties)
         one.write(self._behind)
-        record = one.getvalue()
-        out.write(record)
         if self._crc:
-            put_property_crc(out, record)
+            put_property_crc(one, one.getvalue())
         self._queue_offset += 1
         self._offset += size
+        return one.getvalue()
 
 
 class PlainScan:
