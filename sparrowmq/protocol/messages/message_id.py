@@ -19,16 +19,20 @@ Source: MessageDecoder.createMessageId, Java 4.9.8.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i64_be
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
 
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
+
 _IPV4_DIGITS: Final = 32
 _IPV6_DIGITS: Final = 56
 _HEX: Final = [f"{byte:02X}" for byte in range(256)]
+_DIGITS: Final = b"0123456789ABCDEF"
 
 
 class UniqueIds:
@@ -51,6 +55,21 @@ class UniqueIds:
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
         return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
+
+    def take(self, count: int, now_ms: int) -> bytes:
+        """The ASCII of as many `next`, end to end."""
+        made = BytesWriter()
+        self._begin(now_ms)
+        head = self._head.encode()
+        for _ in range(count):
+            counter: i64 = self._counter
+            self._counter = (counter + 1) & 0xFFFF
+            made.write(head)
+            made.append(_DIGITS[counter >> 12])
+            made.append(_DIGITS[counter >> 8 & 0xF])
+            made.append(_DIGITS[counter >> 4 & 0xF])
+            made.append(_DIGITS[counter & 0xF])
+        return made.getvalue()
 
     def _begin(self, now_ms: int) -> None:
         """Another millisecond: all but the counter's four digits is the same until the next one."""

@@ -94,3 +94,17 @@ def test_offset_ids_of_a_batch_are_made_at_once(host: str) -> None:
     packed = hosts.pack(host)
     for offsets in ([0], [1 << 40, (1 << 40) + 200, 3]):
         assert OffsetIds(packed).joined(offsets) == ",".join(offset_id(packed, offset) for offset in offsets)
+
+
+@pytest.mark.parametrize("ip", [bytes(4), bytes(range(16))])
+def test_many_ids_made_at_once_are_those_that_come_one_by_one(ip: bytes):
+    one_by_one, at_once = UniqueIds(ip, 7, 0x1234ABCD, 0xFFF0), UniqueIds(ip, 7, 0x1234ABCD, 0xFFF0)
+    for count, now_ms in (
+        (0, 1_700_000_000_000),
+        (1, 1_700_000_000_000),
+        (40, 1_700_000_000_000),
+        (3, 1_700_000_070_000),
+    ):
+        wanted = "".join(one_by_one.next(now_ms) for _ in range(count))
+        assert at_once.take(count, now_ms).decode() == wanted
+    assert at_once.next(1_700_000_000_000) == one_by_one.next(1_700_000_000_000)
