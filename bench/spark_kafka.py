@@ -1,14 +1,14 @@
 """How quickly does Spark move topics, beside Kafka with Spark's own source and sink?
 
-    ./run bench spark_kafka [--quick] [--rows 3000000] [--cases write,read]
+    ./run bench spark_kafka [--quick] [--rows 3000000] [--cases write,read] [--fill-cache 22]
 
 Bodies of 100 bytes that Spark makes itself, in 4 queues or partitions of one broker on the same machine; local[2], all
 in one session, each case by turns, after rounds to warm up. Kafka's broker is 3.9.1 with 1 GB of heap, its source and
 sink are those of Spark 4.2.0.
 
-write       the sink, a million rows a round; then a stream that ends when it has caught up (AvailableNow,
-            500,000 rows a batch, to nowhere), and what half of 30 small batches (2,000 rows)
-            take less than
+write       the sink; then a stream over all that it wrote in five rounds, which ends when it has caught up
+            (AvailableNow, 500,000 rows a batch, to nowhere), and what half of 30 small batches (2,000 rows) take less
+            than
 read        all of our columns, and five of them, beside five of Kafka's (key, value, partition, offset, timestamp);
             five to Parquet; from the files of our log, which Kafka's source cannot read
 
@@ -31,6 +31,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.kafka import KafkaBroker
+from bench.page_cache import FILL_CACHE, PageCache, page_cache
 from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import keep_section
 from bench.rounds import names
@@ -55,8 +56,10 @@ Ways = dict[str, Callable[[], float]]  # by peer: does it once, and gives the fi
 class Topics:
     """The topic of each broker, as Spark reads and writes it."""
 
-    def __init__(self, spark: SparkSession, peer: Peer, kafka: KafkaBroker, folder: Path) -> None:
-        self.spark, self.peer, self.folder = spark, peer, folder
+    def __init__(
+        self, spark: SparkSession, peer: Peer, kafka: KafkaBroker, folder: Path, cache: PageCache
+    ) -> None:
+        self.spark, self.peer, self.folder, self.cache = spark, peer, folder, cache
         ours = {"nameServer": peer.namesrv, "topic": TOPIC}
         self.reading = {OURS: ours, KAFKA: {"kafka.bootstrap.servers": kafka.address, "subscribe": TOPIC}}
         self.writing = {OURS: ours, KAFKA: {"kafka.bootstrap.servers": kafka.address, "topic": TOPIC}}
@@ -73,6 +76,7 @@ class Topics:
         """Rows a second."""
         column = "body" if name == OURS else "value"
         made = self.spark.range(0, rows, 1, 2).selectExpr(f"lpad(cast(id as string), 100, 'x') as {column}")
+        self.cache.fill()
         return rows / timed(
             lambda: made.write.format(form(name)).options(**self.writing[name]).mode("append").save()
         )
@@ -99,13 +103,18 @@ def main() -> None:
     parser.add_argument(
         "--cases", type=names, default=CASES, help="write,read: each can be measured by itself"
     )
+    parser.add_argument("--fill-cache", type=int, default=0, metavar="GIB", help=FILL_CACHE)
     parser.add_argument("--quick", action="store_true", help="100,000 rows; shown and not kept")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, serving_all((OURS,)) as (peer,):
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-spark-") as folder,
+        page_cache(options.fill_cache) as cache,
+        serving_all((OURS,)) as (peer,),
+    ):
         jars = {"spark.jars": ",".join(map(str, sorted(spark_kafka_jars().glob("*.jar"))))}
         spark = session("local[2]", SETTINGS | jars | {"spark.local.dir": folder})
         with KafkaBroker() as kafka:
-            topics = Topics(spark, peer, kafka, Path(folder))
+            topics = Topics(spark, peer, kafka, Path(folder), cache)
             rows = 100_000 if options.quick else options.rows
             for case in options.cases:
                 figures: Figures = defaultdict(lambda: defaultdict(list))
@@ -116,11 +125,9 @@ def main() -> None:
 
 def measure_writing(topics: Topics, rows: int, figures: Figures) -> None:
     """The sink, which fills the topics; then streams over them."""
-    round_rows = min(rows, MILLION)
-    writing: Ways = {name: partial(topics.write, name, round_rows) for name in (OURS, KAFKA)}
-    rounds = max(1, rows // round_rows)
-    by_turns("sink, rows/s", writing, figures, rounds - 1, warm_ups=1)
-    total = rounds * round_rows
+    writing: Ways = {name: partial(topics.write, name, rows) for name in (OURS, KAFKA)}
+    by_turns("sink, rows/s", writing, figures, ROUNDS, WARM_UPS)
+    total = (WARM_UPS + ROUNDS) * rows
     wait_until_shown(topics.peer, total)
     every: Ways = {name: partial(all_rows_a_second, topics, name, total) for name in (OURS, KAFKA)}
     by_turns("AvailableNow, rows/s", every, figures, rounds=2, warm_ups=1)

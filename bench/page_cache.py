@@ -1,0 +1,40 @@
+"""A page cache that is full, as it is on every machine that has run for some days.
+
+A virtual machine that was just started has memory that nobody ever touched, and some hosts take back what is not used.
+There the first write to a page costs what the host needs to find one: 12 us for 4 KiB where that was measured, 0.9 us
+for a message of 300 bytes, more than all else of a broker that gets it in a batch. With a full cache a page that is
+written was another file's before.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+FILL_CACHE: Final = "fill the page cache before each measurement, on machines whose memory was never touched"
+_AT_ONCE: Final = 1 << 20
+
+
+class PageCache:
+    """Is filled with a file of so many GiB that holds nothing, and takes no disk either."""
+
+    def __init__(self, gib: int, fd: int) -> None:
+        self._bytes = gib << 30
+        self._fd = fd
+        os.ftruncate(fd, self._bytes)
+
+    def fill(self) -> None:
+        """Read it from end to end: seconds, but for the first time."""
+        room = bytearray(_AT_ONCE)
+        for offset in range(0, self._bytes, _AT_ONCE):
+            os.preadv(self._fd, [room], offset)
+
+
+@contextmanager
+def page_cache(gib: int) -> Iterator[PageCache]:
+    """One that can be filled, as long as this lasts; with 0 nothing is done."""
+    with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp")) as file:
+        yield PageCache(gib, file.fileno())
