@@ -17,7 +17,7 @@ from sparrowmq.store.reading import LARGE, Read, Status
 from sparrowmq.store.settings import CorruptPolicy
 from tests.store.faulty_disk import FaultyDisk
 from tests.store.mutated import verifying_little
-from tests.store.stores import Stores, bodies, put
+from tests.store.stores import Stores, bodies, messages, put
 from tests.store.test_reading import by, codes, fill, found
 
 
