@@ -257,11 +257,9 @@ class CommitLog:
         position = offset - file.begin
         return self._read(file, offset, min(most, file.size - BLANK_SIZE - position))
 
-    def is_proved(self, offset: int, record: memoryview | bytes) -> bool:
-        """Whether the record that was read at `offset` may be served."""
-        if offset >= self.proved_from:
-            return True
-        return is_sound(bytes(record), 0, len(record), offset, offset >= self.crc_from)
+    def is_proved(self, offset: int, size: int, raw: bytes) -> bool:
+        """Whether the record of `size` bytes at `offset`, with which `raw` begins, may be served."""
+        return offset >= self.proved_from or is_sound(raw, 0, size, offset, offset >= self.crc_from)
 
     def tell_damage(self, offset: int) -> None:
         """Say that a record that was to be read is damaged. Raises: CorruptRecord, unless it is to be passed over."""

@@ -348,18 +348,20 @@ class MessageStore:
             return None
         if records.physical_offset(record) != offset:
             return None
-        return record if self._is_proved(offset, record) else None
+        raw = record.obj  # it begins with the record
+        assert isinstance(raw, bytes)
+        return record if self._is_proved(offset, len(record), raw) else None
 
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """What `record_at` shows, as bytes of its own; of a known size that costs half."""
         if size is not None and offset + size <= self._log.written:
             content = self._log.copy(offset, size)
-            return content if content and self._is_proved(offset, content) else None
+            return content if content and self._is_proved(offset, size, content) else None
         view = self.record_at(offset, size)
         return None if view is None else view.tobytes()
 
-    def _is_proved(self, offset: int, record: memoryview | bytes) -> bool:
-        if self._log.is_proved(offset, record):
+    def _is_proved(self, offset: int, size: int, raw: bytes) -> bool:
+        if self._log.is_proved(offset, size, raw):
             return True
         log.error("the record at offset %d of the log is damaged; it is not served", offset)
         return False

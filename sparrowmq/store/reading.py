@@ -24,7 +24,7 @@ from sparrowmq.protocol.messages.record import (
     store_timestamp_ms,
 )
 from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD
-from sparrowmq.protocol.selector import ALL, Selector
+from sparrowmq.protocol.selector import ALL, Predicate, Selector
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.entries import GAP_SIZE, Entries
@@ -139,10 +139,62 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
     return i
 
 
+def _count_wanted_sound(
+    log: CommitLog, entries: Entries, wanted: list[int], ranges: list[list[int]], views: list[memoryview]
+) -> int:
+    """How many of some entries are sound before one that is not.
+
+    Args:
+        ranges: where their records lie, neighbours together.
+        views: of these ranges; each is cut from a copy that begins with one of them.
+    """
+    if len(views) < len(ranges):  # some are gone
+        return _count_sound_or_gone(log, entries, wanted)
+    proved_from: i64 = log.proved_from
+    crc_from: i64 = log.crc_from
+    copy = b""
+    copied_from: i64 = 0
+    sound = 0
+    for number in range(len(ranges)):
+        begin: i64 = ranges[number][0]
+        end: i64 = ranges[number][1]
+        whole = views[number].obj
+        if whole is not copy:
+            assert isinstance(whole, bytes)
+            copy, copied_from = whole, begin
+        while begin < end:
+            size = entries.size(wanted[sound])
+            if begin < proved_from and not is_sound(
+                copy, begin - copied_from, size, begin, begin >= crc_from
+            ):
+                return sound
+            begin += size
+            sound += 1
+    return sound
+
+
+def _count_sound_or_gone(log: CommitLog, entries: Entries, wanted: list[int]) -> int:
+    """The same, one by one; what is gone is not served, and so not damaged."""
+    for number, index in enumerate(wanted):
+        begin, size = entries.offset(index), entries.size(index)
+        raw = log.copy(begin, size)
+        if raw is not None and not log.is_proved(begin, size, raw):
+            return number
+    return len(wanted)
+
+
 def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:
     """What lies before a damaged record; where nothing does, what is to be said of it. Raises: CorruptRecord."""
     if sound:
         return read(log, queue, offset, sound, GAP_SIZE, ALL)
+    return _at_damage(log, queue, offset, entries, 0)
+
+
+def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
+    """Go on to the entry whose record is damaged, if none before it is wanted; then say so. Raises: CorruptRecord."""
+    if index:
+        bounds = queue.min_offset, queue.end.value
+        return Read(Status.NO_MATCHED_MESSAGE, offset + index, *bounds, [], 0, 0)
     log.tell_damage(entries.offset(0))
     return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
 
@@ -213,11 +265,13 @@ class _Window:
         "is_damaged",
     )
 
-    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, size: i64) -> None:
+    def __init__(
+        self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64
+    ) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
-        self._predicate = selector.predicate
+        self._predicate = predicate
         self._crc_from: i64 = log.crc_from
         self._proved_from: i64 = log.proved_from
         self._copy = b""
@@ -255,8 +309,6 @@ class _Window:
                     behind: i64 = end - self._begin
                     if begin >= self._crc_from:  # then the last property is the CRC, which nobody asks for
                         behind -= PROPERTY_CRC_SIZE
-                    if predicate is None:
-                        break
                     if predicate.holds(self._copy, properties_at(self._copy, at), behind):
                         self._size = _WINDOW
                         break
@@ -266,11 +318,9 @@ class _Window:
     def _is_large_wanted(self, begin: int, size: int) -> bool:
         if begin < self._proved_from:
             whole = self._log.copy(begin, size)
-            self.is_damaged = whole is not None and not self._log.is_proved(begin, whole)
+            self.is_damaged = whole is not None and not self._log.is_proved(begin, size, whole)
             if whole is None or self.is_damaged:
                 return True
-        if self._predicate is None:
-            return True
         self.copies += 2
         head = self._log.copy(begin, LONGEST_HEAD)
         if head is None:
@@ -338,8 +388,10 @@ def _select(
     entries = queue.read(offset, more or most)
     predicate = selector.predicate
     window = None
-    if predicate is not None or (entries and entries.begin < proved_from):
-        window = _Window(log, entries, selector, _LARGEST_WINDOW if more else _WINDOW)
+    if predicate is not None:
+        window = _Window(log, entries, selector, predicate, _LARGEST_WINDOW if more else _WINDOW)
+    is_proved = predicate is not None or not entries or entries.begin >= proved_from
+    wanted: list[int] = []  # which entries are, where records have to be checked
     i = 0
     while i < len(entries):
         if window is not None:
@@ -353,6 +405,8 @@ def _select(
             if log.begin <= begin and begin + length <= log.end:
                 count += 1
                 size += length
+                if not is_proved:
+                    wanted.append(i)
                 if ranges and ranges[-1][1] == begin:
                     ranges[-1][1] += length
                 else:
@@ -365,17 +419,15 @@ def _select(
     views = _views(log, ranges)
     if log.proved_from > proved_from:  # a part could not be read: now each record is checked
         return _select(log, queue, offset, max_count, max_bytes, selector)
+    if wanted and (sound := _count_wanted_sound(log, entries, wanted, ranges, views)) < len(wanted):
+        if sound:
+            return _select(log, queue, offset, sound, max_bytes, selector)
+        return _at_damage(log, queue, offset, entries, wanted[0])
     if views:
         status = Status.FOUND
     elif window is not None and window.is_damaged and i == 0:
-        return _before_damage(log, queue, offset, entries, 0)
-    elif (
-        status is Status.NO_MATCHED_MESSAGE
-        and not more
-        and predicate is not None
-        and window is not None
-        and window.copies <= _CHEAP
-    ):
+        return _at_damage(log, queue, offset, entries, 0)
+    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.copies <= _CHEAP:
         return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 

@@ -11,7 +11,8 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import load, save
 from sparrowmq.store.index import ENTRY as INDEX_ENTRY
-from sparrowmq.store.index import HEADER, key_hash
+from sparrowmq.store.index import HEADER
+from sparrowmq.store.keys import key_hash
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk

@@ -10,6 +10,7 @@ from sparrowmq.broker.filtering import RecordFilter
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.selector import Selector
+from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store import commit_log, reading
 from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
@@ -203,3 +204,19 @@ def test_a_message_on_an_unreadable_page_is_found_by_nobody(stores: Stores):
     assert store.copy_at(begin, size) is None and store.record_at(begin) is None
     assert store.store_time("Orders", 0, 5) is None
     assert store.copy_at(0, queue.read(0, 1).size(0)) is not None
+
+
+def test_where_a_record_is_gone_the_others_are_still_checked(stores: Stores):
+    store = rotten(stores, 4)
+    while store.end < 5000:
+        put(store, b"elsewhere", "Bills")
+    store.dispatch()
+    queue = store.queue("Orders", 0)
+    assert queue is not None
+    queue.add(4000, 200, java_hash("a"))  # which no file has to its end
+    queue.write_fresh()
+    read = store.read("Orders", 0, 0, 32, selector=Selector(codes("a", "b")))
+    assert (found(read), read.next_offset) == ([0, 1, 2, 3], 4)
+    with pytest.raises(CorruptRecord):
+        store.read("Orders", 0, 4, 32, selector=Selector(codes("a", "b")))
+    assert found(store.read("Orders", 0, 5, 32, selector=Selector(codes("a", "b")))) == [5, 6, 7]
