@@ -8,33 +8,35 @@ written was another file's before.
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
-FILL_CACHE: Final = "fill the page cache before each measurement, on machines whose memory was never touched"
 _AT_ONCE: Final = 1 << 20
 
 
 class PageCache:
-    """Is filled with a file of so many GiB that holds nothing, and takes no disk either."""
+    """Can be filled with a file of so many GiB that holds nothing, and takes no disk either; 0 does nothing."""
 
-    def __init__(self, gib: int, fd: int) -> None:
+    def __init__(self, gib: int) -> None:
         self._bytes = gib << 30
-        self._fd = fd
-        os.ftruncate(fd, self._bytes)
+        self._file = tempfile.TemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp"))  # noqa: SIM115 - kept
+        os.ftruncate(self._file.fileno(), self._bytes)
 
     def fill(self) -> None:
         """Read it from end to end: seconds, but for the first time."""
         room = bytearray(_AT_ONCE)
         for offset in range(0, self._bytes, _AT_ONCE):
-            os.preadv(self._fd, [room], offset)
+            os.preadv(self._file.fileno(), [room], offset)
 
 
-@contextmanager
-def page_cache(gib: int) -> Iterator[PageCache]:
-    """One that can be filled, as long as this lasts; with 0 nothing is done."""
-    with tempfile.TemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp")) as file:
-        yield PageCache(gib, file.fileno())
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """`--fill-cache`, which says how much."""
+    parser.add_argument(
+        "--fill-cache",
+        type=int,
+        default=0,
+        metavar="GIB",
+        help="fill the page cache before each measurement, on machines whose memory was never touched",
+    )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from bench.load import run_load
+from bench.page_cache import PageCache, add_option
 from bench.peers import BEFORE, FROM_SOURCE, PEERS, Peer, cpu_s, is_known
 from bench.results import Measure, keep_section, table
 
@@ -35,6 +36,7 @@ class Run:
     def __init__(self, name: str, docstring: str, parser: argparse.ArgumentParser | None = None) -> None:
         self.name, self.question = name, docstring.splitlines()[0]
         self.options = _parse(parser or arguments(self.question))
+        self._cache = PageCache(self.options.fill_cache)
         self.figures: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -45,6 +47,7 @@ class Run:
         """Measure every broker once a round."""
         for _round in range(self.options.rounds):
             for peer in peers:
+                self._cache.fill()
                 figures = measure(peer)
                 self.figures[case][peer.name].append(figures)
                 rate = f" {figures['rate']:,.0f}/s" if "rate" in figures else ""
@@ -90,6 +93,7 @@ def arguments(question: str) -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=int, default=3, help="of one measurement")
     parser.add_argument("--warm-up", type=int, default=WARM_UP, help="messages sent to each broker before")
     parser.add_argument("--quick", action="store_true", help="one short round, shown and not kept")
+    add_option(parser)
     return parser
 
 

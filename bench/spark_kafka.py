@@ -31,7 +31,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.kafka import KafkaBroker
-from bench.page_cache import FILL_CACHE, PageCache, page_cache
+from bench.page_cache import PageCache, add_option
 from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import keep_section
 from bench.rounds import names
@@ -103,14 +103,11 @@ def main() -> None:
     parser.add_argument(
         "--cases", type=names, default=CASES, help="write,read: each can be measured by itself"
     )
-    parser.add_argument("--fill-cache", type=int, default=0, metavar="GIB", help=FILL_CACHE)
+    add_option(parser)
     parser.add_argument("--quick", action="store_true", help="100,000 rows; shown and not kept")
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-spark-") as folder,
-        page_cache(options.fill_cache) as cache,
-        serving_all((OURS,)) as (peer,),
-    ):
+    cache = PageCache(options.fill_cache)
+    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, serving_all((OURS,)) as (peer,):
         jars = {"spark.jars": ",".join(map(str, sorted(spark_kafka_jars().glob("*.jar"))))}
         spark = session("local[2]", SETTINGS | jars | {"spark.local.dir": folder})
         with KafkaBroker() as kafka:
