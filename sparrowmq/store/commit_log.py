@@ -31,9 +31,7 @@ log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
 _SMALL: Final = 1024  # bytes that are read to see how large a record is: most end there
-_PIECE: Final = (
-    131_072  # bytes that are joined to be written: the pages of a larger copy cost more than a call
-)
+_PIECE: Final = 131_072  # bytes that are joined to be written: pages for a larger copy cost more than a call
 
 
 class CommitLog:

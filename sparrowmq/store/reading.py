@@ -154,23 +154,25 @@ def _count_wanted_sound(
     crc_from: i64 = log.crc_from
     copy = b""
     copied_from: i64 = 0
-    sound = 0
-    for number in range(len(ranges)):
-        begin: i64 = ranges[number][0]
-        end: i64 = ranges[number][1]
-        whole = views[number].obj
-        if whole is not copy:
-            assert isinstance(whole, bytes)
-            copy, copied_from = whole, begin
-        while begin < end:
-            size = entries.size(wanted[sound])
-            if begin < proved_from and not is_sound(
-                copy, begin - copied_from, size, begin, begin >= crc_from
-            ):
-                return sound
-            begin += size
-            sound += 1
-    return sound
+    number = -1
+    end: i64 = -1
+    for sound in range(len(wanted)):
+        offset: i64 = entries.offset(wanted[sound])
+        size: i64 = entries.size(wanted[sound])
+        if size <= 0:
+            return sound
+        if offset != end:  # the next range begins with it
+            number += 1
+            whole = views[number].obj
+            if whole is not copy:
+                assert isinstance(whole, bytes)
+                copy, copied_from = whole, offset
+        end = offset + size
+        if offset < proved_from and not is_sound(
+            copy, offset - copied_from, size, offset, offset >= crc_from
+        ):
+            return sound
+    return len(wanted)
 
 
 def _count_sound_or_gone(log: CommitLog, entries: Entries, wanted: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""A batch of plain messages becomes records in one pass: no object is made for a message but its body and its keys.
+"""A batch of plain messages becomes records in one pass: a message has no objects but its record, body and keys.
 
     batch    | head | body | size | WAIT true UNIQ_KEY id TAGS a |                              (batch.py)
     record   | head | body | topic | size | UNIQ_KEY id TAGS a CLUSTER c __CRC32# ... |         (record_layout.py)
