@@ -56,9 +56,9 @@ class Endpoint:
         self._pages = pages
         self._visits: set[Visit] = set()
 
-    async def run(self) -> None:
-        """Until cancelled. Raises: ConfigError, nobody can listen."""
-        await self._door.serve(self._make, _BACKLOG, self._visits)
+    async def run(self, opened: Callable[[], object] = lambda: None) -> None:
+        """Until cancelled; `opened` is told once it listens. Raises: ConfigError, nobody can listen."""
+        await self._door.serve(self._make, _BACKLOG, self._visits, opened)
 
     async def answer(self, target: str) -> Answer:
         """What is said to `GET target`."""

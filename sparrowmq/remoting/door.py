@@ -77,14 +77,21 @@ class Door:
             self.release()
             raise self._refused(error) from error
 
-    async def serve(self, make: Callable[[], Any], backlog: int, guests: Collection[Guest]) -> None:
-        """Listen until cancelled; whoever is still here then, by `guests`, is let go.
+    async def serve(
+        self,
+        make: Callable[[], Any],
+        backlog: int,
+        guests: Collection[Guest],
+        opened: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Listen until cancelled; whoever is still here then, by `guests`, is let go. `opened` is told once it listens.
 
         Raises:
             ConfigError: as `bind`.
         """
         await self.open(make, backlog)
         try:
+            opened()
             await asyncio.get_running_loop().create_future()
         finally:
             self.close()

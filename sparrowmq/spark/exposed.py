@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from typing import Final
 
@@ -42,20 +43,20 @@ def exposed(address: str | None, tell: Tell) -> Iterator[str | None]:
         return
     door = _door(address)
     door.bind()
-    running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = Future()
+    running: Future[Callable[[], object]] = Future()
     thread = Thread(target=asyncio.run, args=[_serve(door, tell, running)], name="metrics", daemon=True)
     thread.start()
-    loop, end = running.result(_END_LIMIT_S)
+    end = running.result(_END_LIMIT_S)
     try:
         yield f"{door.host}:{door.port}"
     finally:
-        loop.call_soon_threadsafe(end.cancel)
+        end()
         thread.join(_END_LIMIT_S)
 
 
-async def _serve(
-    door: Door, tell: Tell, running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
-) -> None:
+async def _serve(door: Door, tell: Tell, running: Future[Callable[[], object]]) -> None:
+    """Answer until what `running` gives is called; it gives that once the port listens, or why it cannot."""
+
     async def metrics(_: Query) -> Answer:
         page = Page({"node_type": "spark"}, _MOST_SERIES)
         tell(page)
@@ -65,10 +66,15 @@ async def _serve(
     async def health(_: Query) -> Answer:
         return Answer(200, b"ok\n")
 
-    end = asyncio.ensure_future(Endpoint(door, {"/metrics": metrics, "/healthz": health}).run())
-    running.set_result((asyncio.get_running_loop(), end))
-    with suppress(asyncio.CancelledError):
-        await end
+    endpoint = Endpoint(door, {"/metrics": metrics, "/healthz": health})
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    try:
+        await endpoint.run(lambda: running.set_result(partial(loop.call_soon_threadsafe, task.cancel)))
+    except asyncio.CancelledError:
+        pass
+    except ConfigError as error:
+        running.set_exception(error)
 
 
 def _door(address: str) -> Door:

@@ -1,10 +1,13 @@
 """sparrowmq.spark.exposed: figures of a driver for Prometheus."""
 
+import asyncio
+import socket
 import urllib.request
 
 import pytest
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.door import Door
 from sparrowmq.spark.exposed import exposed
 
 
@@ -21,6 +24,36 @@ def test_figures_are_looked_up_when_somebody_asks():
         assert read(f"http://{address}/healthz") == "ok\n"
     with pytest.raises(OSError):  # refused, or cut off
         read(f"http://{address}/metrics")
+
+
+def before_it_listens(monkeypatch, happens):
+    """Lets `happens` run between the binding of a port and its listening, as a busy machine would."""
+    opens = Door.open
+
+    async def later(door, make, backlog):
+        await happens(door)
+        await opens(door, make, backlog)
+
+    monkeypatch.setattr(Door, "open", later)
+
+
+def test_whoever_is_given_the_address_is_answered_there(monkeypatch):
+    before_it_listens(monkeypatch, lambda _: asyncio.sleep(0.3))
+    with exposed("127.0.0.1:0", lambda page: None) as address:
+        assert read(f"http://{address}/healthz") == "ok\n"
+
+
+def test_a_port_that_another_listens_on_by_then_is_told(monkeypatch):
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+        async def taken(door):
+            other.bind((door.host, door.port))
+            other.listen()
+
+        before_it_listens(monkeypatch, taken)
+        with pytest.raises(ConfigError, match="cannot listen"), exposed("127.0.0.1:0", lambda page: None):
+            pass
 
 
 def test_without_an_address_nobody_listens():
