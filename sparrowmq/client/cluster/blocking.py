@@ -150,14 +150,11 @@ class BlockingNetwork:
             NoRoute: the topic does not exist, and nobody makes it.
         """
         try:
-            return self.route(topic)
+            return self._own_or_template(topic)
         except NoRoute:
-            template = self._ask_for_route(DEFAULT_TOPIC)
-            if template is not None:
-                return template.for_new_topic(topic)
             if topic in self._routes or not self._has_brokers():
                 raise BrokersAway(f"no name server knows a broker of topic {topic} now") from None
-            raise
+            return self._own_or_template(topic)  # They may have come after the topic was asked for.
 
     def topics(self) -> list[str]:
         """The names of all topics; those that were known last if no name server answers. Raises: NetworkError."""
@@ -378,6 +375,15 @@ class BlockingNetwork:
         self._names_due_s = 0.0
         self._silences.end(f"name server {self._name_servers}")
         return told
+
+    def _own_or_template(self, topic: str) -> Route:
+        try:
+            return self.route(topic)
+        except NoRoute:
+            template = self._ask_for_route(DEFAULT_TOPIC)
+            if template is None:
+                raise
+            return template.for_new_topic(topic)
 
     def _has_brokers(self) -> bool:
         _, body = self.call_name_server(GetBrokerCluster())

@@ -78,14 +78,10 @@ class Routes:
         if route := self.cached_for_sending(topic):
             return route
         try:
-            return await self.of(topic)
+            return await self._own_or_template(topic)
         except NoRoute:
-            template = await self._ask(DEFAULT_TOPIC)
-            if template is None:
-                await self._check_for_brokers()
-                raise
-            route = self._templates[topic] = template.for_new_topic(topic)
-            return route
+            await self._check_for_brokers()
+            return await self._own_or_template(topic)  # They may have come after the topic was asked for.
 
     async def fetch(self, topic: str) -> Route:
         """The topic's route as it is now. Raises as `of`."""
@@ -161,6 +157,16 @@ class Routes:
         route = Route.build(topic, TopicRoute.decode(answer.body))
         self._brokers |= route.brokers
         return route
+
+    async def _own_or_template(self, topic: str) -> Route:
+        try:
+            return await self.of(topic)
+        except NoRoute:
+            template = await self._ask(DEFAULT_TOPIC)
+            if template is None:
+                raise
+            route = self._templates[topic] = template.for_new_topic(topic)
+            return route
 
     async def _check_for_brokers(self) -> None:
         """A name server that has just started knows no topic. Raises: BrokerUnreachable, it knows no broker either."""

@@ -155,6 +155,14 @@ def test_a_new_topic_is_sent_to_by_the_template_if_there_is_one(peer, connect):
     assert route.is_template and route.writable == tuple(MessageQueue("New", BROKER, n) for n in range(4))
 
 
+@pytest.mark.parametrize("topic", ["New", "TBW102"])
+def test_a_broker_that_comes_between_two_questions_is_found(peer, connect, topic):
+    """The topic and the template were unknown when they were asked for, and the broker there when it was."""
+    peer.store(topic, 0, [])
+    peer.answers[105].extend([Refuse(17), Refuse(17)])
+    assert connect().route_for_sending("New").is_template is (topic == "TBW102")
+
+
 def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may_come_back(peer, connect):
     network = connect(patience=Patience(retries=2))
 
@@ -164,7 +172,7 @@ def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may
             network.retrying(lambda: network.route_for_sending(topic))
         return (peer.count(105) - before) // 2
 
-    assert attempts("U", NoRoute) == 1
+    assert attempts("U", NoRoute) == 2  # looked at twice, as its broker may just have come
     peer.store("T", 0, [])
     network.route("T")
     del peer.queues["T"]

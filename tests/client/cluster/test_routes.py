@@ -6,8 +6,9 @@ from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
-from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
@@ -49,6 +50,16 @@ async def test_a_topic_that_does_not_exist_is_sent_by_the_template(peer, routes)
     peer.has("new", queues=2)
     await routes.refresh()
     assert len(routes.cached_for_sending("new").writable) == 2
+
+
+@pytest.mark.parametrize("topic", ["new", "TBW102"])
+async def test_a_broker_that_comes_between_two_questions_is_found(peer, routes, topic):
+    """The topic and the template were unknown when they were asked for, and the broker there when it was."""
+    peer.has(topic)
+    peer.brokers = {"broker-a": peer.address}
+    unknown = Answer(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+    peer.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, unknown)
+    assert (await routes.for_sending("new")).is_template is (topic == "TBW102")
 
 
 @pytest.mark.covers("S-ROUTE-05")
