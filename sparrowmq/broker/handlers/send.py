@@ -108,7 +108,7 @@ class SendHandler:
             header.sys_flag,
             header.reconsume_times or 0,
         )
-        if half_message.is_half(properties) and not _is_old_retry(header, properties):
+        if half_message.is_half(properties) and not _comes_back(header, properties):
             return self._send_half(header, entry)
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
@@ -248,6 +248,11 @@ class Stored(Written):
         return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset).ext_fields()
 
 
-def _is_old_retry(header: SendMessage | SendMessageV2, properties: Properties) -> bool:
-    """Whether a client before 4.6.1 sends back what it could not consume, as it came: with the mark of a half."""
-    return (header.reconsume_times or 0) > 0 and bool(properties.get(Property.DELAY))
+def _comes_back(header: SendMessage | SendMessageV2, properties: Properties) -> bool:
+    """Whether a group gets again what it could not consume: with the mark of a half if that is how it was sent.
+
+    Clients before 4.6.1 leave the mark. Unlike Java, which tells by the delay alone, a retry topic takes no halves:
+    what a tool puts there again, mark and all, would wait for an answer that its producer gave long ago.
+    """
+    delayed_again = (header.reconsume_times or 0) > 0 and bool(properties.get(Property.DELAY))
+    return delayed_again or header.topic.startswith("%RETRY%")

@@ -40,6 +40,10 @@ WAITED: Final = frozenset(
         Property.CRC32,
     }
 )
+# What is left on a message that a transaction committed: with it, it would be a half message again.
+COMMITTED: Final = frozenset(
+    {Property.TRAN_MSG, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES}
+)
 
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
@@ -93,7 +97,7 @@ async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
 
 def packed_again(stored: StoredMessage, group: str) -> Packed:
     """A dead letter of a group as it is sent to its retry topic: as if it had never failed."""
-    kept = {name: value for name, value in stored.properties.items() if name not in WAITED}
+    kept = {name: value for name, value in stored.properties.items() if name not in WAITED | COMMITTED}
     flags = stored.sys_flag & _BODY_FLAGS
     # Its own limit, or a group without retries would have it among the dead letters at once.
     return Packed(

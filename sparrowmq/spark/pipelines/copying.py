@@ -20,7 +20,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from sparrowmq.client.admin.dead_letters import WAITED
+from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.client.cluster.link import Link, answer
 from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
@@ -38,25 +38,26 @@ from sparrowmq.spark.options import SinkOptions
 
 ORIGIN: Final = "SPARROW_ORIGIN"
 
-_NOT_COPIED: Final = WAITED | {
-    ORIGIN,
-    Property.TRAN_MSG,
-    Property.TRAN_PREPARED_QUEUE_OFFSET,
-    Property.TRANSACTION_CHECK_TIMES,
-    Property.MIN_OFFSET,
-    Property.MAX_OFFSET,
-    Property.CLUSTER,
-    Property.MSG_REGION,
-    Property.TRACE_ON,
-    Property.WAIT,
-    Property.POP_CK,
-    Property.POP_CK_OFFSET,
-    Property.FIRST_POP_TIME,
-    Property.INNER_MULTI_QUEUE_OFFSET,
-    Property.TIMER_ENQUEUE_MS,
-    Property.TIMER_DEQUEUE_MS,
-    Property.TIMER_ROLL_TIMES,
-}
+_NOT_COPIED: Final = (
+    WAITED
+    | COMMITTED
+    | {
+        ORIGIN,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.CLUSTER,
+        Property.MSG_REGION,
+        Property.TRACE_ON,
+        Property.WAIT,
+        Property.POP_CK,
+        Property.POP_CK_OFFSET,
+        Property.FIRST_POP_TIME,
+        Property.INNER_MULTI_QUEUE_OFFSET,
+        Property.TIMER_ENQUEUE_MS,
+        Property.TIMER_DEQUEUE_MS,
+        Property.TIMER_ROLL_TIMES,
+    }
+)
 _BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 # Behind so many messages of others the copy of a queue is not looked for.
 _LOOKED_BACK: Final = 8192

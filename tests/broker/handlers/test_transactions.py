@@ -73,6 +73,13 @@ async def test_what_was_committed_is_sent_back_and_retried_like_any_message(tmp_
         assert [each.body for each in await live.messages("SCHEDULE_TOPIC_XXXX")] == [b"old client"]
 
 
+async def test_what_a_tool_sends_again_to_a_group_is_no_half_message(tmp_path):
+    """A dead letter as it lies, mark and all; Java would ask its producer once more whether it may come."""
+    async with live_broker(tmp_path) as live:
+        await live.send(b"dead", topic="%RETRY%consumers", properties=HALF, max_reconsume_times=16)
+        assert [each.body for each in await live.messages("%RETRY%consumers")] == [b"dead"]
+
+
 async def test_batches_hold_no_half_messages(tmp_path):
     body = batch.encode([batch.BatchPart(b"one", b"TRAN_MSG\x01true\x02")])
     async with live_broker(tmp_path) as live:

@@ -19,6 +19,11 @@ async def die(mq, admin, *bodies, **properties):
     """Have the group fail with some messages for good."""
     for body in bodies:
         await mq.send("orders", body, **properties)
+    return await refuse(mq, admin, bodies)
+
+
+async def refuse(mq, admin, bodies):
+    """Have the group fail with all that is there."""
     async with mq.subscribe("orders", group="billing", start="earliest", max_reconsume_times=0) as messages:
         for _ in bodies:
             (await anext(aiter(messages))).retry()
@@ -48,6 +53,20 @@ async def test_a_dead_letter_is_looked_at_and_handled_when_it_is_sent_again(mq, 
         again.ack()
     assert (await admin.topic("orders")).count == before, "other groups get nothing"
     assert len(await admin.dead_letters("billing")) == 1
+
+
+@pytest.mark.parametrize("way", ["resend", "replay"])
+async def test_what_a_transaction_committed_is_no_half_message_when_it_is_sent_again(mq, admin, way):
+    mq.check()(lambda _: None)
+    async with mq.transaction("orders", b"paid"):
+        pass
+    (letter,) = await refuse(mq, admin, [b"paid"])
+    assert letter.properties["TRAN_MSG"] == "true"
+    await (admin.resend(letter) if way == "resend" else admin.replay(letter, "billing"))
+    async with mq.subscribe("orders", group="billing", start="latest") as messages:
+        again = await anext(aiter(messages))
+        assert again.body == b"paid" and "TRAN_MSG" not in again.properties
+        again.ack()
 
 
 async def test_dead_letters_of_all_brokers_come_eldest_first(mq, admin):
