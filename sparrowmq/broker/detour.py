@@ -36,16 +36,22 @@ class Detour:
         mark: of the property that every message for it has (`properties.mark`), so that others cost one search.
         park: moves a message to where it waits; returns False, and has changed nothing, if it need not wait.
         restore: the message as it is to be stored when its time has come. Raises: InvalidMessage, it was not parked.
+        room: bytes of properties that are added on the way: what lacks them is refused before it waits.
     """
 
-    __slots__ = ("mark", "park", "restore")
+    __slots__ = ("mark", "park", "restore", "room")
 
     def __init__(
-        self, mark: str, park: Callable[[Entry], bool], restore: Callable[[StoredMessage], Entry]
+        self,
+        mark: str,
+        park: Callable[[Entry], bool],
+        restore: Callable[[StoredMessage], Entry],
+        room: int = 0,
     ) -> None:
         self.mark = mark
         self.park = park
         self.restore = restore
+        self.room = room
 
 
 def move(entry: Entry, topic: str, queue_id: int) -> None:

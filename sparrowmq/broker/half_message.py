@@ -31,6 +31,8 @@ from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_T
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 
 REMOVED: Final = "d"
+# What copies have besides: the place of the first one, and how often was asked.
+ROOM: Final = len(Property.TRAN_PREPARED_QUEUE_OFFSET) + 21 + len(Property.TRANSACTION_CHECK_TIMES) + 12
 _TRAN_MSG: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
 _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)

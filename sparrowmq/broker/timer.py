@@ -55,6 +55,15 @@ MAX_DELAY_S: Final = 40 * 86_400
 _MARK: Final = "\x02TIMER_DEL"  # of DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY, in one search
 _OUT: Final = mark(Property.TIMER_OUT_MS)
 _DIGITS: Final = 19  # of a Java long
+# What delivery adds: two times, and how often it was stored again.
+_ROOM: Final = sum(
+    len(name) + 2 + digits
+    for name, digits in (
+        (Property.TIMER_ENQUEUE_MS, _DIGITS),
+        (Property.TIMER_DEQUEUE_MS, _DIGITS),
+        (Property.TIMER_ROLL_TIMES, 10),
+    )
+)
 
 
 def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour:
@@ -93,7 +102,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
         entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
         return True
 
-    return Detour(_MARK, park, _back)
+    return Detour(_MARK, park, _back, _ROOM)
 
 
 def _due_ms(entry: Entry, now_ms: int) -> int | None:

@@ -157,7 +157,7 @@ class Transactions:
             )
         to = half_message.park(entry, group)
         self._topics.ensure_own(HALF_TOPIC)
-        placed = self._writer.put_straight(entry)
+        placed = self._writer.put_straight(entry, half_message.ROOM)
         self._add(placed, entry, to)
         self._begun.value += 1
         return placed
@@ -257,11 +257,22 @@ class Transactions:
             )
             self._finish(transaction, [])
         elif half_message.check_times(half) >= self._rules.most_checks or self._is_too_old(half, now_ms):
-            self._discard(transaction, half)
-        elif now_ms < transaction.immune_until_ms:
-            self._copy(transaction, half, half_message.check_times(half))
+            self._discard(transaction, half, f"was asked about {half_message.check_times(half)} times")
         else:
-            entry, placed = self._copy(transaction, half, half_message.check_times(half) + 1)
+            try:
+                self._look_again(transaction, half, now_ms)
+            except (
+                InvalidMessage
+            ) as error:  # stored by a broker that kept no room for what a copy has besides
+                self._discard(transaction, half, f"cannot be asked about: {error}")
+
+    def _look_again(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> None:
+        """Copy it, and ask if it is time to. Raises: InvalidMessage, it cannot be copied."""
+        times = half_message.check_times(half)
+        if now_ms < transaction.immune_until_ms:
+            self._copy(transaction, half, times)
+        else:
+            entry, placed = self._copy(transaction, half, times + 1)
             self._ask_producer(half, entry, placed)
 
     def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
@@ -290,12 +301,12 @@ class Transactions:
         producers[self._turns % len(producers)].peer.tell(header, body)
         self._checks.value += 1
 
-    def _discard(self, transaction: Transaction, half: StoredMessage) -> None:
+    def _discard(self, transaction: Transaction, half: StoredMessage, why: str) -> None:
         log.error(
-            "the transaction of %s (%s) was asked about %d times, so it is moved to %s; request 323 resumes it",
+            "the transaction of %s (%s) %s, so it is moved to %s; request 323 resumes it",
             half,
             half.properties.get(Property.REAL_TOPIC),
-            half_message.check_times(half),
+            why,
             CHECK_MAX_TIME_TOPIC,
         )
         self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)

@@ -55,13 +55,18 @@ class Writer:
         may_park = back_from is None
         for detour in self._detours:
             if may_park and entry.properties.has(detour.mark) and detour.park(entry):
-                break
+                return self.put_straight(entry, detour.room)
             may_park = may_park or detour is back_from
         return self.put_straight(entry)
 
-    def put_straight(self, entry: Entry) -> Placed:
-        """Append one message that no detour is for. Raises: as `put`."""
-        self._complete(entry)
+    def put_straight(self, entry: Entry, room: int = 0) -> Placed:
+        """Append one message that no detour is for, or that waits.
+
+        Args:
+            room: bytes of properties that will be added to it later.
+        Raises: as `put`.
+        """
+        self._complete(entry, room)
         return self._store.append(entry)
 
     def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
@@ -107,7 +112,7 @@ class Writer:
         if whole > MAX_PROPERTIES_BYTES:
             raise _too_long(whole)
 
-    def _complete(self, entry: Entry) -> None:
+    def _complete(self, entry: Entry, room: int = 0) -> None:
         """The properties as they are stored: without the wish to wait, with the cluster's name, which Go needs."""
         properties = entry.properties
         if properties.has(_WAITS):
@@ -115,12 +120,14 @@ class Writer:
         if not properties.has(_CLUSTER):
             properties.add(self._cluster)
         size = len(properties.encode())
-        if size > MAX_PROPERTIES_BYTES:
-            raise _too_long(size)
+        if size > MAX_PROPERTIES_BYTES - room:
+            raise _too_long(size, room)
 
 
-def _too_long(size: int) -> RemoteError:
+def _too_long(size: int, room: int = 0) -> RemoteError:
+    most = f"at most {MAX_PROPERTIES_BYTES - room} can be stored"
+    if room:
+        most += f" of a message that waits, as {room} come to them"
     return RemoteError(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"the properties take {size} bytes; at most {MAX_PROPERTIES_BYTES} can be stored, use the body",
+        ResponseCode.MESSAGE_ILLEGAL, f"the properties take {size} bytes; {most}, use the body"
     )

@@ -56,6 +56,13 @@ class Timing:
         self.store.dispatch()
         return entry
 
+    def send_longest(self, body, delay_ms):
+        """With properties that are as long as they may be."""
+        for size in range(32_767, 0, -1):
+            with suppress(RemoteError):
+                return self.send(body, delay_ms, long="x" * size)
+        raise AssertionError("none is taken")
+
     def recall(self, body, due_ms, topic="Orders"):
         key = f"{topic}+{body.decode()}"
         self.send(b"0", TIMER_DEL_UNIQKEY=key, TIMER_DELIVER_MS=str(due_ms), topic=topic)
@@ -166,6 +173,17 @@ async def test_a_delivered_message_is_what_was_sent_at_its_real_place(tmp_path, 
             "REAL_QID": "3",
             "CLUSTER": "DefaultCluster",
         }
+
+
+async def test_what_is_taken_is_delivered_however_long_its_properties_are(tmp_path, clock):
+    async with running(tmp_path, clock) as it:
+        it.send_longest(b"one", 1000)
+        with pytest.raises(
+            RemoteError, match=r"at most 32\d\d\d can be stored of a message that waits, as \d+ come to them"
+        ):
+            it.send(b"two", 1000, long="x" * 32_600)
+        await clock.advance(2)
+        assert it.bodies() == [b"one"]
 
 
 @pytest.mark.parametrize("delay_ms", [0, -5, -(10**15)])
@@ -419,7 +437,7 @@ async def test_on_a_full_disk_messages_wait_and_come_when_there_is_room(tmp_path
 async def test_retention_leaves_the_file_of_a_timer_until_it_was_stored_again(tmp_path, clock):
     small = {"commit_log_file_size": 1 << 16, "delete_when": ";".join(map(str, range(24)))}
     async with running(tmp_path, clock, **small) as it:
-        it.send(b"far", 30 * DAY_S * 1000)
+        it.send_longest(b"far", 30 * DAY_S * 1000)
         it.send(b"recalled", 30 * DAY_S * 1000)
         due_ms = clock.now_ms() + 30 * DAY_S * 1000
         it.recall(b"recalled", due_ms)

@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 
 from sparrowmq.broker import detour, half_message
@@ -129,6 +131,34 @@ async def test_the_end_of_an_older_copy_ends_it_and_the_answers_that_come_later_
             late()
     assert it.bodies() == [b"paid"]
     assert it.messages(OP, 0)[0].body == b"2", "the op record names the newest copy, which Java would look at"
+
+
+async def test_properties_that_are_as_long_as_may_be_stop_no_question(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    for size in range(32_767, 0, -1):
+        with suppress(RemoteError):
+            it.begin(b"long", long="x" * size)
+            break
+    assert len(await it.after(6)) == 1
+    for _ in range(2):
+        assert len(await it.after(60)) == 1
+    it.store.close()
+
+
+async def test_what_another_broker_stored_with_no_room_for_a_copy_is_put_aside_alone(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    it.begin(b"short")
+    (half,) = it.messages(HALF, 0)
+    too_long = half.properties | {"long": "x" * (32_740 - len(render(half.properties)))}
+    it.store.append(detour.again(half, HALF, 0, Properties(render(too_long))))
+    it.store.close()
+    again = Transacting(tmp_path / "store", clock)
+    again.begin(b"other")
+    asked = await again.after(6) + await again.after(60)
+    assert {message.body for _, message in asked} == {b"short", b"other"} and again.figure("s_open") == 2
+    assert [each.properties["long"][:1] for each in again.messages(LOST, 0)] == ["x"]
+    assert len(await again.after(60)) == 2, "the others are asked about as ever"
+    again.store.close()
 
 
 async def test_after_the_last_question_it_is_put_aside_and_can_be_resumed(tmp_path, clock):
