@@ -97,8 +97,9 @@ class Brokers:
         return session.address in self._at_any_time or session.version >= _V5_0_0
 
     async def announce(self) -> None:
-        """Send a heartbeat to every known broker; those that do not answer are only logged."""
+        """Send a heartbeat to every broker that is known, or connected; those that do not answer are only logged."""
         addresses = {address for each in self._routes.brokers.values() for address in each.values()}
+        addresses |= {address for address in self._greeted if self.live(address)}  # of no topic that is used
         for address in addresses:
             try:
                 session = self.live(address)

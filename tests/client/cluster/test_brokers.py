@@ -79,6 +79,17 @@ async def test_every_known_broker_gets_a_heartbeat_every_30_s(peer, world):
     beating.cancel()
 
 
+async def test_a_connected_broker_of_no_used_topic_gets_one_too_and_a_gone_one_does_not(peer, world):
+    """As an admin's, which are connected by their addresses: a broker parts with who is silent for 120 s."""
+    session = await world.brokers.session(peer.address)
+    await world.brokers.announce()
+    assert len(peer.requests(BEAT)) == 2
+    session.close()
+    await until(lambda: session.closed)
+    await world.brokers.announce()
+    assert world.brokers.live(peer.address) is None and len(peer.requests(BEAT)) == 2
+
+
 async def test_a_broker_is_found_by_its_name_and_by_another_replica_if_need_be(peer, world):
     peer.has("t")
     await world.routes.of("t")
