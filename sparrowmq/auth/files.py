@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sparrowmq import snapshot
+from sparrowmq.auth import writing
 from sparrowmq.auth.accounts import ACCESS_KEY, KEYS, Account, parse_account, unknown_words
 from sparrowmq.auth.addresses import Addresses
 from sparrowmq.auth.document import Document
@@ -56,11 +56,8 @@ class Change:
     accounts: Accounts
 
     def write(self) -> None:
-        """Put it on disk, whole or not at all; for a thread. Raises: OSError, the old content is still there."""
-        target = self.path.resolve()  # behind a link, which stays
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        snapshot.save(target, self.text, encode=str.encode)
-        target.chmod(mode)
+        """Put it on disk, whole or not at all; for a thread. Raises: OSError, as `writing.replace`."""
+        writing.replace(self.path, self.text.encode())
 
 
 class AccountFiles:

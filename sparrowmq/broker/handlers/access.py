@@ -141,7 +141,7 @@ class AccessHandler:
                 raise RemoteError(failed, str(error)) from error
             except OSError as error:
                 why = error.strerror or error
-                raise RemoteError(failed, f"{files.main.parent} cannot be written ({why})") from error
+                raise RemoteError(failed, f"{error.filename} cannot be written ({why})") from error
             files.take(changed)
 
     def _files(self) -> AccountFiles:
