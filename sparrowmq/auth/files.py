@@ -30,7 +30,7 @@ LOOK_PERIOD_S: Final = 2.0  # a change shall hold within 5 s
 MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 FOLDER: Final = Path("conf", "acl")
 
-_Print = tuple[tuple[Path, int, int, int], ...]
+_Print = tuple[tuple[Path, int, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class AccountFiles:
         self.main = main.absolute()
         self._folder = folder.absolute() if folder else None
         self.on_change: Callable[[], None] = lambda: None
-        self._seen = self._print()
+        self._seen: _Print | None = self._print()
         self._told = ""
         self.now = self._load()
 
@@ -88,6 +88,8 @@ class AccountFiles:
         try:
             self._take(self._load())
         except ConfigError as error:
+            if isinstance(error.__cause__, OSError):
+                self._seen = None  # It may be readable at the next look, and look as it does now.
             if str(error) != self._told:
                 self._told = str(error)
                 log.error("the accounts stay as they were, until this is mended: %s", error)
@@ -172,14 +174,14 @@ class AccountFiles:
         return paths + [path for path in (self.main,) if path.exists() and path not in paths]
 
     def _print(self) -> _Print:
-        """What tells that a file was changed, without reading it."""
+        """What tells that a file was changed, or is for others to read, without reading it."""
         prints = []
         for path in self._paths():
             try:
                 stat = path.stat()
             except OSError:  # it went just now
                 continue
-            prints.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            prints.append((path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino))
         return tuple(prints)
 
 
@@ -234,4 +236,4 @@ def _read(path: Path) -> str:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
             f"cannot read {path} ({reason}); check its owner, its permissions and that it is UTF-8"
-        ) from None
+        ) from error

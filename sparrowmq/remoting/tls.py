@@ -1,7 +1,8 @@
 """The two ends of TLS: what a server shows, made anew when its files change, and what a client believes.
 
     tls.server.certPath given     it and its key are loaded at the start, and again when a file has changed and then
-                                  stayed as it is for one look; a pair that does not fit is told once, the old one stays
+                                  stayed as it is for one look; a pair that does not fit is told once, the old one
+                                  stays, and each look tries again: what kept it from being read may go by itself
     none given                    a self-signed certificate is made when the first client asks for TLS (self_signed.py)
 
 TLS 1.2 is the oldest that is spoken. Connections that are open keep the certificate with which they began.
@@ -30,7 +31,7 @@ LOOK_PERIOD_S: Final = 1.0  # how often the files are looked at (Java: 0.5 s)
 TOLD_AGAIN_S: Final = 60.0  # after which a client that is refused again and again is told of again
 MOST_TOLD: Final = 1000
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 _VERIFY: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
@@ -58,7 +59,8 @@ class ServerTls:
         self._told: dict[tuple[str, str], float] = {}
         files = (settings.certificate, settings.key, settings.trust)
         self._files = [path for path in files if path is not None]
-        self._loaded = _stamp(self._files)
+        self._loaded: Stamp | None = _stamp(self._files)
+        self._complaint = ""
         _refuse_contradictions(settings)
         if self.mode is not TlsMode.DISABLED and settings.certificate is not None:
             self.context = server_context(settings)
@@ -104,8 +106,12 @@ class ServerTls:
         try:
             self.context = await asyncio.to_thread(server_context, self._settings)
         except ConfigError as error:
-            log.error("the changed TLS files are not used, new connections get the old ones: %s", error)
+            self._loaded = None
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.error("the changed TLS files are not used, new connections get the old ones: %s", error)
         else:
+            self._complaint = ""
             log.info("the TLS files have changed; new connections get %s", self._settings.certificate)
 
     def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:
@@ -257,13 +263,13 @@ def _outcome(made: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigErr
 
 
 def _stamp(files: Iterable[Path]) -> Stamp:
-    """What tells whether files are as they were."""
+    """What tells whether files are as they were, and may be read by the same people."""
 
-    def of(path: Path) -> tuple[int, int, int] | None:
+    def of(path: Path) -> tuple[int, int, int, int] | None:
         try:
             found = os.stat(path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
     return tuple(of(path) for path in files)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 
 import pytest
 
@@ -112,6 +113,30 @@ def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main
     main.unlink()
     files.look()
     assert set(files.now.by_key) == {"accountOne"}, "no file is broken too"
+
+
+def test_a_file_that_cannot_be_read_is_told_once_and_tried_again(main, caplog):
+    files = AccountFiles(main)
+    main.write_text("accounts:\n" + account("accountOne"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # which refuses root too
+    try:
+        for _ in range(5):
+            files.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert caplog.text.count("(Too many open files)") == 1
+    files.look()
+    assert set(files.now.by_key) == {"accountOne"}
+
+
+def test_a_file_that_changed_in_place_and_kept_its_time_and_size_is_taken(main):
+    files, before = AccountFiles(main), main.stat()
+    main.write_text(SAMPLE.replace("12345678", "87654321"))
+    os.utime(main, ns=(before.st_atime_ns, before.st_mtime_ns))
+    files.look()
+    assert files.now.documents[main].accounts[0]["secretKey"] == "87654321"
 
 
 def test_odd_words_and_keys_are_told(main, caplog):

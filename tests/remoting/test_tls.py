@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import re
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -277,6 +278,43 @@ async def test_files_that_are_just_being_replaced_are_left_alone(
     assert tls.context is first, "only a second look shows that they stay"
     await clock.advance(LOOK_PERIOD_S)
     assert tls.context is not first and "not used" not in caplog.text
+    watching.cancel()
+
+
+async def test_files_that_cannot_be_read_are_told_once_and_tried_again(
+    tmp_path: Path, server: Pair, client: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, used = clock_of_looks(), Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    copied(server, used, 1_000)
+    tls = ServerTls(showing(used), clock)
+    first = tls.context
+    watching = asyncio.create_task(tls.watch())
+    await clock.advance(LOOK_PERIOD_S)
+    copied(client, used, 2_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # which refuses root too
+    try:
+        await clock.advance(5 * LOOK_PERIOD_S)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert tls.context is first and caplog.text.count("cannot be read (Too many open files)") == 1
+    await clock.advance(LOOK_PERIOD_S)
+    assert tls.context is not first
+    watching.cancel()
+
+
+async def test_files_that_changed_in_place_and_kept_their_time_and_size_are_used(
+    tmp_path: Path, server: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, used = clock_of_looks(), Pair(tmp_path / "c.pem", tmp_path / "k.pem")
+    copied(server, used, 1_000)
+    tls = ServerTls(showing(used), clock)
+    first = tls.context
+    watching = asyncio.create_task(tls.watch())
+    await clock.advance(LOOK_PERIOD_S)
+    copied(server, used, 1_000)
+    await clock.advance(2 * LOOK_PERIOD_S)
+    assert tls.context is not first
     watching.cancel()
 
 
