@@ -38,6 +38,8 @@ class Document:
 
     Args:
         name: of the file, for errors.
+    Attributes:
+        source: the text that was read.
     Raises:
         ConfigError: it is no YAML, or not a table of what belongs there; the text names the file.
     """
@@ -46,6 +48,7 @@ class Document:
         import yaml  # here and not above: brokers without access control do not need it
 
         self.name = name
+        self.source = text
         try:
             self._root = yaml.compose(text) or _mapping()
             values = _plain(self._root)

@@ -5,7 +5,9 @@
 or  the one that aclFile names
 
 Of an account that stands in several files the first counts. All files hold together or not at all: one that is broken
-at the start ends the start, and later changes nothing of what was there before, which is told once.
+at the start ends the start, and later changes nothing of what was there before, which is told once. A change holds when
+it has stayed for one look, as who is cut off half-way may be an administrator without the limits that come below; what
+changes them over the wire holds at once.
 Source: PlainPermissionManager.load and AclFileWatchService, Java 4.9.7; there a broken file leaves half of itself.
 """
 
@@ -26,7 +28,8 @@ from sparrowmq.protocol.requests.bodies import DataVersion
 
 log = logging.getLogger(__name__)
 
-LOOK_PERIOD_S: Final = 2.0  # a change shall hold within 5 s
+LOOK_PERIOD_S: Final = 2.0  # a change shall hold within 5 s, and does at the second look that sees it
+_SOON_S: Final = 2 * LOOK_PERIOD_S
 MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 FOLDER: Final = Path("conf", "acl")
 
@@ -75,21 +78,26 @@ class AccountFiles:
         self.main = main.absolute()
         self._folder = folder.absolute() if folder else None
         self.on_change: Callable[[], None] = lambda: None
-        self._seen: _Print | None = self._print()
+        self._seen = self._print()
+        self._loaded: _Print | None = self._seen
         self._told = ""
-        self.now = self._load()
+        self.now = _together(self._documents())
 
     def look(self) -> None:
-        """Take over what has changed in the files; what is broken is told once, and changes nothing."""
-        seen = self._print()
-        if seen == self._seen:
+        """Take over what has changed and stayed for a look; what is broken is told once, and changes nothing."""
+        last, self._seen = self._seen, self._print()
+        if self._seen != last or self._seen == self._loaded:  # Whoever writes a file is done with it.
             return
-        self._seen = seen
+        self._loaded = self._seen
         try:
-            self._take(self._load())
+            documents = self._documents()
+            if _texts(documents) == _texts(self.now.documents) and not self._told:
+                return
+            self._refuse_emptied(documents)
+            self._take(_together(documents))
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
-                self._seen = None  # It may be readable at the next look, and look as it does now.
+                self._loaded = None  # It may be readable at the next look, and look as it does now.
             if str(error) != self._told:
                 self._told = str(error)
                 log.error("the accounts stay as they were, until this is mended: %s", error)
@@ -100,14 +108,18 @@ class AccountFiles:
             )
 
     def with_account(self, fields: Mapping[str, Any], now_ms: int) -> Change:
-        """An account made or changed. Raises: ConfigError, it would not be one, or the file is broken."""
+        """An account made or changed.
+
+        Raises:
+            ConfigError: it would not be one, or what the file says does not hold yet.
+        """
         path = self.now.file_of.get(fields[ACCESS_KEY], self.main)
         document = self._document(path)
         document.set_account(fields)
         return self._change(path, document, now_ms)
 
     def without_account(self, access_key: str, now_ms: int) -> Change | None:
-        """An account removed; None, there is none. Raises: ConfigError, the file is broken."""
+        """An account removed; None, there is none. Raises: ConfigError, what the file says does not hold yet."""
         path = self.now.file_of.get(access_key)
         if path is None:
             return None
@@ -119,7 +131,8 @@ class AccountFiles:
         """The addresses that hold for everybody, in the main file or the one that is named.
 
         Raises:
-            ConfigError: a pattern is none, or this is none of the files; in Java it may be any below its home.
+            ConfigError: a pattern is none, or what the file says does not hold yet, or this is none of the files; in
+                Java it may be any below its home.
         """
         target = Path(path) if path else self.main
         if target != self.main and target not in self.now.documents:
@@ -130,43 +143,51 @@ class AccountFiles:
         return self._change(target, document, now_ms)
 
     def take(self, change: Change) -> None:
-        """Let a change that was written hold at once."""
-        self._seen = self._print()
+        """Let a change that was written hold at once; looks go on, as files may have been changed beside it."""
         self._take(change.accounts)
 
     def _document(self, path: Path) -> Document:
-        return Document(_read(path) if path.exists() else "", path)
+        """What a file says, to be changed.
+
+        Raises:
+            ConfigError: that is not what holds: it may be half-written, and would be lost.
+        """
+        document = Document(_read(path) if path.exists() else "", path)
+        held = self.now.documents.get(path)
+        if document.source != (held.source if held else ""):
+            raise ConfigError(
+                f"{path} has changed and does not hold yet: try again in {_SOON_S:g} s; if it is broken, the broker's "
+                "log says how to mend it"
+            )
+        return document
 
     def _change(self, path: Path, document: Document, now_ms: int) -> Change:
         document.count_change(now_ms)
         text = document.text()
-        return Change(path, text, self._load({path: Document(text, path)}))
+        return Change(path, text, _together({**self.now.documents, path: Document(text, path)}))
 
     def _take(self, accounts: Accounts) -> None:
         self.now = accounts
         self.on_change()
 
-    def _load(self, changed: Mapping[Path, Document] | None = None) -> Accounts:
+    def _documents(self) -> dict[Path, Document]:
+        """What all files say. Raises: ConfigError, there is none, or one is broken."""
         paths = self._paths()
-        paths += [path for path in changed or () if path not in paths]
         if not paths:
             raise ConfigError(
                 f"aclEnable=true, but there are no accounts: write {self.main} (docs/security.md has an example), "
                 "or name another file with aclFile"
             )
-        documents = {path: (changed or {}).get(path) or Document(_read(path), path) for path in paths}
-        by_key: dict[str, Account] = {}
-        file_of: dict[str, Path] = {}
+        return {path: Document(_read(path), path) for path in paths}
+
+    def _refuse_emptied(self, documents: Mapping[Path, Document]) -> None:
+        """Raises: ConfigError, a file says nothing any more, as one that is about to be written."""
         for path, document in documents.items():
-            for account in _accounts(document):
-                if account.access_key in by_key:
-                    log.warning(
-                        "%s: account %r stands in %s already, which counts",
-                        *(path, account.access_key, file_of[account.access_key]),
-                    )
-                    continue
-                by_key[account.access_key], file_of[account.access_key] = account, path
-        return Accounts(by_key, file_of, _addresses(documents.values()), documents)
+            held = self.now.documents.get(path)
+            if held and held.source.strip() and not document.source.strip():
+                raise ConfigError(
+                    f"{path} is empty; if it shall have no accounts, write 'accounts: []' or delete it"
+                )
 
     def _paths(self) -> list[Path]:
         found = sorted(self._folder.rglob("*")) if self._folder and self._folder.is_dir() else []
@@ -195,6 +216,26 @@ def account_files(home: Path | None, file: Path | None) -> AccountFiles:
             "conf/plain_acl.yml, or aclFile to such a file"
         )
     return AccountFiles(home / MAIN_FILE, home / FOLDER)
+
+
+def _texts(documents: Mapping[Path, Document]) -> dict[Path, str]:
+    return {path: document.source for path, document in documents.items()}
+
+
+def _together(documents: Mapping[Path, Document]) -> Accounts:
+    """What files say together, the first of them first. Raises: ConfigError, one is broken."""
+    by_key: dict[str, Account] = {}
+    file_of: dict[str, Path] = {}
+    for path, document in documents.items():
+        for account in _accounts(document):
+            if account.access_key in by_key:
+                log.warning(
+                    "%s: account %r stands in %s already, which counts",
+                    *(path, account.access_key, file_of[account.access_key]),
+                )
+                continue
+            by_key[account.access_key], file_of[account.access_key] = account, path
+    return Accounts(by_key, file_of, _addresses(documents.values()), documents)
 
 
 def _accounts(document: Document) -> list[Account]:

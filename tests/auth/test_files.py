@@ -23,6 +23,12 @@ def write(path, text: str) -> None:
     path.write_text(text)
 
 
+def look_twice(files: AccountFiles) -> None:
+    """Whatever changes holds only when it has stayed for one look."""
+    files.look()
+    files.look()
+
+
 @pytest.fixture
 def main(tmp_path):
     path = tmp_path / "conf" / "plain_acl.yml"
@@ -84,16 +90,95 @@ def test_a_change_holds_after_the_next_look(tmp_path, main):
     files = account_files(tmp_path, None)
     told = []
     files.on_change = lambda: told.append(set(files.now.by_key))
-    files.look()
+    look_twice(files)
     assert told == []
     main.write_text("accounts:\n" + account("accountOne"))
-    files.look()
-    files.look()
+    look_twice(files)
+    look_twice(files)
     write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("accountTwo"))
-    files.look()
+    look_twice(files)
     (tmp_path / "conf" / "acl" / "more.yml").unlink()
-    files.look()
+    look_twice(files)
     assert told == [{"accountOne"}, {"accountOne", "accountTwo"}, {"accountOne"}]
+
+
+def test_a_file_that_is_just_being_written_is_left_alone(main, caplog):
+    main.write_text(SAMPLE + "    topicPerms: [topicA=PUB]\n")
+    files = AccountFiles(main)
+    told = []
+    files.on_change = lambda: told.append(set(files.now.by_key))
+    whole = SAMPLE + "    topicPerms: [topicB=PUB]\n"
+    for length in (0, SAMPLE.index("  - accessKey: rocketmq2"), len(SAMPLE), len(whole)):
+        main.write_text(whole[:length])
+        files.look()
+        assert told == [] and files.now.by_key["rocketmq2"].perms == {"topicA": 1}
+    files.look()
+    assert told == [{"RocketMQ", "rocketmq2"}] and files.now.by_key["rocketmq2"].perms == {"topicB": 1}
+    assert "ERROR" not in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_a_file_that_becomes_empty_is_broken(main, caplog, text):
+    files = AccountFiles(main)
+    main.write_text(text)
+    look_twice(files)
+    main.write_text(text + "\n")
+    look_twice(files)
+    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert caplog.text.count("plain_acl.yml is empty") == 1
+    main.write_text("accounts: []\n")
+    look_twice(files)
+    assert not files.now.by_key
+
+
+def test_a_file_that_was_empty_from_the_start_may_stay_so(tmp_path, main):
+    more = tmp_path / "conf" / "acl" / "more.yml"
+    write(more, "")
+    files = account_files(tmp_path, None)
+    main.write_text("accounts:\n" + account("accountOne"))
+    look_twice(files)
+    assert set(files.now.by_key) == {"accountOne"}
+
+
+def test_a_file_that_changed_by_hand_is_not_overwritten_before_it_holds(tmp_path, main):
+    files = account_files(tmp_path, None)
+    for text in (SAMPLE[:60], ""):
+        main.write_text(text)
+        for change in (
+            lambda: files.with_account({"accessKey": "accountOne", "secretKey": "87654321"}, 7),
+            lambda: files.without_account("RocketMQ", 7),
+            lambda: files.with_addresses(["10.0.0.1"], "", 7),
+        ):
+            with pytest.raises(ConfigError, match=r"plain_acl.yml has changed .* try again"):
+                change()
+    main.write_text(SAMPLE + "  - {accessKey: accountTwo, secretKey: 12345678}\n")
+    look_twice(files)
+    assert "accountTwo" in files.with_addresses(["10.0.0.1"], "", 7).accounts.by_key
+
+
+def test_what_changed_by_hand_beside_a_change_holds_after_the_next_looks(tmp_path, main, caplog):
+    more = tmp_path / "conf" / "acl" / "more.yml"
+    write(more, "accounts:\n" + account("accountOne"))
+    files = account_files(tmp_path, None)
+    write(more, "accounts:\n" + account("accountTwo"))
+    change = files.with_account({"accessKey": "accountSix", "secretKey": "87654321"}, 7)
+    change.write()
+    files.take(change)
+    assert {"accountSix", "accountOne"} < set(files.now.by_key)
+    look_twice(files)
+    assert {"accountSix", "accountTwo"} < set(files.now.by_key) and "accountOne" not in files.now.by_key
+
+
+def test_what_was_changed_over_the_wire_is_not_taken_again(main, caplog):
+    caplog.set_level(logging.INFO)
+    files = AccountFiles(main)
+    for number in range(2):
+        change = files.with_account({"accessKey": "RocketMQ", "topicPerms": [f"topic{number}=PUB"]}, 7)
+        change.write()
+        files.take(change)
+        assert files.now.by_key["RocketMQ"].perms["topic" + str(number)] == 1
+    look_twice(files)
+    assert not caplog.records
 
 
 def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main, caplog):
@@ -102,16 +187,15 @@ def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main
     for number in range(3):
         main.write_text("accounts: [")
         os.utime(main, ns=(0, number * HOUR_NS))
-        files.look()
-        files.look()
+        look_twice(files)
     assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     main.write_text("accounts:\n" + account("accountOne"))
-    files.look()
+    look_twice(files)
     assert set(files.now.by_key) == {"accountOne"}
     assert "1 accounts of 1 files hold" in caplog.text
     main.unlink()
-    files.look()
+    look_twice(files)
     assert set(files.now.by_key) == {"accountOne"}, "no file is broken too"
 
 
@@ -135,7 +219,7 @@ def test_a_file_that_changed_in_place_and_kept_its_time_and_size_is_taken(main):
     files, before = AccountFiles(main), main.stat()
     main.write_text(SAMPLE.replace("12345678", "87654321"))
     os.utime(main, ns=(before.st_atime_ns, before.st_mtime_ns))
-    files.look()
+    look_twice(files)
     assert files.now.documents[main].accounts[0]["secretKey"] == "87654321"
 
 

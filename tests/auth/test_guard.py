@@ -173,6 +173,7 @@ def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
         assert denial(check, received(request, b"", (USER[0], "87654321"), HOME)) == WRONG
     files.main.write_text(SAMPLE.replace("admin: true", "admin: false"))
     files.look()
+    files.look()
     for credentials in (unsigned, ADMIN):
         assert denial(check, received(send("topicA"), b"", credentials, HOME)) == ""
         assert "Need admin" in denial(check, received(CREATE, b"", credentials, HOME))
@@ -201,6 +202,7 @@ def test_changed_accounts_and_addresses_count_at_once(check, files):
     white = received(send("topicA"), b"", None, WHITE)
     assert denial(check, white) == ""
     files.main.write_text("accounts:\n- {accessKey: RocketMQ, secretKey: 87654321, defaultTopicPerm: PUB}\n")
+    files.look()
     files.look()
     assert denial(check, white) == NOBODY
     assert denial(check, received(send("topicA"), b"", (USER[0], "87654321"))) == ""
