@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sparrowmq.auth.accounts import ACCESS_KEY, list_of
+from sparrowmq.auth.accounts import ACCESS_KEY, list_of, text_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 
@@ -78,6 +78,10 @@ class Document:
             )
         return accounts
 
+    def has_account(self, access_key: str) -> bool:
+        """Whether an account of this name stands there, once at least. Raises: ConfigError."""
+        return any(text_of(fields, ACCESS_KEY) == access_key for fields in self.accounts)
+
     @property
     def version(self) -> DataVersion:
         """How often it was changed over the wire, and when last."""
@@ -123,7 +127,7 @@ class Document:
 
     def _account_nodes(self, access_key: str) -> Iterator[Node]:
         for node in self._sequence(ACCOUNTS).value:
-            if _plain(node).get(ACCESS_KEY) == access_key:
+            if text_of(_plain(node), ACCESS_KEY) == access_key:
                 yield node
 
     def _sequence(self, key: str) -> Node:

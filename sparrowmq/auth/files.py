@@ -52,15 +52,19 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file's next content, with which all files together still hold."""
+    """The next content of a file, or of several, in the order to write them. With it all files together still hold."""
 
-    path: Path
-    text: str
+    texts: Mapping[Path, str]
     accounts: Accounts
 
     def write(self) -> None:
-        """Put it on disk, whole or not at all; for a thread. Raises: OSError, as `writing.replace`."""
-        writing.replace(self.path, self.text.encode())
+        """Put it on disk, each file whole or not at all; for a thread.
+
+        Raises:
+            OSError: as `writing.replace`; of several files those before the one that it names are written.
+        """
+        for path, text in self.texts.items():
+            writing.replace(path, text.encode())
 
 
 class AccountFiles:
@@ -116,16 +120,23 @@ class AccountFiles:
         path = self.now.file_of.get(fields[ACCESS_KEY], self.main)
         document = self._document(path)
         document.set_account(fields)
-        return self._change(path, document, now_ms)
+        return self._change({path: document}, now_ms)
 
     def without_account(self, access_key: str, now_ms: int) -> Change | None:
-        """An account removed; None, there is none. Raises: ConfigError, what the file says does not hold yet."""
-        path = self.now.file_of.get(access_key)
-        if path is None:
+        """An account removed from all files; None, there is none.
+
+        The one that counts goes last: as long as another is there, nobody may more than before.
+
+        Raises:
+            ConfigError: what a file says does not hold yet.
+        """
+        if access_key not in self.now.by_key:
             return None
-        document = self._document(path)
-        document.remove_account(access_key)
-        return self._change(path, document, now_ms)
+        paths = [path for path, document in self.now.documents.items() if document.has_account(access_key)]
+        changed = {path: self._document(path) for path in reversed(paths)}
+        for document in changed.values():
+            document.remove_account(access_key)
+        return self._change(changed, now_ms)
 
     def with_addresses(self, patterns: Sequence[str], path: str, now_ms: int) -> Change:
         """The addresses that hold for everybody, in the main file or the one that is named.
@@ -140,7 +151,7 @@ class AccountFiles:
             raise ConfigError(f"{path} is none of the files with accounts, which are {known}")
         document = self._document(target)
         document.set_addresses(patterns)
-        return self._change(target, document, now_ms)
+        return self._change({target: document}, now_ms)
 
     def take(self, change: Change) -> None:
         """Let a change that was written hold at once; looks go on, as files may have been changed beside it."""
@@ -161,10 +172,12 @@ class AccountFiles:
             )
         return document
 
-    def _change(self, path: Path, document: Document, now_ms: int) -> Change:
-        document.count_change(now_ms)
-        text = document.text()
-        return Change(path, text, _together({**self.now.documents, path: Document(text, path)}))
+    def _change(self, changed: Mapping[Path, Document], now_ms: int) -> Change:
+        for document in changed.values():
+            document.count_change(now_ms)
+        texts = {path: document.text() for path, document in changed.items()}
+        documents = {path: Document(text, path) for path, text in texts.items()}
+        return Change(texts, _together({**self.now.documents, **documents}))
 
     def _take(self, accounts: Accounts) -> None:
         self.now = accounts

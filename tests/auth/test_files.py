@@ -6,6 +6,8 @@ import resource
 
 import pytest
 
+from sparrowmq.auth import writing
+from sparrowmq.auth.accounts import Perm
 from sparrowmq.auth.files import AccountFiles, account_files
 from sparrowmq.errors import ConfigError
 from tests.auth.asked import SAMPLE
@@ -251,6 +253,49 @@ def test_an_account_is_written_where_it_stands_and_a_new_one_into_the_main_file(
     assert "accountOne" not in files.now.by_key and files.without_account("accountOne", 9) is None
 
 
+LEAVER = "leaver-1"
+
+
+def standing_in_three_files(tmp_path, main) -> AccountFiles:
+    """The account counts as conf/acl/a.yml has it; in the others it may more, and in one it stands twice."""
+    write(tmp_path / "conf" / "acl" / "a.yml", "accounts:\n" + account(LEAVER) + account("accountOne"))
+    write(tmp_path / "conf" / "acl" / "b.yml", "accounts:\n" + account(LEAVER, defaultTopicPerm="PUB"))
+    write(main, "accounts:\n" + account("accountTwo") + 2 * account(f"' {LEAVER}'", admin="true"))
+    return account_files(tmp_path, None)
+
+
+def test_an_account_is_removed_from_all_files(tmp_path, main):
+    files = standing_in_three_files(tmp_path, main)
+    change = files.without_account(LEAVER, 7)
+    assert change is not None
+    change.write()
+    files.take(change)
+    for each in (files, account_files(tmp_path, None)):
+        assert set(each.now.by_key) == {"accountOne", "accountTwo"}
+        assert [version.counter for version in each.now.versions.values()] == [1, 1, 1]
+    assert files.without_account(LEAVER, 8) is None
+
+
+@pytest.mark.parametrize("survived", range(3))
+def test_an_account_that_is_removed_by_half_may_no_more_than_before(tmp_path, main, monkeypatch, survived):
+    change = standing_in_three_files(tmp_path, main).without_account(LEAVER, 7)
+    assert change is not None
+    real, steps = writing.replace, 0
+
+    def fail_after(path, content):
+        nonlocal steps
+        steps += 1
+        if steps > survived:
+            raise OSError(28, "No space left on device", str(path))
+        real(path, content)
+
+    monkeypatch.setattr(writing, "replace", fail_after)
+    with pytest.raises(OSError, match=r"No space .*\.yml"):
+        change.write()
+    left = account_files(tmp_path, None).now.by_key[LEAVER]
+    assert (left.is_admin, left.topic_perm) == (False, Perm.DENY), "as a.yml has it"
+
+
 def test_a_change_that_would_break_the_file_is_refused_and_nothing_is_written(main):
     files = AccountFiles(main)
     for fields in ({"secretKey": "short"}, {"topicPerms": ["x"]}, {"whiteRemoteAddress": "10.*"}):
@@ -294,4 +339,4 @@ def test_what_is_written_has_nothing_besides(main):
     main.write_text("{accounts: [{accessKey: accountOne, secretKey: 12345678}]}")
     change = AccountFiles(main).with_addresses(["10.0.0.1"], "", 7)
     change.write()
-    assert main.read_text() == change.text and "checksum" not in change.text
+    assert main.read_text() == change.texts[main] and "checksum" not in change.texts[main]
