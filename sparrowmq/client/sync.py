@@ -38,11 +38,12 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import PullTuning, QueuesChanged, Topics, Tuning
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
 from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.client.sending.transactions import Transaction
-from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.errors import ClientClosed
 from sparrowmq.protocol.messages.message import MessageQueue
 
 A = TypeVar("A", covariant=True)
@@ -51,61 +52,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PREFETCHED = 100  # messages that one trip to the loop's thread brings
-
-
-class LoopThread:
-    """An event loop in a thread of its own, and the threads that call back.
-
-    Args:
-        callbacks: what runs the callbacks of futures; ended with the thread.
-    """
-
-    def __init__(self, callbacks: Callbacks) -> None:
-        self.callbacks = callbacks
-        self._ready: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._run, name="sparrowmq", daemon=True)
-        self._leave = asyncio.Event()
-        self._thread.start()
-        self.loop = self._ready.result()
-
-    def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start a coroutine there. Raises: ClientClosed."""
-        if not self._thread.is_alive():
-            coroutine.close()
-            raise ClientClosed("the client is closed; use it inside `with sparrowmq.sync.connect(...)`")
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-
-    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Its result; interrupting the wait (Ctrl-C) cancels it.
-
-        Raises:
-            ConfigError: it is asked for in this very thread, which would wait for itself.
-        """
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise ConfigError(
-                "an asynchronous handler runs in the client's loop and must not call the blocking client, which would "
-                "wait for ever; make it a plain function, or use `sparrowmq.connect`"
-            )
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """End the thread; callbacks that have begun, or wait to, go on."""
-        self.loop.call_soon_threadsafe(self._leave.set)
-        self._thread.join()
-        self.callbacks.end()
-
-    def _run(self) -> None:
-        asyncio.run(self._live())
-
-    async def _live(self) -> None:
-        self._ready.set_result(asyncio.get_running_loop())
-        await self._leave.wait()
 
 
 class Twin(Generic[A]):
@@ -190,9 +136,12 @@ class Context(Twin[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_failed = kind is not None
-        self._thread.loop.call_soon_threadsafe(self._leave.set)
+        self._thread.soon(self._leave.set)
         try:
             self._life.result()
+        except ClientClosed:  # It ended with its client; what the block raised says more.
+            if kind is None:
+                raise
         finally:
             self._stop_own_thread()
 
@@ -213,7 +162,8 @@ class Context(Twin[C]):
 
 def _copy_failure(to: Future[None], life: Future[None]) -> None:
     if not to.done():
-        to.set_exception(life.exception() or ClientClosed("it was closed while it was entered"))
+        failure = None if life.cancelled() else life.exception()
+        to.set_exception(failure or ClientClosed("it was closed while it was entered"))
 
 
 class SyncTransaction(Context[Transaction]):
@@ -406,7 +356,7 @@ class SyncClient(Context[Client]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.loop.call_soon_threadsafe(self._asked_to_end.set)
+        self._thread.soon(self._asked_to_end.set)
         with self._serving:  # The handlers that another thread serves go first.
             super().__exit__(kind, error, trace)
 
@@ -501,9 +451,8 @@ class SyncClient(Context[Client]):
 
     def run(self) -> None:
         """As `Client.run`; in the main thread only, which gets the signals."""
-        loop = self._thread.loop
         before = {
-            number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._asked_to_end.set))
+            number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set))
             for number in ENDING
         }
         try:

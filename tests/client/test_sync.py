@@ -16,7 +16,7 @@ from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sync import SyncClient, SyncConsumer, SyncProducer, SyncPullConsumer
-from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage
+from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage, SendFailed
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.testing.background import BackgroundCluster
 
@@ -379,3 +379,37 @@ def test_callbacks_may_call_the_consumer(mq, topic):
 def test_a_consumer_that_was_not_entered_says_so(mq, topic):
     with pytest.raises(ClientClosed, match="was not entered"):
         next(iter(mq.subscribe(topic, group=topic)))
+
+
+def test_a_consumer_that_is_left_after_its_client_says_so(namesrv, topic):
+    with pytest.raises(ClientClosed), sparrowmq.sync.connect(namesrv) as mq:
+        messages = mq.subscribe(topic, group=topic)
+        with messages:
+            mq.__exit__(None, None, None)
+
+
+def test_what_a_block_raises_says_more_than_that_its_client_was_left(namesrv, topic):
+    with pytest.raises(LookupError, match="mine"), sparrowmq.sync.connect(namesrv) as mq:
+        messages = mq.subscribe(topic, group=topic)
+        with messages:
+            mq.__exit__(None, None, None)
+            raise LookupError("mine")
+
+
+def test_whoever_calls_while_another_thread_leaves_is_told_so(namesrv, topic):
+    def send() -> None:
+        try:
+            while True:
+                mq.send(topic, b"x")
+        except (ClientClosed, SendFailed):  # The latter if its answer was under way.
+            told.append(True)
+
+    told: list[bool] = []
+    with sparrowmq.sync.connect(namesrv) as mq:
+        mq.send(topic, b"x")
+        senders = [threading.Thread(target=send, daemon=True) for _ in range(4)]
+        for sender in senders:
+            sender.start()
+    for sender in senders:
+        sender.join(10)
+    assert len(told) == 4

@@ -1,0 +1,113 @@
+"""An event loop in a thread of its own, to which any thread gives coroutines, and waits for them.
+
+    caller    submit ── the door is open ──────────────> result          ClientClosed
+                │       the door is shut ─> ClientClosed   ▲                  ▲
+    the loop    └──> runs ─────────────────────────────────┴── or is cancelled at the end
+
+The door is shut before the loop ends, and the loop then takes what came in until then: so nobody waits for a coroutine
+that no turn of the loop is left for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from sparrowmq.client.callbacks import Callbacks
+from sparrowmq.errors import ClientClosed, ConfigError
+
+R = TypeVar("R")
+
+_CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
+
+
+class LoopThread:
+    """The loop and its thread, and the threads that call back.
+
+    Args:
+        callbacks: what runs the callbacks of futures; ended with the thread.
+    """
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        self.callbacks = callbacks
+        self._ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._run, name="sparrowmq", daemon=True)
+        self._leave = asyncio.Event()
+        self._is_open = True
+        self._door = threading.RLock()  # The handler of a signal may call while its own thread does.
+        self._thread.start()
+        self.loop = self._ready.result()
+
+    def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
+        """Start a coroutine there; one that the loop's end cuts short raises ClientClosed. Raises: ClientClosed."""
+        with self._door:
+            if self._is_open and self._thread.is_alive():  # In a process that was forked it is not.
+                return asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), self.loop)
+        coroutine.close()
+        raise ClientClosed(_CLOSED)
+
+    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Its result; interrupting the wait (Ctrl-C) cancels it.
+
+        Raises:
+            ConfigError: it is asked for in this very thread, which would wait for itself.
+            ClientClosed: the thread has ended, or ends before there is a result.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise ConfigError(
+                "an asynchronous handler runs in the client's loop and must not call the blocking client, which would "
+                "wait for ever; make it a plain function, or use `sparrowmq.connect`"
+            )
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call something there; once the loop has ended there is nothing to call it for."""
+        with suppress(RuntimeError):  # It is closed; asked beforehand, it might be so a moment later.
+            self.loop.call_soon_threadsafe(callback)
+
+    def stop(self) -> None:
+        """End the thread; callbacks that have begun, or wait to, go on."""
+        self.soon(self._leave.set)
+        self._thread.join()
+        self.callbacks.end()
+
+    def _run(self) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        self._ready.set_result(asyncio.get_running_loop())
+        try:
+            await self._leave.wait()
+        finally:  # Also of a loop that a SystemExit ends.
+            with self._door:
+                self._is_open = False
+            await _cancel_all()
+
+    async def _till_the_end(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        try:
+            return await coroutine
+        except asyncio.CancelledError:
+            if self._is_open:
+                raise
+            raise ClientClosed(_CLOSED) from None
+
+
+async def _cancel_all() -> None:
+    """End all other tasks, those too that other threads have just asked for."""
+    await asyncio.sleep(0)  # They become tasks,
+    await asyncio.sleep(0)  # and begin, so that each can say why it ends.
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
