@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,29 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def mq(cluster: Cluster) -> AsyncIterator[Client]:
     async with connect(cluster.namesrv) as client:
         yield client
+
+
+class EndingLoop(asyncio.SelectorEventLoop):
+    """Ends right after somebody asked whether it has."""
+
+    _ends = False
+
+    def is_closed(self) -> bool:
+        closed = super().is_closed()
+        if not self._ends:
+            self.close()
+        return closed
+
+    def close(self) -> None:
+        self._ends = True
+        super().close()
+
+
+@pytest.fixture
+def ending_loop() -> Iterator[EndingLoop]:
+    loop = EndingLoop()
+    yield loop
+    loop.close()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -59,7 +60,7 @@ class HandlerThread:
             result = context.run(self._function, argument)
         except BaseException as error:  # A SystemExit ends nothing here either.
             failure = error
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # The loop has ended: nobody waits any more.
             loop.call_soon_threadsafe(_finish, done, result, failure)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -266,7 +267,9 @@ class ReceivedMessage:
             return
 
         def tell(message: ReceivedMessage, outcome: Outcome) -> None:
-            if not loop.is_closed():  # Else its consumer was left long ago, and the message comes again.
+            with suppress(
+                RuntimeError
+            ):  # The loop has ended, and the consumer before: the message comes again.
                 loop.call_soon_threadsafe(settle, message, outcome)
 
         self._settle = tell

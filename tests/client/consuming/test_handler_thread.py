@@ -86,3 +86,17 @@ def test_coroutine_functions_are_told_apart():
         assert is_coroutine_function(handler)
     for plain in (both.plain, len, lambda _: work(1)):
         assert not is_coroutine_function(plain)
+
+
+def test_a_loop_that_ends_meanwhile_is_told_nothing(ending_loop):
+    async def begin() -> None:
+        calling = asyncio.ensure_future(thread(1))
+        await asyncio.sleep(0)
+        calling.cancel()
+
+    go_on = threading.Event()
+    thread = HandlerThread(lambda _: go_on.wait(10), "mine")
+    ending_loop.run_until_complete(begin())
+    thread.end()
+    go_on.set()
+    thread._thread.join(10)

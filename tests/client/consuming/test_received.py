@@ -156,3 +156,9 @@ async def test_its_fate_can_be_told_from_another_thread(message, told):
     await asyncio.to_thread(message.ack)
     await asyncio.sleep(0)
     assert told.outcomes == [Outcome.DONE]
+
+
+def test_a_fate_that_is_told_as_the_loop_ends_reaches_nobody(message, told, ending_loop):
+    message.settle_in(ending_loop)
+    message.ack()
+    assert told.outcomes == []
