@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -51,10 +52,20 @@ class BackgroundCluster:
         return self._running()[0]
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
-        """The result of a coroutine in the cluster's loop. Raises: TimeoutError, after cancelling it."""
+        """The result of a coroutine in the cluster's loop.
+
+        Raises:
+            TimeoutError: it took too long, and was cancelled.
+            RuntimeError: the cluster is not running, or ended before it began.
+        """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running()[1])
+        either: list[Future[Any]] = [future, self._ended]
+        wait(either, timeout_s, FIRST_COMPLETED)
         try:
-            return future.result(timeout_s)
+            if not future.done() and self._ended.done():
+                coroutine.close()
+                self._running()
+            return future.result(0)
         finally:
             future.cancel()
 
@@ -68,7 +79,7 @@ class BackgroundCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._ended.done():
+        with suppress(RuntimeError):  # It has ended, perhaps at this very moment.
             self._running()[1].call_soon_threadsafe(self._leave.set)
         try:
             self._ended.result(STOP_TIMEOUT_S)

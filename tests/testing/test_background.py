@@ -108,3 +108,26 @@ def test_messages_outlive_the_cluster(tmp_path):
 def test_unknown_settings_are_refused(tmp_path):
     with pytest.raises(TypeError, match="flushh"), BackgroundCluster(tmp_path, flushh=Flush.SYNC):
         pytest.fail("there is no such setting")
+
+
+def test_whoever_asks_as_the_cluster_ends_is_told_so(tmp_path):
+    def ask() -> None:
+        with pytest.raises(RuntimeError, match="not running"):
+            cluster.run(asyncio.Event().wait(), timeout_s=30)
+        told.append(True)
+
+    async def ask_in_the_last_turn() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asking.start()
+            asking.join(0.1)  # It waits for this loop.
+
+    told: list[bool] = []
+    asking = threading.Thread(target=ask)
+    with BackgroundCluster(tmp_path) as cluster:
+        loop = cluster._running()[1]
+        asyncio.run_coroutine_threadsafe(ask_in_the_last_turn(), loop)
+        cluster.run(asyncio.sleep(0))
+    asking.join(10)
+    assert told
