@@ -26,6 +26,11 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._open = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its owner was entered, and not left yet."""
+        return self._open
+
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Start a task.
 

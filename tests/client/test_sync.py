@@ -232,6 +232,7 @@ def test_whatever_the_asynchronous_class_can_do_its_twin_can(twin, original):
         "beat",
         "members_changed",
         "reset",
+        "client_left",
         "running",
         "positions_in",
         "handle_directly",

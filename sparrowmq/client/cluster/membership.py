@@ -42,6 +42,9 @@ class Member(Protocol):
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved its group to other offsets."""
 
+    def client_left(self) -> None:
+        """Its client was left before it was."""
+
     def running(self) -> ConsumerRunning:
         """What it is doing, for an operator."""
 
@@ -84,6 +87,11 @@ class Membership:
         """Leave its group."""
         if self.consumers.get(member.full_group) is member:
             del self.consumers[member.full_group]
+
+    def client_left(self) -> None:
+        """The client was left: its consumers get nothing more."""
+        for member in self.consumers.values():
+            member.client_left()
 
     def heartbeat(self) -> bytes | None:
         """The body of a heartbeat, or None while there is nobody to announce."""

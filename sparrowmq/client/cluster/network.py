@@ -27,6 +27,7 @@ from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.errors import ClientClosed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_namespace, with_namespace, without_namespace
 from sparrowmq.protocol.requests.table import Role
@@ -111,6 +112,11 @@ class Network:
         """Those of some full names that are in the namespace, as the program knows them; all without one."""
         return {self.plain_name(name) for name in names if self.full_name(name) == name}
 
+    def check_open(self) -> None:
+        """Raises: ClientClosed, it was left, or was not entered."""
+        if not self.background.is_open:
+            raise ClientClosed("the client is closed, or was not entered; consume inside its `with` block")
+
     async def __aenter__(self) -> Self:
         await self.background.__aenter__()
         self.background.spawn(self.name_servers.keep_fresh(self.clock), "name servers")
@@ -122,6 +128,7 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.close()
+        self.membership.client_left()
         try:
             await self._pool.ended()
         finally:

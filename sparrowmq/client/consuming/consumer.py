@@ -70,7 +70,8 @@ class Consumer:
     the group at once. Left by an exception or a cancellation it does not wait for handlers; what they had not finished
     is delivered again.
 
-    A filter that the broker cannot do is a ConfigError of iterating, `take` and `closed`, and of leaving the consumer.
+    A filter that the broker cannot do is a ConfigError of iterating, `take` and `closed`, and of leaving the consumer;
+    so is a ClientClosed if its client is left before it.
 
     Attributes:
         group: by the program's name for it.
@@ -146,7 +147,7 @@ class Consumer:
         In order, all of them are of one queue, and at most `batch`.
 
         Raises:
-            ClientClosed: the consumer was not entered.
+            ClientClosed: the consumer was not entered, or its client was left.
             ConfigError: a broker cannot do the filter.
         """
         try:
@@ -278,6 +279,7 @@ class Consumer:
     # Life -----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Consumer:
+        self._network.check_open()
         self._membership.add_consumer(self)
         await self._background.__aenter__()
         try:
@@ -389,6 +391,13 @@ class Consumer:
         """An operator moved the group to other offsets."""
         log.warning("group %s was moved to other offsets: %s", self.full_group, _texts(offsets))
         await self._assignment.restart(offsets)
+
+    def client_left(self) -> None:
+        """Nothing can come any more: whoever waits is told, and what keeps trying ends."""
+        for task in self._tasks:
+            task.cancel()
+        self._assignment.stop_pulling()
+        self._fail(ClientClosed("its client was left before it; what is not committed yet comes again"))
 
     def running(self) -> ConsumerRunning:
         """What the consumer is doing, for an operator; the settings by Java's names."""

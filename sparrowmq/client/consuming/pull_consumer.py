@@ -42,7 +42,7 @@ from sparrowmq.client.consuming.settings import (
     consume_from_where,
     subscription,
 )
-from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.errors import ClientClosed, ConfigError, RemoteError
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -79,6 +79,7 @@ class PullConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_sharing = False
         self._is_woken = False
+        self._is_cut_off = False
         self._rebalancer = Rebalancer(
             self.full_group,
             network,
@@ -88,6 +89,7 @@ class PullConsumer:
         )
 
     async def __aenter__(self) -> PullConsumer:
+        self._network.check_open()
         self._membership.add_consumer(self)
         await self._background.__aenter__()
         self._network.routes.watch(self._route_changed)
@@ -269,6 +271,7 @@ class PullConsumer:
         Raises:
             RemoteError: a broker refuses, as for a filter that it cannot read.
             ConfigError: nothing is assigned or subscribed, or an argument is wrong.
+            ClientClosed: the reader was not entered, or its client was left.
         """
         check_count("max_count", max_count)
         if not timeout_s >= 0:
@@ -282,6 +285,8 @@ class PullConsumer:
         for reading in readings.all():
             reading.handled = reading.position
         while True:
+            if self._is_cut_off:
+                raise ClientClosed(f"the client of the reader of group {self.group} was left")
             readings.collect()
             readings.ask()
             messages = readings.hand_out(max_count)
@@ -394,6 +399,13 @@ class PullConsumer:
         for queue, offset in offsets.items():
             if queue in self._readings.queues:
                 self.seek(queue, offset)
+
+    def client_left(self) -> None:
+        """Nothing can come any more: a `poll` that waits is told, and what keeps trying ends."""
+        for task in self._tasks:
+            task.cancel()
+        self._is_cut_off = True
+        self._readings.nudge()
 
     def running(self) -> ConsumerRunning:
         """What the consumer is doing, for an operator."""

@@ -21,6 +21,8 @@ class Silent:
     def running(self) -> ConsumerRunning:
         return ConsumerRunning()
 
+    def client_left(self) -> None: ...
+
     def positions_in(self, topic):
         return {}
 
