@@ -31,7 +31,7 @@ from sparrowmq.client.consuming.concurrently import Concurrently
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.hooks import ConsumeHooks
 from sparrowmq.client.consuming.inbox import InboxClosed
-from sparrowmq.client.consuming.offset_store import offsets_of
+from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.pace import Paces
 from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
@@ -389,7 +389,7 @@ class Consumer:
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator moved the group to other offsets."""
-        log.warning("group %s was moved to other offsets: %s", self.full_group, _texts(offsets))
+        log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
         await self._assignment.restart(offsets)
 
     def client_left(self) -> None:
@@ -487,7 +487,3 @@ class Consumer:
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         return await self._assignment.apply(topic, queues if topic in self._subscriptions else ())
-
-
-def _texts(offsets: Mapping[MessageQueue, int]) -> str:
-    return ", ".join(f"{queue} to {offset}" for queue, offset in offsets.items())

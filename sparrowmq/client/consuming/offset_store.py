@@ -47,7 +47,7 @@ class OffsetStore(Protocol):
         """The queue is another member's now."""
 
     def moved(self, queue: MessageQueue) -> None:
-        """An operator moved the group elsewhere in the queue: what could not be committed does not count any more."""
+        """An operator moved the group elsewhere in the queue: what was, or could not be, committed does not count."""
 
 
 def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore:
@@ -55,6 +55,11 @@ def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore
     if folder is None:
         return BrokerOffsets(group, network.brokers)
     return LocalOffsets(folder / f"{network.ip}@{network.instance}" / group / "offsets.json")
+
+
+def texts(offsets: Mapping[MessageQueue, int]) -> str:
+    """As a log tells them."""
+    return ", ".join(f"{queue} to {offset}" for queue, offset in offsets.items())
 
 
 class BrokerOffsets:
@@ -144,6 +149,7 @@ class BrokerOffsets:
         self._committed.pop(queue, None)
 
     def moved(self, queue: MessageQueue) -> None:
+        self._committed.pop(queue, None)  # Pulls, and other members, have committed since.
         self._uncommitted.pop(queue, None)
 
 

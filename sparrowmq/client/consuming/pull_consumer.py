@@ -31,7 +31,7 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.assignment import call, tell
 from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
-from sparrowmq.client.consuming.offset_store import offsets_of
+from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -395,10 +395,18 @@ class PullConsumer:
         self._rebalancer.soon()
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group to other offsets."""
+        """An operator moved the group to other offsets, which the members have to commit.
+
+        Subscribed queues are committed by those who have them, and assigned ones by all: perhaps nobody reads them.
+        """
+        log.warning("group %s was moved to other offsets: %s", self.full_group, texts(offsets))
+        mine = set(self._readings.queues)
         for queue, offset in offsets.items():
-            if queue in self._readings.queues:
+            self._offsets.moved(queue)
+            if queue in mine:
                 self.seek(queue, offset)
+        ours = mine if self._subscriptions else offsets.keys()
+        await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in ours})
 
     def client_left(self) -> None:
         """Nothing can come any more: a `poll` that waits is told, and what keeps trying ends."""

@@ -200,6 +200,51 @@ async def test_an_operator_sees_and_moves_it(reader):
     reader.members_changed()
 
 
+@pytest.fixture
+async def five_each(mq) -> list[MessageQueue]:
+    """Two queues of five messages, all of which the group g has committed."""
+    await mq.admin.create_topic("t", queues=2)
+    queues = sorted(await mq.queues("t"))
+    for number in range(10):
+        await mq.send("t", b"x", queue=queues[number % 2])
+    async with mq.pull_consumer(group="g") as reader:
+        await reader.commit(dict.fromkeys(queues, 5))
+    return queues
+
+
+async def standing(mq) -> list[int | None]:
+    return [each.committed for each in (await mq.admin.lag("g", "t")).queues]
+
+
+@pytest.mark.parametrize("share", [0, 1, 2])
+async def test_an_operator_moves_the_queues_that_a_reader_has_and_those_that_it_has_not(mq, five_each, share):
+    async with mq.pull_consumer(group="g") as reader:
+        reader.assign(five_each[:share])
+        await reader.positions()
+        for _ in range(2):  # The second time there is nothing to be seen of the first.
+            assert set((await mq.admin.reset("g", "t", "earliest")).values()) == {0}
+            async with asyncio.timeout(10):
+                while await standing(mq) != [0, 0]:
+                    await asyncio.sleep(0.01)
+            assert set((await reader.positions()).values()) <= {0}
+            async with (
+                connect(str(mq._network.name_servers)) as other,
+                other.pull_consumer(group="g") as another,
+            ):
+                await another.queues("t")
+                await another.commit(dict.fromkeys(five_each, 5))
+    assert await standing(mq) == [5, 5]
+
+
+async def test_readers_that_share_a_topic_commit_where_an_operator_moved_each(mq, five_each):
+    async with mq.pull_consumer(group="g") as reader:
+        await reader.subscribe("t")
+        await assigned(reader, 2)
+        await reader.reset({five_each[0]: 2, MessageQueue("t", "elsewhere", 0): 1})
+        assert (await reader.positions())[five_each[0]] == 2
+    assert await standing(mq) == [2, 5]
+
+
 # Shared out ---------------------------------------------------------------------------------------------------------
 
 
