@@ -140,7 +140,7 @@ class Document:
 
 
 def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
-    """Text, lists and dicts. Raises: ConfigError, a key stands twice or an alias within itself."""
+    """Text, lists and dicts. Raises: ConfigError, a key stands twice or is no text, or an alias within itself."""
     if id(node) in above:
         raise ConfigError("an alias stands within what it names")
     inside = (*above, id(node))
@@ -150,6 +150,8 @@ def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
         return [_plain(each, inside) for each in node.value]
     values: dict[str, Any] = {}
     for key, value in node.value:
+        if key.id != "scalar":
+            raise ConfigError(f"a key is a list or a table; write one text before the colon{key.start_mark}")
         if key.value in values:
             raise ConfigError(f"{key.value!r} stands twice in one table, the second time{key.start_mark}")
         values[str(key.value)] = _plain(value, inside)

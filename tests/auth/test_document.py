@@ -49,6 +49,8 @@ def test_a_file_may_be_empty(text):
         ("globalWhiteRemoteAddresses: 10.0.0.1\n", "globalWhiteRemoteAddresses must be a list"),
         ("accounts: []\naccounts: []\n", "'accounts' stands twice"),
         ("a: &x [*x]\n", "alias stands within"),
+        ("? [a, b]\n: 1\n", "a key is a list or a table"),
+        ("accounts:\n- {a: 1}: 1\n", "a key is a list or a table"),
         ("\tx: 1", "is not YAML"),
         ("a: 1\n---\nb: 2\n", "is not YAML"),
         ("[" * 5000, "is not YAML"),
