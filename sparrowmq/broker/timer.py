@@ -282,6 +282,10 @@ class TimedDelivery:
             return None
 
     def _recalled_keys(self) -> frozenset[str]:
-        """What the recalls of this slot name."""
-        recalls = filter(None, map(self._message, self._timers.recalls))
-        return frozenset(each.properties.get(Property.TIMER_DEL_UNIQKEY, "") for each in recalls)
+        """What the recalls of this slot name, each in its own topic: who sent it may write to that one alone."""
+        keys = set()
+        for recall in filter(None, map(self._message, self._timers.recalls)):
+            key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
+            if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
+                keys.add(key)
+        return frozenset(keys)

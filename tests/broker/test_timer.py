@@ -268,6 +268,17 @@ async def test_a_recalled_message_does_not_come_and_its_neighbours_do(tmp_path, 
         assert it.figure("timers_recalled") == 1 and it.figure("timers_pending") == 0
 
 
+@pytest.mark.parametrize("topic", ["Mine", "Order"])
+async def test_a_recall_in_one_topic_of_a_message_of_another_is_ignored(tmp_path, clock, topic):
+    async with running(tmp_path, clock) as it:
+        it.send(b"one", 5000)
+        key = {"TIMER_DEL_UNIQKEY": "Orders+one", "TIMER_DELIVER_MS": str(clock.now_ms() + 5000)}
+        it.send(b"0", topic=topic, REAL_TOPIC="Orders", **key)
+        await clock.advance(6)
+        assert it.bodies() == [b"one"] and it.bodies(topic=topic) == []
+        assert it.figure("timers_recalled") == 0 and it.figure("timers_pending") == 0
+
+
 async def test_a_recall_that_was_taken_in_the_last_millisecond_is_obeyed(tmp_path, clock):
     async with running(tmp_path, clock) as it:
         due_ms = clock.now_ms() + 5000
