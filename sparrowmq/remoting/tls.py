@@ -226,8 +226,8 @@ def _load_pair(
     try:
         # Without any password OpenSSL would ask at the terminal for one.
         context.load_cert_chain(certificate, key, password or "")
-    except (ssl.SSLError, ValueError) as error:
-        why = reason(error) if isinstance(error, ssl.SSLError) else error
+    except (OSError, ValueError) as error:  # also a file that went just now
+        why = reason(error) if isinstance(error, OSError) else error
         raise ConfigError(
             f"{keys}.certPath = {certificate} and {keys}.keyPath = {key} cannot be used ({why}): both must be PEM, "
             f"the key must be that of the certificate, and {keys}.keyPassword its password if it has one"
@@ -238,7 +238,7 @@ def _load_trust(context: ssl.SSLContext, keys: str, trust: Path) -> None:
     _readable(f"{keys}.trustCertPath", trust)
     try:
         context.load_verify_locations(trust)
-    except ssl.SSLError as error:
+    except OSError as error:
         raise ConfigError(
             f"{keys}.trustCertPath = {trust} holds no certificate in PEM ({reason(error)})"
         ) from error

@@ -30,6 +30,8 @@ def why_refused(error: BaseException) -> str:
     return "it left during the TLS handshake; perhaps it does not trust the certificate that it was shown"
 
 
-def reason(error: ssl.SSLError) -> str:
-    """What OpenSSL says, in words."""
-    return (error.reason or str(error)).replace("_", " ").lower()
+def reason(error: OSError) -> str:
+    """What OpenSSL says, in words; or the system, of a file."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return error.strerror or str(error)

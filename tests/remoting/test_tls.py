@@ -205,6 +205,16 @@ def test_files_that_are_none_are_told_with_their_keys(server: Pair, client: Pair
         server_context(showing(Pair(server.certificate, tmp_path / "gone")))
 
 
+@pytest.mark.parametrize("gone", ["certificate", "key", "trust"])
+def test_a_file_that_goes_while_it_is_loaded_is_told_as_any_other(
+    server: Pair, ours: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    paths = {"certificate": server.certificate, "key": server.key, "trust": ours.certificate}
+    monkeypatch.setattr("sparrowmq.remoting.tls._readable", lambda *_: None)  # it was there a moment ago
+    with pytest.raises(ConfigError, match="No such file"):
+        server_context(ServerTlsSettings(**(paths | {gone: tmp_path / "gone"})))  # type: ignore[arg-type]
+
+
 async def test_a_key_may_have_a_password(server: Pair, ours: Pair) -> None:
     locked = encrypted(server, "pass word")
     async with asking(showing(locked, key_password="pass word"), trusting(ours)) as session:
