@@ -53,7 +53,7 @@ class Document:
             self._root = yaml.compose(text) or _mapping()
             values = _plain(self._root)
         except (yaml.YAMLError, RecursionError) as error:
-            raise ConfigError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+            raise ConfigError(f"{name} is not YAML: {_reason(error)}") from None
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
         if not isinstance(values, dict):
@@ -139,6 +139,19 @@ class Document:
         return made
 
 
+def _reason(error: Exception) -> str:
+    """What is wrong with a text, without quoting it: it may be a secret key."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    said = [getattr(error, "context", None), getattr(error, "problem", None)]
+    return f"{', '.join(filter(None, said))} {_place(mark)}"
+
+
+def _place(mark: Any) -> str:
+    return f"in line {mark.line + 1}, column {mark.column + 1}"
+
+
 def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
     """Text, lists and dicts. Raises: ConfigError, a key stands twice or is no text, or an alias within itself."""
     if id(node) in above:
@@ -151,9 +164,13 @@ def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
     values: dict[str, Any] = {}
     for key, value in node.value:
         if key.id != "scalar":
-            raise ConfigError(f"a key is a list or a table; write one text before the colon{key.start_mark}")
+            raise ConfigError(
+                f"a key is a list or a table; write one text before the colon {_place(key.start_mark)}"
+            )
         if key.value in values:
-            raise ConfigError(f"{key.value!r} stands twice in one table, the second time{key.start_mark}")
+            raise ConfigError(
+                f"{key.value!r} stands twice in one table, the second time {_place(key.start_mark)}"
+            )
         values[str(key.value)] = _plain(value, inside)
     return values
 

@@ -39,6 +39,22 @@ def test_a_file_may_be_empty(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("accounts:\n- secretKey: topsecret\n  secretKey: topsecret\n", "line 3, column 3"),
+        ("accounts:\n- accessKey: a\n secretKey: topsecret\n", "line 3, column 2"),
+        ("accounts: [\n secretKey: topsecret: x\n", "line 2, column 22"),
+        ("? [topsecret]\n: 1\n", "line 1, column 3"),
+    ],
+)
+def test_a_broken_line_is_named_and_not_quoted(text, place):
+    """It may have a secret, and the error goes to the log."""
+    with pytest.raises(ConfigError, match=place) as caught:
+        Document(text, "f")
+    assert "topsecret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("accounts: [", "is not YAML"),
