@@ -152,7 +152,7 @@ class BlockingNetwork:
         try:
             return self._own_or_template(topic)
         except NoRoute:
-            if topic in self._routes or not self._has_brokers():
+            if topic in self._routes or not self.has_brokers():
                 raise BrokersAway(f"no name server knows a broker of topic {topic} now") from None
             return self._own_or_template(topic)  # They may have come after the topic was asked for.
 
@@ -165,6 +165,11 @@ class BlockingNetwork:
             return self._topics
 
         return self._remembering(ask, self._topics)
+
+    def has_brokers(self) -> bool:
+        """Whether a name server knows any broker now. Raises: NetworkError."""
+        _, body = self.call_name_server(GetBrokerCluster())
+        return bool(ClusterTable.decode(body).broker_addr_table)
 
     def call_name_server(self, request: Request[R], timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """The header and body of the first name server's answer. Raises: NameServerUnreachable, RemoteError."""
@@ -384,10 +389,6 @@ class BlockingNetwork:
             if template is None:
                 raise
             return template.for_new_topic(topic)
-
-    def _has_brokers(self) -> bool:
-        _, body = self.call_name_server(GetBrokerCluster())
-        return bool(ClusterTable.decode(body).broker_addr_table)
 
     def _ask_for_route(self, topic: str, timeout_s: float = CALL_TIMEOUT_S) -> Route | None:
         request = GetRoute(topic=topic, accept_standard_json_only=True)

@@ -10,16 +10,17 @@ than its journal says.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
 from sparrowmq.client.admin.dead_letters import packed_again
-from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
 from sparrowmq.client.cluster.link import answer
 from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.errors import BrokerUnreachable, ConfigError, InvalidFilter, NoRoute, RemoteError
@@ -31,6 +32,7 @@ from sparrowmq.protocol.names import TOOLS_GROUP, check_group, dlq_topic
 from sparrowmq.protocol.subscription import ALL, parse_tags
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.locked import hold
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.span import Span, since_until, span_of, told
 from sparrowmq.spark.pulls import Pulls
@@ -61,13 +63,13 @@ def dlq_replay(
     """Send dead letters to their group again.
 
     Args:
-        journal: a file; what it names is not sent again.
+        journal: a file; what it names is not sent again. Journals of several groups may be one.
         tags: `a || b`. where: an SQL92 expression over properties. Both must hold.
         since, until: only what became a dead letter at or after the one, and before the other.
         rate: at most so many a second.
         dry_run: say what would be sent, and do nothing.
     Raises:
-        ConfigError: an argument is wrong.
+        ConfigError: an argument is wrong, or another run has the journal.
         NetworkError: a broker is away; the next run goes on.
     """
     topic = dlq_topic(check_group(group))
@@ -76,16 +78,15 @@ def dlq_replay(
     given = {**(options or {}), "nameServer": name_server, "topic": topic}
     given |= since_until(since, until)
     wanted = Wanted(tags, where)
-    try:
-        span = _rest(span_of(given), Path(journal))
-    except NoRoute:
-        say(f"group {group} has no dead letters: there is no topic {topic}; see that its name is right")
-        span = Span({}, {})
-    report, begin = Report(offsets=told(span.end)), time.monotonic()
+    span, begin = _dead(group, given, say), time.monotonic()
     parsed = parse(SourceOptions, given)
     with ExitStack() as stack:
+        kept = None if dry_run else stack.enter_context(_held(Path(journal)))
+        span = _rest(span, topic, Path(journal))
+        report = Report(offsets=told(span.end))
+        if kept is not None:
+            kept.truncate(len(_whole_lines(Path(journal))))
         network = stack.enter_context(connect(parsed))
-        kept = None if dry_run else stack.enter_context(_opened(Path(journal)))
         replay = Replay(network, group, kept, report, Pace(rate, sleep))
         for message, queue in _messages(network, span, parsed):
             replay.settle(message, queue, is_wanted=wanted.has(message))
@@ -181,6 +182,7 @@ class Replay:
         if self._journal is None:
             return
         line: dict[str, Any] = {
+            "topic": queue.topic,
             "broker": queue.broker_name,
             "queue": queue.queue_id,
             "offset": message.queue_offset,
@@ -198,17 +200,41 @@ def replace_topic(queue: MessageQueue, topic: str) -> MessageQueue:
     return MessageQueue(topic, queue.broker_name, 0)
 
 
-def _rest(span: Span, journal: Path) -> Span:
-    """What of a span the journal does not name."""
+def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
+    """What there is of dead letters now. Raises: as `span_of`; BrokersAway, no broker is there that could have any."""
+    try:
+        return span_of(given)
+    except NoRoute:
+        options = parse(SourceOptions, given)
+        with connect(options) as network:
+            if not network.retrying(network.has_brokers):
+                raise BrokersAway(
+                    f"no name server knows a broker now, so nobody can tell the dead letters of group {group}; "
+                    "run it again once brokers are there"
+                ) from None
+        say(
+            f"group {group} has no dead letters: there is no topic {given['topic']}; see that its name is right"
+        )
+        return Span({}, {})
+
+
+def _rest(span: Span, topic: str, journal: Path) -> Span:
+    """What of a span the journal does not name. Raises: as `_done`; BrokersAway, it names what is not there now."""
     start = dict(span.start)
-    for queue, offset in _done(journal, {queue.topic for queue in start}).items():
+    done = {queue: offset for queue, offset in _done(journal, topic).items() if queue.topic == topic}
+    if done and not start:
+        raise BrokersAway(
+            f"{journal} names dead letters of topic {topic}, which no name server knows now: its broker is away, or "
+            "it was deleted; run it again once it is there, or name another journal"
+        )
+    for queue, offset in done.items():
         if queue in start:
             start[queue] = min(max(start[queue], offset), span.end[queue])
     return replace(span, start=start)
 
 
-def _done(journal: Path, topics: set[str]) -> Offsets:
-    """Where the journal ends, by queue. Raises: ConfigError, it is none."""
+def _done(journal: Path, topic: str) -> Offsets:
+    """Where the journal ends, by queue. Raises: ConfigError, it is none, or does not say of which topic it is."""
     found: Offsets = {}
     for line in _whole_lines(journal).decode(errors="replace").splitlines():
         try:
@@ -218,9 +244,14 @@ def _done(journal: Path, topics: set[str]) -> Offsets:
             raise ConfigError(
                 f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another"
             ) from None
-        for topic in topics:
-            queue = MessageQueue(topic, *place)
-            found[queue] = max(found.get(queue, 0), offset)
+        if "topic" not in noted:
+            raise ConfigError(
+                f"{journal} has lines of an earlier version, which do not say whose dead letters they name. If all are "
+                f'of {topic}, say so: sed -i \'s/^{{"broker"/{{"topic": "{topic}", "broker"/\' '
+                f"{shlex.quote(str(journal))}; else name another journal"
+            )
+        queue = MessageQueue(str(noted["topic"]), *place)
+        found[queue] = max(found.get(queue, 0), offset)
     return found
 
 
@@ -230,12 +261,12 @@ def _whole_lines(journal: Path) -> bytes:
     return text[: text.rfind(b"\n") + 1]
 
 
-def _opened(journal: Path) -> IO[str]:
-    """The journal, to be written on behind its last whole line."""
-    size = len(_whole_lines(journal))
-    file = open(journal, "a", encoding="utf-8")  # noqa: SIM115 - the caller leaves it
-    file.truncate(size)
-    return file
+@contextmanager
+def _held(journal: Path) -> Iterator[IO[str]]:
+    """The journal, to be written on; no other run has it meanwhile. Raises: ConfigError, another has it."""
+    with open(journal, "a", encoding="utf-8") as file:
+        hold(file, journal)
+        yield file
 
 
 def _messages(

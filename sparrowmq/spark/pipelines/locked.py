@@ -1,10 +1,11 @@
-"""A folder that one process works in at a time."""
+"""A folder, or a file, that one process works in at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from sparrowmq.errors import ConfigError
 
@@ -19,11 +20,14 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a folder, made if it is not there; a killed process lets go. Raises: ConfigError, another has it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(
-                    f"another run is at work in {folder}; wait for its end, or stop it"
-                ) from None
+        hold(file, folder)
         yield
+
+
+def hold(file: IO[str], what: Path) -> None:
+    """Lock a file until it is closed; `what` is told to whoever comes too late. Raises: ConfigError, another has it."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"another run is at work in {what}; wait for its end, or stop it") from None

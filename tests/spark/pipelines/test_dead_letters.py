@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from itertools import count
 
@@ -16,8 +17,10 @@ from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.protocol.names import dlq_topic
 from sparrowmq.spark.pipelines import dlq_replay
 from sparrowmq.spark.pipelines.dead_letters import Pace
+from sparrowmq.testing.background import BackgroundCluster
 
 DEADLINE_S = 20
+AT_ONCE = {"fetchOffset.numRetries": "0"}
 _names = count()
 
 
@@ -52,8 +55,8 @@ def dead(mq, group):
 
 @pytest.fixture
 def replay(namesrv, group, tmp_path):
-    def replay(**given):
-        return dlq_replay(group, name_server=namesrv, journal=tmp_path / "journal", **given)
+    def replay(name_server=namesrv, **given):
+        return dlq_replay(group, name_server=name_server, journal=tmp_path / "journal", **given)
 
     return replay
 
@@ -94,6 +97,59 @@ def test_a_run_that_was_killed_is_gone_on_with(dead, replay, tmp_path):
     (tmp_path / "journal").write_text(whole[0] + whole[1][:20])
     assert replay().written == 2
     assert [line["offset"] for line in journal(tmp_path)] == [0, 1, 2]
+
+
+def test_groups_with_one_journal_do_not_silence_each_other(mq, namesrv, tmp_path):
+    for name in ("one", "two"):
+        mq.admin.create_group(name)
+        mq.admin.create_topic(dlq_topic(name), queues=1)
+        for number in range(3):
+            mq.send(dlq_topic(name), b"%d" % number)
+
+    def replay(name):
+        return dlq_replay(name, name_server=namesrv, journal=tmp_path / "journal").written
+
+    assert [replay(name) for name in ("one", "two", "one", "two")] == [3, 3, 0, 0]
+    assert [line["topic"] for line in journal(tmp_path)] == ["%DLQ%one"] * 3 + ["%DLQ%two"] * 3
+
+
+def test_a_journal_that_does_not_name_its_topic_is_refused_with_a_command_that_mends_it(
+    dead, replay, tmp_path
+):
+    dead([b"1", b"2"])
+    assert replay().written == 2
+    lines = [{name: each for name, each in line.items() if name != "topic"} for line in journal(tmp_path)]
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(ConfigError, match="do not say whose dead letters") as told:
+        replay()
+    command = str(told.value).partition("say so: ")[2].rpartition("; else")[0]
+    subprocess.run(command, shell=True, check=True)
+    assert replay().written == 0
+
+
+def test_two_runs_do_not_write_one_journal(dead, replay, tmp_path):
+    dead([b"1", b"2"])
+    refused: list[str] = []
+
+    def meanwhile(_pause_s: float) -> None:
+        with pytest.raises(ConfigError) as told:
+            replay()
+        refused.append(str(told.value))
+
+    assert replay(rate=1, sleep=meanwhile).written == 2
+    assert refused == [f"another run is at work in {tmp_path / 'journal'}; wait for its end, or stop it"]
+    assert [line["outcome"] for line in journal(tmp_path)] == ["sent"] * 2
+
+
+def test_brokers_that_are_away_are_no_lack_of_dead_letters(dead, replay, namesrv, tmp_path):
+    dead([b"1"])
+    replay()
+    with BackgroundCluster(tmp_path / "empty", brokers=0) as cluster:
+        with pytest.raises(NetworkError, match="knows a broker now"):
+            dlq_replay("other", name_server=cluster.namesrv, journal=tmp_path / "j", options=AT_ONCE)
+        assert not (tmp_path / "j").exists()
+    with BackgroundCluster(tmp_path / "far") as cluster, pytest.raises(NetworkError, match="broker is away"):
+        replay(name_server=cluster.namesrv)
 
 
 def test_a_rate_is_kept(dead, replay):
@@ -149,6 +205,4 @@ def test_a_file_that_is_no_journal_is_left_alone(dead, replay, tmp_path):
 
 def test_without_servers_it_says_so(group, tmp_path):
     with pytest.raises(NetworkError, match=r"127\.0\.0\.1:1"):
-        dlq_replay(
-            group, name_server="127.0.0.1:1", journal=tmp_path / "j", options={"fetchOffset.numRetries": "0"}
-        )
+        dlq_replay(group, name_server="127.0.0.1:1", journal=tmp_path / "j", options=AT_ONCE)
