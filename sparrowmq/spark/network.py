@@ -7,6 +7,7 @@ for the life of the process, by name servers and credentials: the next task find
 from __future__ import annotations
 
 from pathlib import Path
+from ssl import SSLContext
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
 from sparrowmq.protocol.signature import signer
@@ -51,16 +52,18 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
         sign = signer(options.access_key, options.secret_key, options.security_token)
     outage_s = options.outage_ms / 1000 if waits else 0.0
     patience = Patience(options.retries, options.retry_interval_ms / 1000, outage_s)
-    settings = _tls_settings(options)
-    tls = client_context(settings) if settings is not None else None
-    return BlockingNetwork(options.name_servers, sign=sign, tls=tls, patience=patience)
+    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), patience=patience)
 
 
-def _tls_settings(options: ClusterOptions) -> ClientTlsSettings | None:
-    """How to encrypt; the files are read where a task runs, so they must be there on every executor."""
+def tls_of(options: ClusterOptions) -> SSLContext | None:
+    """How to encrypt; the files are read where a task runs, so they must be there on every executor.
+
+    Raises:
+        ConfigError: one cannot be used.
+    """
     if not options.tls:
         return None
-    return ClientTlsSettings(
+    settings = ClientTlsSettings(
         client_trust=_path(options.tls_trust),
         client_certificate=_path(options.tls_certificate),
         client_key=_path(options.tls_key),
@@ -68,6 +71,7 @@ def _tls_settings(options: ClusterOptions) -> ClientTlsSettings | None:
         checks_server=options.tls_checks_server,
         checks_server_name=options.tls_checks_name,
     )
+    return client_context(settings)
 
 
 def _path(text: str | None) -> Path | None:

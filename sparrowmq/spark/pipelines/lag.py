@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.admin import admin_of
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.span import told
 
@@ -59,7 +58,7 @@ def lag(
         to: a file that gets each line as JSON.
         rounds: how often it looks, every `every_s` seconds; None is for ever, until it is interrupted.
         above: messages; what is further behind counts as an error.
-        options: `accessKey`, `secretKey`, `tls.enable`, as the source has them.
+        options: `accessKey`, `tls.enable` and the others that reach a cluster, as the source has them.
         show: gets the lines of each round.
     Raises:
         NoGroup: a group that was named is not there.
@@ -95,10 +94,7 @@ def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: 
 
 
 async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> list[GroupLag]:
-    credentials = None
-    if options.access_key and options.secret_key:
-        credentials = Credentials(options.access_key, options.secret_key)
-    async with Admin(list(options.name_servers), credentials=credentials, tls=options.tls) as admin:
+    async with admin_of(options) as admin:
         found = []
         for group in groups or await admin.groups():
             try:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, parse
+from sparrowmq.spark.pipelines.admin import admin_of
 
 _NOT_OF_COPIES: Final = frozenset(
     {"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"}
@@ -87,10 +86,7 @@ def _shown(network: BlockingNetwork, topic: str) -> None:
 
 
 async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str | None) -> None:
-    credentials = None
-    if options.access_key and options.secret_key:
-        credentials = Credentials(options.access_key, options.secret_key)
-    async with Admin(list(options.name_servers), credentials=credentials, tls=options.tls) as admin:
+    async with admin_of(options) as admin:
         await admin.create_topic(topic, queues=queues, cluster=cluster, exist_ok=True)
 
 
