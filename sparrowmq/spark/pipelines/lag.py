@@ -51,7 +51,9 @@ def lag(
     say: Say = to_stderr,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Report:
-    """Look how far groups are behind; `written` are the lines, `errors` those above a limit, in the last round.
+    """Look how far groups are behind; `written` are the lines.
+
+    `errors` are, of the last round, the lines above a limit and the groups that nobody could tell of.
 
     Args:
         groups: which; all of the cluster if none is named.
@@ -72,10 +74,10 @@ def lag(
         while rounds is None or done < rounds:
             if done:
                 sleep(every_s)
-            found, report.errors = _looked(parsed, groups, report, say), 0
+            found, untold = _looked(parsed, groups, report, say)
             done += 1
             report.written += _kept(found, to)
-            report.errors = sum(above is not None and each.behind > above for each in found)
+            report.errors = untold + sum(above is not None and each.behind > above for each in found)
             if show is not None:
                 show(found)
     except KeyboardInterrupt:
@@ -84,18 +86,19 @@ def lag(
     return report
 
 
-def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> list[Lag]:
-    told_lags = asyncio.run(_ask(options, groups, say))
+def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
+    """The lines of a round, and of how many groups nobody could tell."""
+    told_lags, untold = asyncio.run(_ask(options, groups, say))
     report.offsets = {
         each.group: told({queue.queue: queue.committed for queue in each.queues}) for each in told_lags
     }
     report.add_read(sum(len(each.queues) for each in told_lags))
-    return [line for each in told_lags for line in _lines(each)]
+    return [line for each in told_lags for line in _lines(each)], untold
 
 
-async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> list[GroupLag]:
+async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
     async with admin_of(options) as admin:
-        found = []
+        found, untold = list[GroupLag](), 0
         for group in groups or await admin.groups():
             try:
                 found.append(await admin.lag(group))
@@ -103,7 +106,8 @@ async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> list[
                 if groups and isinstance(error, NoGroup):
                     raise
                 say(f"group {group}: {error}")
-        return found
+                untold += not isinstance(error, NoGroup)  # it was deleted since it was listed
+        return found, untold
 
 
 def _lines(lag: GroupLag) -> Iterator[Lag]:

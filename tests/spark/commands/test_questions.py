@@ -74,6 +74,8 @@ def test_lag_shows_a_table_and_one_line_of_json(namesrv):
     assert json.loads(last)["errors"] == 1
     assert done.exit_code == 1
     assert CliRunner().invoke(pipeline, ["lag", "billing", "-n", namesrv]).exit_code == 0
+    away = CliRunner().invoke(pipeline, ["lag", "billing", "-n", "127.0.0.1:1"])
+    assert (away.exit_code, json.loads(away.stdout.splitlines()[-1])["errors"]) == (1, 1)
 
 
 def test_trace_prints_latencies(topic, monkeypatch):

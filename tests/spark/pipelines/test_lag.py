@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 
 import pytest
 
@@ -12,6 +13,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError, NoGroup
 from sparrowmq.spark.pipelines import Lag, lag
+from sparrowmq.testing.background import BackgroundCluster
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +59,20 @@ def test_without_names_all_groups_are_shown_and_one_that_is_not_there_is_told(na
         lag(["nobody"], name_server=namesrv)
     with pytest.raises(ConfigError, match="give more than 0"):
         lag(name_server=namesrv, every_s=0)
+
+
+def test_a_group_that_nobody_can_tell_of_is_an_error_of_its_round(tmp_path):
+    said: list[str] = []
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(BackgroundCluster(tmp_path)).namesrv
+        with sync.connect(namesrv) as mq:
+            mq.admin.create_topic("orders", queues=1)
+            mq.admin.create_group("billing")
+            mq.admin.reset("billing", "orders", "earliest")
+
+        def goes_away(_pause_s: float) -> None:
+            stack.close()
+
+        report = lag(["billing"], name_server=namesrv, rounds=2, sleep=goes_away, say=said.append)
+    assert (report.batches, report.written, report.errors) == (2, 1, 1)
+    assert said[0].startswith("group billing: ") and namesrv in said[0]
