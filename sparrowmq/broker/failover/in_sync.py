@@ -6,9 +6,10 @@
                                 etcd is told that it is not; until that is done it is waited for
 
 So at any moment those that are waited for are at least those that etcd knows, and only of those one can be elected:
-what was acknowledged as replicated is at the next master, whatever clocks do. While the master is in sync alone it
-acknowledges nothing so (SLAVE_NOT_AVAILABLE), and only it can be elected. A slave that comes again has to prove itself
-anew.
+what was acknowledged as replicated is at the next master, whatever clocks do. What etcd was asked to know it may know,
+whether its answer comes or not; so whoever was named is waited for, too, and etcd is asked again until it answers. While
+the master is in sync alone it acknowledges nothing so (SLAVE_NOT_AVAILABLE), and only it can be elected. A slave that
+comes again has to prove itself anew.
 Source: the idea of AutoSwitchHAService's SyncStateSet, Java 5.3, with allAckInSyncStateSet.
 """
 
@@ -62,6 +63,9 @@ class InSync:
         self.on_advance: Callable[[], object] = lambda: None
         self._me = me
         self._state = state
+        self._named: set[int] = (
+            set()
+        )  # by a change that etcd has not answered, so it may have them as in sync
         self._commit = commit
         self._clock = clock
         self._catch_up_s = catch_up_s
@@ -86,12 +90,13 @@ class InSync:
         self._ends.pop(member, None)
         self._joining.pop(member, None)
         self._caught_up.pop(member, None)
-        self._left.add(member)
+        if member in self._electable:
+            self._left.add(member)
         self._changed.set()
 
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Why it is not worth waiting for the others; None if it is."""
-        if len(self.members) > 1:
+        if len(self._electable) > 1:
             return None
         return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, "no other member is in sync", 0)
 
@@ -100,10 +105,10 @@ class InSync:
         while True:
             self._changed.clear()
             wanted = self._wanted()
-            if wanted != self.members:
+            if wanted != self.members or self._named:
                 if not await self._agree(wanted):
                     return
-                if wanted == self.members:
+                if wanted == self.members and not self._named:
                     continue
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), _LOOK_S)
@@ -114,9 +119,14 @@ class InSync:
         return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, what, 0)
 
     @property
+    def _electable(self) -> set[int]:
+        """Whom etcd may have as in sync, and so may be the next master."""
+        return self.members | self._named
+
+    @property
     def _others(self) -> set[int]:
         """Who is waited for."""
-        return (self.members | self._joining.keys()) - {self._me}
+        return (self._electable | self._joining.keys()) - {self._me}
 
     def _advance(self) -> None:
         others = self._others
@@ -155,6 +165,7 @@ class InSync:
 
     async def _agree(self, wanted: set[int]) -> bool:
         """Have etcd know it; whether it still takes us for the master."""
+        self._named |= wanted
         try:
             state = await self._commit(with_in_sync(self._state, wanted))
         except EtcdFailed as error:
@@ -162,7 +173,7 @@ class InSync:
             return True
         if state is None:
             return False
-        self._state, self.members = state, set(state.in_sync)
+        self._state, self.members, self._named = state, set(state.in_sync), set()
         self._left &= self.members
         for member in self.members:
             self._joining.pop(member, None)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sparrowmq.broker.failover.group_state import GroupState
+from sparrowmq.broker.failover.group_state import GroupState, with_in_sync
 from sparrowmq.broker.failover.in_sync import ALL, NEAR_BYTES, InSync
 from sparrowmq.errors import EtcdFailed, NoSlaveNear
 from sparrowmq.testing import ManualClock
@@ -17,7 +17,10 @@ CATCH_UP_S = 15.0
 
 
 class Told:
-    """What etcd was told, and what it answers: "yes", "failed", or "no" where somebody else is the master."""
+    """What etcd was told, and what it answers.
+
+    "yes", "failed", "lost" where it did as it was asked and nobody heard, or "no" where somebody else is the master.
+    """
 
     def __init__(self, *in_sync: int) -> None:
         self.state = GroupState(epoch=3, line="a", leader=1, in_sync=in_sync, begins=((3, 0),))
@@ -38,6 +41,8 @@ class Told:
         if self.answer == "no":
             return None
         self.state = wanted
+        if self.answer == "lost":
+            raise EtcdFailed("no answer")
         return wanted
 
 
@@ -140,6 +145,58 @@ async def test_one_whose_connection_ended_is_waited_for_until_etcd_knows_it():
         told.answer = "yes"
         await clock.advance(1)
         assert (found.replicated.value, found.members) == (200, {1, 2})
+
+
+async def test_whom_etcd_may_have_taken_in_is_waited_for_until_it_answers() -> None:
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        found.reported(3, 50)
+        await settle()
+        told.answer = "lost"
+        found.reported(3, 100)
+        await settle()
+        found.left(3)
+        found.shipped.advance(5000)
+        found.reported(2, 5000)
+        await settle()
+        told.state = with_in_sync(told.state, {1, 2, 3})  # as the first of them had it, whatever came later
+        assert (found.replicated.value, found.shown_end()) == (100, 0)
+        told.answer = "yes"
+        await clock.advance(1)
+        assert told.members == [1, 2]
+        assert (found.replicated.value, found.members) == (5000, {1, 2})
+
+
+async def test_nobody_is_said_to_be_alone_while_etcd_may_have_taken_another_in() -> None:
+    told, clock = Told(1), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        told.wait = asyncio.Event()
+        found.reported(2, 100)
+        await settle()
+        assert told.count == 1 and found.lacks(100) is None
+        found.left(2)
+        await settle()
+        assert found.lacks(100) is None and found.shown_end() == 0
+        told.wait.set()
+        await settle()
+        assert told.members == [1] and found.lacks(100) is not None
+
+
+async def test_one_that_left_before_it_was_in_sync_is_not_let_go_when_it_is():
+    told, clock = Told(1, 2), ManualClock()
+    async with account(told, clock) as found:
+        found.shipped.advance(100)
+        found.reported(2, 100)
+        found.reported(3, 50)
+        await settle()
+        found.left(3)
+        await settle()
+        found.reported(3, 100)
+        await settle()
+        assert (told.members, told.count) == ([1, 2, 3], 1)
 
 
 async def test_one_that_comes_again_at_once_has_to_prove_itself():
