@@ -39,6 +39,7 @@ from sparrowmq.broker.replication.ha_port import ABOVE
 from sparrowmq.changing import with_live
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer
+from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Member:
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._told = ""
+        self._doubt: str | None = None  # why we are not elected, though we are in sync
         self._started = self._clock.monotonic()
         self._first_epoch: int | None = None  # that etcd had since the start
         self._was_out = False  # of sync, since the start
@@ -152,7 +154,7 @@ class Member:
         await self._look()
         leader, state = self._found.leader, self._found.state
         if leader is None:
-            if state is None or state.may_lead(self.settings.broker_id, self._is_fresh):
+            if state is None or self._may_lead(state):
                 await self._try_to_lead()
         elif leader.member == self.settings.broker_id:
             await self._end_earlier_life(leader)
@@ -206,11 +208,28 @@ class Member:
 
     # To lead --------------------------------------------------------------------------------------------------------
 
+    def _may_lead(self, state: GroupState) -> bool:
+        """Whether we can be the next master; if only our store is in the way, that is told."""
+        member = self.settings.broker_id
+        assert self.broker is not None
+        doubt = state.doubt(member, self._own, self.broker.store.end) if member in state.in_sync else None
+        if doubt is not None and doubt != self._doubt:
+            log.critical(
+                "not elected, though etcd has this member in sync in epoch %d: this is not the store that was (%s). "
+                "Bring that one back, or another member that is in sync (in sync: %s). Only if they are lost for good: "
+                "stop all members, delete %sstate in etcd, and start the one that has most, alone (docs/failover.md)",
+                *(state.epoch, doubt, ", ".join(map(str, state.in_sync)), self._keys),
+            )
+        self._doubt = doubt
+        return doubt is None and state.may_lead(member, self._is_fresh)
+
     async def _try_to_lead(self) -> None:
-        """Take the lease if nobody is faster. Raises: EtcdFailed."""
+        """Take the lease if nobody is faster. Raises: EtcdFailed, StoreFailed."""
         assert self.broker is not None
         settings, found, own = self.settings, self._found, self._own
-        state = elected(found.state, settings.broker_id, own.epoch, self.broker.stop_following())
+        end = self.broker.stop_following()
+        await _on_disk(self.broker.store, end)
+        state = elected(found.state, settings.broker_id, own, end)
         leader = Leader(
             member=settings.broker_id,
             epoch=state.epoch,
@@ -322,6 +341,13 @@ class Member:
         elif self._told and not problem:
             log.info("etcd answers again")
         self._told = problem
+
+
+async def _on_disk(store: MessageStore, end: int) -> None:
+    """Return once the log is on disk up to there: an epoch that begins there has it all after a power cut, too."""
+    if store.flushed.value < end:
+        store.flush_soon()
+        await store.flushed.reached(end)
 
 
 def demand_member(settings: BrokerSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,8 @@ import pytest
 
 from sparrowmq.broker.config import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
-from sparrowmq.broker.failover.group_state import GroupState
+from sparrowmq.broker.failover.group_state import GroupState, Leader
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.member import Member, demand_member
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, NetworkError, RemoteError, SparrowError
@@ -99,6 +101,27 @@ class Members:
     def task(self, number: int) -> asyncio.Task[None]:
         return self._running[number][1]
 
+    async def power_cut(self, *numbers: int) -> None:
+        """End them as nobody hears of: what etcd has of them stays, but for leases, which end by their time."""
+        for number in numbers:
+            member = self._running[number][0]
+            member._etcd._endpoints = ["127.0.0.1:1"]
+            in_sync = member.broker.term.in_sync if member.broker and member.broker.term else None
+            if in_sync is not None:
+                in_sync._commit = self.no_answer
+        for number in numbers:
+            await self.stop(number)
+
+    def take_disk(self, number: int) -> None:
+        """Of one that does not run: its folder is not there any more."""
+        folder = self._settings[number].store_path
+        folder.rename(folder.with_name(f"{folder.name}-away"))
+
+    def give_disk_back(self, number: int) -> None:
+        folder = self._settings[number].store_path
+        shutil.rmtree(folder)
+        folder.with_name(f"{folder.name}-away").rename(folder)
+
     async def stop_all(self) -> None:
         for number in list(self._running):
             with suppress(SparrowError):
@@ -166,6 +189,10 @@ class Members:
         async with asyncio.timeout(30):
             while len({self.log(number) for number in numbers}) != 1:
                 await asyncio.sleep(0.02)
+
+
+async def never(member: Member, leader: Leader) -> None:
+    """In place of what a member does with a lease of an earlier life: nothing."""
 
 
 @pytest.fixture
@@ -249,6 +276,98 @@ async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -
     assert not second.leads
     await members.start(1)
     assert await members.leader() == 1
+    await members.in_sync(1, 2)
+    await members.same(1, 2)
+
+
+async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_nobody(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    await members.start(1)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    assert await members.send(1, b"both") == OK
+    await members.power_cut(1, 2)
+    members.take_disk(2)
+    second = await members.start(2)
+    await asyncio.sleep(2 * LEASE_S + 1.5)  # so long it lets others go first anyway
+    assert not second.leads
+    (told,) = [each.message for each in caplog.records if each.levelno == logging.CRITICAL]
+    assert "not elected, though etcd has this member in sync in epoch 1" in told
+    assert "never was part of one" in told and "in sync: 1, 2" in told
+    await members.start(1)
+    assert await members.leader() == 1
+    await members.in_sync(1, 2)
+    await members.same(1, 2)
+    assert await members.bodies(1) == [b"both"]
+    assert not (members.settings(1).store_path / "set-aside").exists()
+
+
+async def test_the_only_one_in_sync_is_not_elected_without_its_disk_and_is_with_it(members: Members) -> None:
+    await members.start(1)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    await members.stop(1)
+    assert await members.leader(2) == 2
+    assert await members.send(2, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
+    await members.stop(2)
+    members.take_disk(2)
+    first, second = await members.start(1), await members.start(2)
+    await asyncio.sleep(1.5)
+    assert not first.leads and not second.leads
+    await members.stop(2)
+    members.give_disk_back(2)
+    await members.start(2)
+    assert await members.leader() == 2
+    await members.in_sync(1, 2)
+    await members.same(1, 2)
+    assert await members.bodies(2) == [b"alone"]
+
+
+async def test_who_dies_before_it_wrote_down_that_it_was_elected_is_elected_again(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(own: OwnEpoch, epoch: int, line: str) -> None:
+        raise OSError("as if the process ended here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Member, "_end_earlier_life", never)  # the key stays until the lease has ended
+        await members.start(1)
+        await members.leader()
+        await members.power_cut(1)
+        broken.setattr(OwnEpoch, "save", dies)
+        await members.start(1)
+        with pytest.raises(OSError, match="ended here"):
+            await asyncio.wait_for(members.task(1), 30)
+        with suppress(OSError):
+            await members.stop(1)
+    assert OwnEpoch.load(members.settings(1).config_path).epoch == 1
+    await members.start(1)
+    assert await members.leader() == 1
+    assert OwnEpoch.load(members.settings(1).config_path).epoch == 3
+
+
+async def test_a_member_that_etcd_still_has_in_sync_gets_nothing_by_a_new_connection(
+    members: Members,
+) -> None:
+    first = await members.start(1)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    assert await members.send(1, b"both") == OK
+    assert first.broker is not None and first.broker.term is not None
+    in_sync = first.broker.term.in_sync
+    assert in_sync is not None
+    commit, in_sync._commit = in_sync._commit, members.no_answer
+    await members.power_cut(2)
+    members.take_disk(2)
+    await members.start(2)
+    await asyncio.sleep(1.5)
+    own = OwnEpoch.load(members.settings(2).config_path)
+    assert (own.epoch, members.log(2)) == (0, b"")
+    in_sync._commit = commit
     await members.in_sync(1, 2)
     await members.same(1, 2)
 

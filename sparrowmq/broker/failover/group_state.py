@@ -16,7 +16,9 @@ last part of; where that is not known any more nothing is cut, and what follows 
 etcd lose its memory, epochs begin anew in another line of them, and those of the line before prove nothing.
 
 In sync are those that have all that was acknowledged: the master adds one only when it has it all, from then on
-acknowledges nothing without it, and takes it out before it does again. So each of them can be the next master.
+acknowledges nothing without it, and takes it out before it does again. So each of them can be the next master, with the
+store that it had then: one that comes back with another, because its disk was replaced or is not there, has nothing of
+what its number stands for. Its own record tells (`doubt`), for that is raised before a byte of an epoch is taken.
 Source: the idea of Kafka's KIP-101 and KIP-279, and of ReplicasInfoManager and EpochFileCache, Java 5.3.
 """
 
@@ -26,6 +28,8 @@ import secrets
 from typing import Final
 
 import msgspec
+
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
 
 MOST_EPOCHS: Final = 100
 
@@ -63,6 +67,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         leader: whose it is, by brokerId.
         in_sync: who has all that was acknowledged in it, the leader among them.
         begins: epochs and the offsets of the log at which they began, rising; the newest ones.
+        store: the mark of the leader's store; "" if a version that knew none wrote this.
     """
 
     epoch: int
@@ -70,6 +75,7 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     leader: int
     in_sync: tuple[int, ...]
     begins: tuple[tuple[int, int], ...]
+    store: str = ""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -88,6 +94,22 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         """
         return member in self.in_sync and not (is_fresh and len(self.in_sync) > 1)
 
+    def doubt(self, member: int, own: OwnEpoch, end: int) -> str | None:
+        """Why the store of a member that is in sync cannot be the one that was; None if it can be.
+
+        Who was elected may have died before it wrote that down, so for that one the mark of its store is enough.
+
+        Args:
+            own: what it has written down of itself.
+            end: of its log.
+        """
+        was_elected = member == self.leader and own.store == self.store
+        if not was_elected and (own.line != self.line or own.epoch < self.epoch):
+            last = f"was last part of epoch {own.epoch}" if own.epoch else "never was part of one"
+            return f"its log {last}, by its own record"
+        _, begin = self.begins[-1]
+        return f"its log ends at {end}, and that epoch began at {begin}" if end < begin else None
+
     def shared_end(self, epoch: int, line: str) -> int | None:
         """Up to where a log that was last part of `epoch` is the master's, too; None if nothing proves it.
 
@@ -98,17 +120,19 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         return min(later) if later and is_known else None
 
 
-def elected(last: GroupState | None, member: int, own_epoch: int, end: int) -> GroupState:
+def elected(last: GroupState | None, member: int, own: OwnEpoch, end: int) -> GroupState:
     """The state when a member becomes the master whose log ends at `end`.
 
     Args:
         last: what etcd has; None if that knows nothing of these brokers.
-        own_epoch: the last one that the member knows of, lest one comes again if etcd lost its memory.
+        own: has the last epoch that the member knows of, lest one comes again if etcd lost its memory.
     """
-    epoch = max(last.epoch if last else 0, own_epoch) + 1
+    epoch = max(last.epoch if last else 0, own.epoch) + 1
     begins = (*(last.begins if last else ()), (epoch, end))[-MOST_EPOCHS:]
     line = last.line if last else secrets.token_hex(8)
-    return GroupState(epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins)
+    return GroupState(
+        epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins, store=own.store
+    )
 
 
 def with_in_sync(state: GroupState, members: set[int]) -> GroupState:

@@ -7,9 +7,9 @@
 
 So at any moment those that are waited for are at least those that etcd knows, and only of those one can be elected:
 what was acknowledged as replicated is at the next master, whatever clocks do. What etcd was asked to know it may know,
-whether its answer comes or not; so whoever was named is waited for, too, and etcd is asked again until it answers. While
-the master is in sync alone it acknowledges nothing so (SLAVE_NOT_AVAILABLE), and only it can be elected. A slave that
-comes again has to prove itself anew.
+whether its answer comes or not; so whoever was named is waited for, too, and etcd is asked again until it answers.
+While the master is in sync alone it acknowledges nothing so (SLAVE_NOT_AVAILABLE), and only it can be elected. A slave
+that comes again has to prove itself anew.
 Source: the idea of AutoSwitchHAService's SyncStateSet, Java 5.3, with allAckInSyncStateSet.
 """
 
@@ -93,6 +93,14 @@ class InSync:
         if member in self._electable:
             self._left.add(member)
         self._changed.set()
+
+    def may_come(self, member: int) -> bool:
+        """Whether a member may be served: not while etcd has it in sync by a connection that ended.
+
+        From its first byte of this epoch on its own record says that it has the epoch. Were it elected then, with a
+        store that lacks what it had acknowledged, nobody could tell.
+        """
+        return member in self._ends or member not in self._electable
 
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Why it is not worth waiting for the others; None if it is."""

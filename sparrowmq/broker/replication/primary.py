@@ -147,7 +147,10 @@ class Primary:
             for other in [each for each in self.links if each.member == link.member and each is not link]:
                 other.close("it has come again")
                 self._ended(other)
-            self._in_sync.reported(link.member, link.acked)
+            if self._in_sync.may_come(link.member):
+                self._in_sync.reported(link.member, link.acked)
+            else:
+                link.close("etcd still has it in sync, by its connection before; it can come again at once")
 
     def _ended(self, link: SlaveLink) -> None:
         if link in self.links:

@@ -1,7 +1,10 @@
 """What tools are told of a time as a master or a slave."""
 
+from pathlib import Path
+
 from sparrowmq.broker.failover.group_state import elected
 from sparrowmq.broker.failover.in_sync import InSync
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.testing import ManualClock
 
@@ -14,7 +17,14 @@ def test_a_master_tells_who_is_in_sync_too():
     async def commit(wanted):
         return wanted
 
-    in_sync = InSync(1, elected(None, 1, 6, 0), commit, ManualClock(), 15, lambda: True)
+    in_sync = InSync(
+        1,
+        elected(None, 1, OwnEpoch(Path("epoch.json"), 6, "", "mine"), 0),
+        commit,
+        ManualClock(),
+        15,
+        lambda: True,
+    )
     in_sync.members |= {3, 2}
     told = Term(1, 7, in_sync=in_sync).told()
     assert told == {"memberId": "1", "masterEpoch": "7", "inSyncMembers": "1,2,3"}
