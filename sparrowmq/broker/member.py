@@ -9,9 +9,9 @@ A change of roles is a broker that is stopped and another one that is started, i
 same port: no part of a broker has to know how to become something else. That takes about half a second; clients take
 it for a connection that ended.
 
-Etcd is looked at twice a second while we do not lead, and while we do only the lease is renewed. Without etcd nobody is
-elected. Who leads goes on for as long as the lease is believed in, and is a slave then, because somebody else may have
-been elected by those that etcd still answers to.
+Etcd is looked at twice a second while we do not lead, and while we do with each renewal of the lease. Without etcd
+nobody is elected. Who leads goes on for as long as the lease is believed in, and is a slave then, because somebody else
+may have been elected by those that etcd still answers to.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class Member:
         settings = self.settings
         self._own.save(state.epoch, state.line)
         self._lease, self._is_deposed, self._followed = lease, False, None
-        self._tasks.spawn(self._renew(lease), "lease")
+        self._tasks.spawn(self._renew(lease, self._found.leader_version), "lease")
         log.warning("elected: the master of %s in epoch %d", settings.name, state.epoch)
         in_sync = InSync(
             settings.broker_id,
@@ -272,8 +272,15 @@ class Member:
         term = Term(settings.broker_id, state.epoch, in_sync=in_sync, holds=lambda: lease.is_valid)
         await self._become(settings.role, 0, term)
 
-    async def _renew(self, lease: Lease) -> None:
-        await lease.renew()
+    async def _renew(self, lease: Lease, version: int) -> None:
+        """As long as etcd has the leader that it had in this version."""
+        key = self._keys + "leader"
+
+        async def leads() -> bool:
+            kept = (await self._etcd.below(key)).get(key)
+            return kept is not None and kept.version == version
+
+        await lease.renew(leads)
         self._changed.set()
 
     async def _commit(self, wanted: GroupState) -> GroupState | None:

@@ -12,6 +12,10 @@ order as after one. That holds because of the order:
 Files that go meanwhile are the oldest of the log or of a queue, or all of a topic that is deleted: what was copied
 before such a hole goes from the copy too.
 
+What a broker with failover has written down of itself stays where it is (`config/epoch.json`, own_epoch.py): it has the
+mark of that store, and says what its log is part of. A copy is another store, which has less a moment later; with that
+mark it would take the lease of the broker that it was copied from.
+
 All happens in `DESTINATION.unfinished`, which gets its name at the end, once everything is on disk: a copy is whole or
 is not there, whenever it was killed.
 """
@@ -34,6 +38,7 @@ from sparrowmq.store.vfs import Vfs
 _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished"
 _ATTEMPTS: Final = 10
+_OF_THE_STORE: Final = "epoch.json"  # and what snapshot.py has beside it
 
 
 def backup(settings: StoreSettings, to: Path | str, vfs: Vfs) -> int:
@@ -128,7 +133,7 @@ class _Copy:
         self._settings = settings
 
     def tree(self, source: str, to: str) -> None:
-        """A folder with all that is in it; nothing if it is missing."""
+        """A folder with all that is in it but the mark of the store; nothing if it is missing."""
         if not os.path.isdir(source):
             return
         self._vfs.make_folder(to)
@@ -136,7 +141,7 @@ class _Copy:
             path, copied = os.path.join(source, name), os.path.join(to, name)
             if os.path.isdir(path):
                 self.tree(path, copied)
-            elif os.path.isfile(path):
+            elif os.path.isfile(path) and not name.startswith(_OF_THE_STORE):
                 self.file(path, copied)
         self._vfs.sync_folder(to)
 

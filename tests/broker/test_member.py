@@ -22,8 +22,10 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.store.backup import backup
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush
+from sparrowmq.store.vfs import Disk
 from tests.broker.live import decoded, pull_request, send_request
 from tests.interop.apache import free_ports
 from tests.interop.etcd import LiveEtcd, needs_etcd
@@ -401,6 +403,34 @@ async def test_a_second_broker_with_the_same_id_ends_and_says_so(members: Member
         async with asyncio.timeout(20), Member(twin) as second:
             await second.serve()
     assert await members.leader() == 1
+
+
+async def test_a_broker_on_a_copy_of_its_store_does_not_take_a_masters_place(
+    members: Members, tmp_path: Path
+) -> None:
+    first = await members.start(1)
+    await members.leader()
+    assert await members.send(1, b"one") == ResponseCode.SLAVE_NOT_AVAILABLE
+    backup(members.settings(1).store(members.settings(1).port), tmp_path / "copy", Disk())
+    ports = free_ports(2)
+    twin = replace(members.settings(1), store_path=tmp_path / "copy", port=ports[0], ha_port=ports[1])
+    with pytest.raises(ConfigError, match="each member needs another one"):
+        async with asyncio.timeout(20), Member(twin) as second:
+            await second.serve()
+    assert first.leads
+
+
+async def test_a_master_whose_place_is_taken_though_its_lease_lives_leads_no_more(members: Members) -> None:
+    first = await members.start(1)
+    await members.leader()
+    key = f"/sparrowmq/DefaultCluster/{members.name}/leader"
+    await members.ask.change(
+        {}, {}, deletes=[key]
+    )  # as a process does that takes it for an earlier life of its own
+    async with asyncio.timeout(LEASE_S):
+        while first.leads:
+            await asyncio.sleep(0.02)
+    assert await members.send(await members.leader(), b"after") in ANSWERED
 
 
 async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_until_etcd_is_back(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.errors import BadStore
 from sparrowmq.store.backup import backup, restore
 from sparrowmq.store.check import verify
@@ -167,6 +168,22 @@ def test_what_is_restored_is_the_store_again(stores: Stores, tmp_path: Path):
     assert_holds(stores, tmp_path / "again", 60)
     assert (tmp_path / "again" / "config" / "topics.json").read_text() == "{}"
     assert_holds(stores, tmp_path / "copy", 60)
+
+
+def test_a_copy_has_not_the_mark_of_the_store_and_what_is_restored_of_an_old_one_neither(
+    stores: Stores, tmp_path: Path
+) -> None:
+    filled(stores)
+    of_store, of_copy = Path(stores.settings.layout.root, "config"), tmp_path / "copy" / "config"
+    mark = OwnEpoch.load(of_store)
+    mark.save(7, "line")  # there is an epoch.json.bak now
+    backup(stores.settings, tmp_path / "copy", DISK)
+    assert list(of_copy.iterdir()) == []
+    OwnEpoch.load(of_copy).save(6, "line")
+    restore(tmp_path / "copy", replace(stores.settings, path=tmp_path / "again"), DISK)
+    again = OwnEpoch.load(tmp_path / "again" / "config")
+    assert (again.epoch, again.store != mark.store) == (0, True)
+    assert OwnEpoch.load(of_store) == mark
 
 
 def test_a_restore_that_was_killed_leaves_no_store_and_the_next_one_succeeds(stores: Stores, tmp_path: Path):

@@ -6,11 +6,15 @@
 So it ends here first: nobody else is elected while this one still acts as the master. The margin covers clocks that do
 not go at the same rate, and what is under way when it is looked at. What is acknowledged as being at the members in
 sync needs no clock: only one of those can be the next (in_sync.py).
+
+A lease that lives does not say that the key is still there which was put with it: somebody may have deleted it, or it
+may be another's by now, as where a copy of our store took us for an earlier life of its own. So each renewal looks.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from sparrowmq.clock import Clock
@@ -34,6 +38,10 @@ class Granting(Protocol):
 
     async def revoke(self, lease: int) -> None:
         """Let it end."""
+
+
+async def _stands() -> bool:
+    return True
 
 
 class Lease:
@@ -62,18 +70,24 @@ class Lease:
         self.number = await self._etcd.grant(self._ttl_s)
         self._lives_from(asked, self._ttl_s)
 
-    async def renew(self) -> None:
-        """Until it has ended, here or there."""
+    async def renew(self, stands: Callable[[], Awaitable[bool]] = _stands) -> None:
+        """Until it has ended, here or there, or what it stands for is not ours any more.
+
+        Args:
+            stands: whether that is ours; looked at each time. Raises: EtcdFailed.
+        """
         while self.is_valid:
             asked = self._clock.monotonic()
             try:
                 ttl_s = await self._etcd.keep_alive(self.number)
+                is_ours = await stands()
             except EtcdFailed as error:
                 log.warning("the lease cannot be renewed now: %s", error)
                 await self._pause(_RETRY_S)
                 continue
-            if not ttl_s:
-                log.error("etcd knows the lease no more")
+            if not ttl_s or not is_ours:
+                what = "what it stands for is not ours any more" if ttl_s else "etcd knows it no more"
+                log.error("the lease has ended: %s", what)
                 self.deadline = 0.0
                 return
             self._lives_from(asked, ttl_s)

@@ -96,6 +96,31 @@ async def test_it_has_ended_when_etcd_knows_it_no_more() -> None:
     assert not lease.is_valid
 
 
+async def test_it_has_ended_when_what_it_stands_for_is_anothers_or_cannot_be_seen_for_its_time() -> None:
+    clock, is_ours = ManualClock(), True
+    etcd = OneLease(clock)
+
+    async def stands() -> bool:
+        if etcd.late_s:
+            raise EtcdFailed("no answer")
+        return is_ours
+
+    for how in ("another's", "not seen"):
+        lease, is_ours, etcd.late_s = Lease(etcd, clock, TTL_S), True, 0.0
+        await lease.begin()
+        renewing = asyncio.ensure_future(lease.renew(stands))
+        await clock.advance(10 * TTL_S / 4)
+        assert lease.is_valid
+        if how == "another's":
+            is_ours = False
+            await clock.advance(TTL_S / 4)
+        else:
+            etcd.late_s = 0.01
+            await clock.advance(TTL_S)
+        await renewing
+        assert not lease.is_valid
+
+
 async def test_who_was_halted_for_longer_believes_in_it_no_more() -> None:
     clock = ManualClock()
     lease, _, renewing = await begun(clock)
