@@ -73,6 +73,7 @@ class _Broker:
     process: subprocess.Popen[bytes] | None = None
     at_s: float = 0.0
     pause_s: float = _FIRST_PAUSE_S
+    is_first: bool = True  # whether no process was there before this one
 
 
 class Brokers:
@@ -103,12 +104,12 @@ class Brokers:
         return status
 
     def look(self) -> int:
-        """Start those that do not run, once it is time; `_WRONG_SETTINGS` if one never will, else 0."""
+        """Start those that do not run, once it is time; `_WRONG_SETTINGS` if one never did for that reason, else 0."""
         for broker in self._brokers:
             status = None if broker.process is None else broker.process.poll()
             if broker.process is not None and status is None:
                 continue
-            if status == _WRONG_SETTINGS:
+            if status == _WRONG_SETTINGS and broker.is_first and not self._was_steady(broker):
                 return status
             if status is not None:
                 self._note_end(broker, status)
@@ -124,17 +125,23 @@ class Brokers:
         for process in running:
             process.wait()
 
+    def _was_steady(self, broker: _Broker) -> bool:
+        return self._now_s() - broker.at_s >= _STEADY_S
+
     def _note_end(self, broker: _Broker, status: int) -> None:
         """Say how it ended, and when it is started again."""
         assert broker.process is not None
-        if self._now_s() - broker.at_s >= _STEADY_S:
+        if self._was_steady(broker):
             broker.pause_s = _FIRST_PAUSE_S
         how = f"with {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         if status == -signal.SIGBUS:
             how += ", as when a file of its index was cut or cannot be read: see `sparrowmq store check`"
+        if status == _WRONG_SETTINGS:
+            how += ", as its settings are wrong now (it said which): correct them, the other brokers go on meanwhile"
         log.error(
             "a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s
         )
+        broker.is_first = False
         broker.process, broker.at_s = None, self._now_s() + broker.pause_s
         broker.pause_s = min(2 * broker.pause_s, _LONGEST_PAUSE_S)
 

@@ -96,6 +96,48 @@ def test_one_that_ends_is_started_again_and_ever_later_if_it_ends_at_once(caplog
     brokers.end()
 
 
+def ended(brokers: Brokers, number: int, clock: HandClock, after_s: float = 0.0) -> int:
+    """What a look says once the process of one has ended by itself."""
+    process = brokers._brokers[number].process
+    assert process is not None
+    process.wait()
+    clock.s += after_s
+    return brokers.look()
+
+
+def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
+    clock, wrong = HandClock(), tmp_path / "wrong"
+    of_file = f"import os, time; os.path.exists({str(wrong)!r}) and os._exit(2); time.sleep(60)"
+    brokers = Brokers(
+        [[sys.executable, "-c", "import time; time.sleep(60)"], [sys.executable, "-c", of_file]], clock
+    )
+    assert brokers.look() == 0
+    well, broken = brokers._brokers
+    assert well.process is not None and broken.process is not None
+    wrong.touch()
+    broken.process.kill()
+    assert ended(brokers, 1, clock) == 0 and "by SIGKILL; it starts again in 1 s" in caplog.text
+    for pause_s in (1, 2):
+        clock.s += pause_s
+        assert brokers.look() == 0
+        assert ended(brokers, 1, clock) == 0
+        assert "with 2, as its settings are wrong now (it said which)" in caplog.text
+        assert f"it starts again in {2 * pause_s} s" in caplog.text
+    wrong.unlink()
+    clock.s += 4
+    assert brokers.look() == 0
+    assert [each.process.poll() for each in (well, broken) if each.process is not None] == [None, None]
+    brokers.end()
+
+
+def test_one_that_ran_for_long_ends_no_others_by_what_it_finds_wrong_then():
+    clock = HandClock()
+    brokers = Brokers([[sys.executable, "-c", "raise SystemExit(2)"]], clock)
+    brokers.look()
+    assert ended(brokers, 0, clock, after_s=60) == 0
+    brokers.end()
+
+
 def test_wrong_settings_end_all():
     words = [[sys.executable, "-c", f"raise SystemExit({status})"] for status in (1, 2)]
     brokers = Brokers(words)
