@@ -597,31 +597,3 @@ async def test_the_number_of_handlers_is_changed_while_they_run(mq):
     consumer.concurrency = 2
     with pytest.raises(ConfigError, match="no handler"):
         mq.subscribe("t", group="g").concurrency = 2
-
-
-async def test_a_consumer_of_a_client_that_was_left_says_so(mq, cluster):
-    other = connect(cluster.namesrv)
-    async with asyncio.timeout(10), other:
-        entered = other.subscribe("t", group="g")
-        handling = other.subscribe("t", lambda message: None, group="handling")
-        with pytest.raises(ClientClosed, match="client was left"):
-            async with entered, handling:
-                iterating = asyncio.ensure_future(anext(entered))
-                waiting = asyncio.ensure_future(handling.closed())
-                await asyncio.sleep(0)
-                await other.__aexit__(None, None, None)
-                for each in (iterating, waiting):
-                    with pytest.raises(ClientClosed, match="client was left"):
-                        await each
-                assert all(task.done() or task.cancelling() for task in entered._tasks), "they tried for ever"
-
-
-async def test_a_consumer_cannot_be_entered_outside_of_its_client(cluster):
-    mq = connect(cluster.namesrv)
-    consumer = mq.subscribe("t", group="g")
-    with pytest.raises(ClientClosed, match="was not entered"):
-        await consumer.__aenter__()
-    async with mq:
-        pass
-    with pytest.raises(ClientClosed, match="inside its `with` block"):
-        await consumer.__aenter__()

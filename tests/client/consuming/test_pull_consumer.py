@@ -587,25 +587,3 @@ async def test_brokers_know_it_as_what_it_is(peer, reader):
 async def test_offsets_are_found_by_time_without_moving(reader):
     assert await reader.offset_at(QUEUES[0], datetime(2026, 1, 1)) == 50
     assert reader.assigned == []
-
-
-@pytest.mark.parametrize("shares", [True, False])
-async def test_a_reader_of_a_client_that_was_left_says_so(talker, shares):
-    async with talker.pull_consumer(group="g", auto_commit_s=1) as reader:
-        if shares:
-            await reader.subscribe("t")
-        else:
-            reader.assign(await reader.queues("t"))
-        polling = asyncio.ensure_future(reader.poll(timeout_s=60))
-        await asyncio.sleep(0)
-        await talker.__aexit__(None, None, None)
-        async with asyncio.timeout(5):
-            with pytest.raises(ClientClosed, match="was left"):
-                await polling
-            with pytest.raises(ClientClosed, match="was left"):
-                await reader.poll(timeout_s=60)
-
-
-async def test_a_reader_cannot_be_entered_outside_of_its_client(peer):
-    with pytest.raises(ClientClosed, match="was not entered"):
-        await connect(peer.address).pull_consumer(group="g").__aenter__()

@@ -1,0 +1,60 @@
+"""Clients that are left before their consumers: who waits is told."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.client.client import connect
+from sparrowmq.errors import ClientClosed
+from sparrowmq.protocol.messages.message import MessageQueue
+
+
+async def test_a_consumer_of_a_client_that_was_left_says_so(mq, cluster):
+    other = connect(cluster.namesrv)
+    async with asyncio.timeout(10), other:
+        entered = other.subscribe("t", group="g")
+        handling = other.subscribe("t", lambda message: None, group="handling")
+        with pytest.raises(ClientClosed, match="client was left"):
+            async with entered, handling:
+                iterating = asyncio.ensure_future(anext(entered))
+                waiting = asyncio.ensure_future(handling.closed())
+                await asyncio.sleep(0)
+                await other.__aexit__(None, None, None)
+                for each in (iterating, waiting):
+                    with pytest.raises(ClientClosed, match="client was left"):
+                        await each
+                assert all(task.done() or task.cancelling() for task in entered._tasks), "they tried for ever"
+
+
+async def test_a_consumer_cannot_be_entered_outside_of_its_client(cluster):
+    mq = connect(cluster.namesrv)
+    consumer = mq.subscribe("t", group="g")
+    with pytest.raises(ClientClosed, match="was not entered"):
+        await consumer.__aenter__()
+    async with mq:
+        pass
+    with pytest.raises(ClientClosed, match="inside its `with` block"):
+        await consumer.__aenter__()
+
+
+@pytest.mark.parametrize("shares", [True, False])
+async def test_a_reader_of_a_client_that_was_left_says_so(cluster, shares):
+    mq = connect(cluster.namesrv)
+    async with mq, mq.pull_consumer(group="g", auto_commit_s=1) as reader:
+        if shares:
+            await reader.subscribe("t")
+        else:
+            reader.assign([MessageQueue("t", "broker-0", 0)])
+        polling = asyncio.ensure_future(reader.poll(timeout_s=60))
+        await asyncio.sleep(0)
+        await mq.__aexit__(None, None, None)
+        async with asyncio.timeout(5):
+            with pytest.raises(ClientClosed, match="was left"):
+                await polling
+            with pytest.raises(ClientClosed, match="was left"):
+                await reader.poll(timeout_s=60)
+
+
+async def test_a_reader_cannot_be_entered_outside_of_its_client(cluster):
+    with pytest.raises(ClientClosed, match="was not entered"):
+        await connect(cluster.namesrv).pull_consumer(group="g").__aenter__()
