@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from sparrowmq.client.arguments import check_callable
 from sparrowmq.errors import ConfigError
 from sparrowmq.shown import shown
 
@@ -61,7 +62,8 @@ class Started(Future[R]):
         inner.add_done_callback(self._take)
 
     def add_done_callback(self, fn: Callable[[Future[R]], object]) -> None:
-        """Call `fn` with this future, in a thread of the client, once it is done."""
+        """Call `fn` with this future, in a thread of the client, once it is done. Raises: ConfigError, it cannot be."""
+        check_callable("fn", fn, "a function of one future")
         super().add_done_callback(lambda done: self._callbacks.call(fn, done))
 
     def cancel(self) -> bool:

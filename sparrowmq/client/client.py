@@ -25,6 +25,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overloa
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
@@ -321,6 +322,8 @@ class Client:
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
+        if handler is not None:
+            check_callable("handler", handler, "a function of one message, and a tag by its name: tag=")
         settings = ConsumerSettings(self._network.full_name(group), batch=batch, **tuning)
         wanted = subscriptions(self._full_names(topics), tag, where, self._network.clock.now_ms())
         hooks: tuple[ConsumeHooks, ...] = self._hooks

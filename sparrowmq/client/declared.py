@@ -27,6 +27,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
+from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import Topics, Tuning
 from sparrowmq.errors import ConfigError, InvalidMessage
@@ -71,6 +72,7 @@ class Declared(Generic[C]):
         """What remembers the function below it, and that `subscribe(topics, call, group=, ...)` consumes with it."""
 
         def declare(function: F) -> F:
+            check_callable("handler", function, "a function; write @mq.handler(...) over it")
             if self._blocks and inspect.iscoroutinefunction(function):
                 raise ConfigError(f"{function} is asynchronous; a client without async calls plain functions")
             call = adapted(function, options.get("batch") is not None)
@@ -84,7 +86,12 @@ class Declared(Generic[C]):
         return declare
 
     def wrap(self, middleware: Callable[..., Any]) -> None:
-        """Have `middleware(delivered, call_next)` around every handler, the first one outermost."""
+        """Have `middleware(delivered, call_next)` around every handler, the first one outermost.
+
+        Raises:
+            ConfigError: it cannot be called.
+        """
+        check_callable("middleware", middleware, "a function of a message and `call_next`")
         self._middleware.append(middleware)
 
     def consumers(self) -> list[C]:

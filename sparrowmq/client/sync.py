@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import PullTuning, QueuesChanged, Topics, Tuning
+from sparrowmq.client.consuming.settings import PullTuning, QueuesChanged, Topics, Tuning, check_changed
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.loop_thread import LoopThread
@@ -285,7 +285,7 @@ class SyncPullConsumer(Context[PullConsumer]):
 
     def watch(self, topic: str, changed: QueuesChanged) -> None:
         """As `PullConsumer.watch`; a plain function is called in a thread and may block."""
-        self._thread.run(self._inner.watch(topic, _in_thread(changed)))
+        self._thread.run(self._inner.watch(topic, _in_thread("changed", changed)))
 
     @property
     def assigned(self) -> list[MessageQueue]:
@@ -480,11 +480,12 @@ def _told_in_threads(options: Any) -> Any:
     listeners = {
         name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None
     }
-    return {**options, **{name: _in_thread(changed) for name, changed in listeners.items()}}
+    return {**options, **{name: _in_thread(name, changed) for name, changed in listeners.items()}}
 
 
-def _in_thread(changed: QueuesChanged) -> QueuesChanged:
-    """Tells of queues where the blocking client may be called."""
+def _in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
+    """Tells of queues where the blocking client may be called. Raises: ConfigError, it cannot be called."""
+    check_changed(name, changed)
     if is_coroutine_function(changed):
         return changed
 

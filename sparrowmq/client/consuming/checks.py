@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.settings import check_timeout
@@ -84,8 +85,7 @@ class Checks:
         Raises:
             ConfigError: it cannot be called, or the group has one.
         """
-        if not callable(check):
-            raise ConfigError(f"check={check!r} cannot be called; give a function of one message")
+        check_callable("check", check, "a function of one message")
         if group in self._by_group:
             raise ConfigError(f"producer group {group} has a check already")
         self._by_group[group] = _Checker(self, group, check, settings)

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Final
 
 from sparrowmq.background import Background
+from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
@@ -38,7 +39,7 @@ from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import HandedOut, Handling, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
-from sparrowmq.client.consuming.settings import ConsumerSettings, check_count, subscription
+from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
 from sparrowmq.client.consuming.watched import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox

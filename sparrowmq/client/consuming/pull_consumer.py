@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from sparrowmq.background import Background
+from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming import pulling
@@ -38,7 +39,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.consuming.settings import (
     PullSettings,
     QueuesChanged,
-    check_count,
+    check_changed,
     consume_from_where,
     subscription,
 )
@@ -185,7 +186,9 @@ class PullConsumer:
 
         Raises:
             NoRoute: there is no such topic.
+            ConfigError: `changed` cannot be called.
         """
+        check_changed("changed", changed)
         topic = self._network.full_name(topic)
         self._watched[topic] = (changed, list((await self._network.routes.of(topic)).readable))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import inf
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
+from sparrowmq.client.arguments import check_callable, check_count, check_seconds
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
@@ -110,6 +110,8 @@ class ConsumerSettings:
                 f"handler_timeout_s={self.handler_timeout_s} is no time; give None for no limit"
             )
         check_start(self.start)
+        check_changed("on_assigned", self.on_assigned)
+        check_changed("on_revoked", self.on_revoked)
         strategy_of(self.strategy)
 
     @property
@@ -165,6 +167,8 @@ class PullSettings:
     def __post_init__(self) -> None:
         check_group(self.group)
         check_start(self.start)
+        check_changed("on_assigned", self.on_assigned)
+        check_changed("on_revoked", self.on_revoked)
         strategy_of(self.strategy)
         check_count("pull_batch", self.pull_batch)
         if self.auto_commit_s is not None:
@@ -174,6 +178,12 @@ class PullSettings:
 def consume_from_where(start: Start) -> str:
     """`start` as heartbeats name it."""
     return _WHERE[start] if isinstance(start, str) else "CONSUME_FROM_TIMESTAMP"
+
+
+def check_changed(name: str, changed: QueuesChanged | None) -> None:
+    """Raises: ConfigError, queues cannot be told to it."""
+    if changed is not None:
+        check_callable(name, changed, "a function of a list of queues")
 
 
 def check_start(start: object) -> None:
@@ -203,17 +213,3 @@ def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) ->
     """One topic's filter: tags as "a || b", an SQL92 expression, or neither for everything."""
     expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)
     return Subscription.build(check_topic(topic), expression, kind, now_ms)
-
-
-def check_count(name: str, count: object) -> int:
-    """The number itself, if it is one from 1 on. Raises: ConfigError."""
-    if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
-        return count
-    raise ConfigError(f"{name}={count!r}: {name} must be a whole number, at least 1")
-
-
-def check_seconds(name: str, seconds: object) -> float:
-    """The time itself, if it is one above 0. Raises: ConfigError."""
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < inf:
-        return seconds
-    raise ConfigError(f"{name}={seconds!r}: give seconds above 0")
