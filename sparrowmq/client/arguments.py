@@ -1,11 +1,12 @@
 """What programs give us, looked at where they give it: a mistake is told there, and what to write instead.
 
-Each function returns what is right, and raises ConfigError for what is not.
+Each function raises ConfigError for what is wrong.
 """
 
 from __future__ import annotations
 
 from math import inf
+from types import UnionType
 from typing import TypeVar
 
 from sparrowmq.errors import ConfigError
@@ -32,3 +33,15 @@ def check_seconds(name: str, seconds: object) -> float:
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < inf:
         return seconds
     raise ConfigError(f"{name}={seconds!r}: give seconds above 0")
+
+
+def check_kind(name: str, value: object, kind: type | UnionType, instead: str) -> None:
+    """A value of some class; `instead` says which one is wanted."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name}={value!r}: give {instead}")
+
+
+def check_text(name: str, text: object, *, or_none: bool = False) -> None:
+    """A text, or perhaps None."""
+    if not isinstance(text, str) and not (or_none and text is None):
+        raise ConfigError(f"{name}={text!r}: give a text")

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import wraps
 from ipaddress import ip_address
@@ -25,7 +25,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overloa
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.arguments import check_callable
+from sparrowmq.client.arguments import check_callable, check_kind, check_text
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
@@ -455,6 +455,7 @@ class Client:
             return full(topics)
         if isinstance(topics, Mapping):
             return {full(topic): tags for topic, tags in topics.items()}
+        check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
         return [full(topic) for topic in topics]
 
     def _make_id(self) -> str:
@@ -492,6 +493,7 @@ def connect(
 
 
 def _check_producer_group(group: str) -> str:
+    check_text("group", group)
     if check_group(group) == DEFAULT_PRODUCER_GROUP:
         raise InvalidName(f"producer group {group} is reserved; choose a name that tells the application")
     return group

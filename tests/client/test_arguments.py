@@ -11,6 +11,7 @@ import sparrowmq.sync
 from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import Client, connect
 from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
 
 
 def client() -> Client:
@@ -57,3 +58,40 @@ async def test_whom_to_tell_of_queues_is_looked_at_first():
 def test_a_callback_of_a_future_is_looked_at_too():
     with pytest.raises(ConfigError, match="fn=5 cannot be called"):
         Started(Future[int](), Callbacks()).add_done_callback(5)  # type: ignore[arg-type]
+
+
+# What is called, and words of the answer.
+FILTERS = [
+    (lambda mq: mq.subscribe("t", group="g", where=5), "where=5: give a text"),
+    (lambda mq: mq.subscribe("t", group="g", tag=5), "tag=5: give a text"),
+    (lambda mq: mq.subscribe("t", group="g", tag=b"a"), "tag=b'a': give a text"),
+    (lambda mq: mq.subscribe({"t": 5}, group="g"), "tag=5: give a text"),
+    (lambda mq: mq.subscribe([], group="g"), "topics=.* names none; give a topic"),
+    (lambda mq: mq.subscribe({}, group="g"), "topics={} names none"),
+    (lambda mq: mq.subscribe(5, group="g"), "topics=5: give a topic, several, or tags by topic"),
+    (lambda mq: mq.subscribe([5], group="g"), "name of a topic or group=5: give a text"),
+    (lambda mq: mq.subscribe(b"t", group="g"), "name of a topic or group=116: give a text"),
+    (lambda mq: mq.subscribe("t", group=5), "name of a topic or group=5: give a text"),
+    (lambda mq: mq.pull_consumer(group=None), "name of a topic or group=None: give a text"),
+    (lambda mq: mq.producer(5), "group=5: give a text"),
+    (lambda mq: mq.check(group=5), "group=5: give a text"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), FILTERS)
+def test_topics_groups_and_filters_are_texts(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call(client())
+
+
+async def test_filters_are_texts_later_too():
+    async with client() as mq:
+        reader, consumer = mq.pull_consumer(group="g"), mq.subscribe("t", group="g")
+        with pytest.raises(ConfigError, match="where=5: give a text"):
+            await reader.subscribe("t", where=5)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="tag=5: give a text"):
+            reader.assign([MessageQueue("t", "a", 0)], 5)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="where=5: give a text"):
+            await consumer.subscribe("u", where=5)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="topic or group=5"):
+            await mq.queues(5)  # type: ignore[arg-type]

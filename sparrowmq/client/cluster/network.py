@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from sparrowmq.background import Background
+from sparrowmq.client.arguments import check_text
 from sparrowmq.client.cluster.access import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.answers import Answers
@@ -89,7 +90,8 @@ class Network:
         pushes.answered = self.answers.arrived
 
     def full_name(self, name: str) -> str:
-        """The name of a topic or group, or the full one already, as brokers know it."""
+        """The name of a topic or group, or the full one already, as brokers know it. Raises: ConfigError, no text."""
+        check_text("the name of a topic or group", name)
         return with_namespace(self.namespace, name) if self.namespace else name
 
     def plain_name(self, name: str) -> str:

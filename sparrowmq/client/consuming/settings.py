@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
-from sparrowmq.client.arguments import check_callable, check_count, check_seconds
+from sparrowmq.client.arguments import check_callable, check_count, check_seconds, check_text
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
@@ -197,10 +197,12 @@ def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: in
 
     Raises:
         InvalidName: a topic cannot exist.
-        ConfigError: two filters for the same topic.
+        ConfigError: two filters for the same topic, a filter that is no text, or no topic.
     """
     if tag is not None and where is not None:
         raise ConfigError("give tag= or where=, not both; SQL92 knows the tag as TAGS")
+    if not topics and not isinstance(topics, str):
+        raise ConfigError(f"topics={topics!r} names none; give a topic, several, or tags by topic")
     if isinstance(topics, Mapping):
         if tag is not None or where is not None:
             raise ConfigError("a mapping gives each topic its tags; leave out tag= and where=")
@@ -210,6 +212,13 @@ def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: in
 
 
 def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) -> Subscription:
-    """One topic's filter: tags as "a || b", an SQL92 expression, or neither for everything."""
+    """One topic's filter: tags as "a || b", an SQL92 expression, or neither for everything.
+
+    Raises:
+        InvalidName: the topic cannot exist.
+        ConfigError: a filter is no text: a broker would refuse the client's whole heartbeat.
+    """
+    check_text("tag", tag, or_none=True)
+    check_text("where", where, or_none=True)
     expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)
     return Subscription.build(check_topic(topic), expression, kind, now_ms)
