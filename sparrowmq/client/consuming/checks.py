@@ -170,14 +170,20 @@ class _Checker:
     async def _ended(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> Any:
         """How the transaction ended, by the check; None if it cannot say, `_LATE` if it takes too long."""
         try:
-            result = call(message)
-            if inspect.isawaitable(result):
-                result = await self._checks.clock.wait_for(result, self._settings.timeout_s)
+            said = self._said(call, message)
+            return await self._checks.clock.wait_for(said, self._settings.timeout_s)
         except TimeoutError:
             log.error(
                 "the check of group %s has had %r for %g s", self._group, message, self._settings.timeout_s
             )
             return _LATE
+
+    async def _said(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> bool | None:
+        """What the check says; None if it raises, be it a TimeoutError of its own."""
+        try:
+            result = call(message)
+            if inspect.isawaitable(result):
+                result = await result
         except Exception:
             log.exception("the check of group %s failed for %r; the broker asks again", self._group, message)
             return None

@@ -90,6 +90,24 @@ async def test_a_check_that_raises_knows_nothing_and_is_logged(peer, mq, ask, ca
     assert told(peer) == [("u1", UNKNOWN)] and "no such payment" in caplog.text
 
 
+@pytest.mark.parametrize("in_threads", [True, False])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_check_whose_own_wait_ran_out_is_logged_as_it_is(peer, mq, ask, caplog, in_threads, is_async):
+    def check(message):
+        raise TimeoutError("the bank does not answer")
+
+    async def wait(message):
+        check(message)
+
+    if in_threads:
+        mq.check_in_threads()
+    mq.check()(wait if is_async else check)
+    ask(1)
+    await until(lambda: told(peer))
+    assert told(peer) == [("u1", UNKNOWN)]
+    assert "the bank does not answer" in caplog.text and "has had" not in caplog.text
+
+
 @pytest.mark.covers("S-TX-03")
 async def test_so_many_run_at_once_so_many_wait_and_the_rest_is_left_to_be_asked_again(peer, mq, ask, caplog):
     gate, running, most = asyncio.Event(), 0, 0
