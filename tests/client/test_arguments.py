@@ -1,9 +1,10 @@
 """Wrong arguments of a program: each is told where it is given, with what to write instead.
 
-Nothing listens at the address of the client, so that a row which is not refused at once fails otherwise.
+Nothing listens at the address of most clients here, so that a row which is not refused at once fails otherwise.
 """
 
 from concurrent.futures import Future
+from datetime import datetime
 
 import pytest
 
@@ -95,3 +96,66 @@ async def test_filters_are_texts_later_too():
             await consumer.subscribe("u", where=5)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="topic or group=5"):
             await mq.queues(5)  # type: ignore[arg-type]
+
+
+QUEUE = MessageQueue("t", "broker-0", 0)
+
+# What is called of a reader that has one queue, and words of the answer.
+READING = [
+    (lambda reader: reader.seek(QUEUE, 1.5), "offset 1.5 is no place"),
+    (lambda reader: reader.seek(QUEUE, None), "offset None is no place"),
+    (lambda reader: reader.seek(QUEUE, True), "offset True is no place"),
+    (lambda reader: reader.seek(QUEUE, -1), "offset -1 is negative"),
+    (lambda reader: reader.commit({QUEUE: 1.5}), "offset 1.5 is no place"),
+    (lambda reader: reader.commit({QUEUE: -1}), "offset -1 is negative"),
+    (lambda reader: reader.seek_to_time(datetime.min), "cannot be counted"),
+    (lambda reader: reader.seek_to_time(5), "time=5: give a datetime"),
+    (lambda reader: reader.offset_at(QUEUE, None), "time=None: give a datetime"),
+    (lambda reader: reader.poll(timeout_s=None), "timeout_s=None: give seconds from 0 on"),
+    (lambda reader: reader.poll(timeout_s="5"), "timeout_s='5': give seconds from 0 on"),
+    (lambda reader: reader.poll(timeout_s=float("nan")), "timeout_s=nan: give seconds from 0 on"),
+    (lambda reader: reader.poll(1.5), "max_count must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), READING)
+async def test_wrong_places_and_times_are_told_at_once(call, words):
+    async with client() as mq, mq.pull_consumer(group="g") as reader:
+        reader.assign([QUEUE])
+        with pytest.raises(ConfigError, match=words):
+            await call(reader)
+
+
+async def test_a_consumer_is_not_moved_to_no_place():
+    with pytest.raises(ConfigError, match=r"offset 1\.5 is no place"):
+        client().subscribe("t", group="g").seek(QUEUE, 1.5)  # type: ignore[arg-type]
+
+
+def test_credentials_are_an_account():
+    with pytest.raises(ConfigError, match="credentials='x': give Credentials"):
+        connect("127.0.0.1:1", credentials="x")  # type: ignore[arg-type]
+
+
+# What is called of an admin, and words of the answer.
+OPERATING = [
+    (lambda admin: admin.create_group("g", max_retries=2**40), "max_retries must .* from 0 to 2147483647"),
+    (lambda admin: admin.create_group("g", retry_queues=1.5), "retry_queues must be a whole number"),
+    (lambda admin: admin.change_group("g", max_retries=-1), "max_retries must be a whole number"),
+    (lambda admin: admin.resend(None), "dead_letter=None: give one of `dead_letters`"),
+    (lambda admin: admin.replay(None, "g"), "message=None: give a message"),
+    (lambda admin: admin.find("t", since=0), "since=0: give a datetime"),
+    (lambda admin: admin.find("t", since=datetime.min), "cannot be counted"),
+    (lambda admin: admin.find("t", "key", until="now"), "until='now': give a datetime"),
+    (lambda admin: admin.find("t", 5), "key=5: give a text"),
+    (lambda admin: admin.find("t", "key", limit=None), "limit must be a whole number, at least 1"),
+    (lambda admin: admin.message(5), "msg_id=5: give a text"),
+    (lambda admin: admin.group(5), "name of a topic or group=5"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), OPERATING)
+async def test_an_operators_mistake_is_told_before_anything_is_changed(mq, call, words):
+    await mq.send("t", b"x")
+    await mq.admin.create_group("g", exist_ok=True)
+    with pytest.raises(ConfigError, match=words):
+        await call(mq.admin)

@@ -22,6 +22,7 @@ from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm
+from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -328,8 +329,7 @@ class Admin:
 
     async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
         """What the group could not handle however often it was tried, eldest first, as long as brokers keep it."""
-        if limit < 1:
-            raise ConfigError(f"limit={limit} asks for nothing; give 1 or more")
+        check_count("limit", limit)
         return await dead_letters.of_group(self._servers, self._full(group), limit)
 
     async def resend(self, dead_letter: ReceivedMessage) -> None:
@@ -379,8 +379,7 @@ class Admin:
         Raises:
             NoRoute: there is no such topic.
         """
-        if limit < 1:
-            raise ConfigError(f"limit={limit} asks for nothing; give 1 or more")
+        check_count("limit", limit)
         topic = self._full(topic)
         if key is not None:
             return await finding.by_key(self._servers, topic, key, since, until, limit)

@@ -15,6 +15,7 @@ import msgspec
 
 from sparrowmq.client.admin import finding
 from sparrowmq.client.admin.servers import Servers, masters_in
+from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import LESS_SAFE
@@ -66,6 +67,7 @@ async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMes
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
     """See `Admin.resend`."""
+    check_kind("dead_letter", message, ReceivedMessage, "one of `dead_letters`")
     dead = servers.network.full_queue(message.queue)
     topic = dead.topic
     if not topic.startswith(names.DLQ):
@@ -76,6 +78,7 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
 
 async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:
     """See `Admin.replay`."""
+    check_kind("message", message, ReceivedMessage, "a message, as `find` and `message` return it")
     place = servers.network.full_queue(message.queue)
     stored = message.stored
     # As a consumer's broker writes it when a message comes back: members see the topic that it came from.

@@ -17,6 +17,7 @@ from typing import Final
 
 from sparrowmq.client.admin.groups import FIRST_AT_OR_AFTER
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
+from sparrowmq.client.arguments import check_text, check_time
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -39,6 +40,7 @@ MOST_TRACES: Final = 64  # messages with traces of one, likewise
 
 async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMessage:
     """See `Admin.message`."""
+    check_text("msg_id", msg_id)
     if (found_at := await _place(servers, msg_id)) is not None:
         return await _at(servers, msg_id, *found_at)
     if topic is None:
@@ -68,8 +70,9 @@ async def by_key(
     servers: Servers, topic: str, key: str, since: datetime | None, until: datetime | None, limit: int
 ) -> list[ReceivedMessage]:
     """See `Admin.find`."""
+    check_text("key", key)
     masters = await servers.masters_of(topic)
-    request = QueryMessage(topic, key, limit, _ms(since, 0), _ms(until, FOR_EVER_MS))
+    request = QueryMessage(topic, key, limit, _ms("since", since, 0), _ms("until", until, FOR_EVER_MS))
     found = [each for each in await _query(servers, masters, request) if key in each.keys]
     return found[-limit:]
 
@@ -80,7 +83,7 @@ async def by_time(
     """See `Admin.find`."""
     route = await servers.route(topic)
     queues = Route.build(topic, route).readable
-    span = range(_ms(since, 0), _ms(until, FOR_EVER_MS))
+    span = range(_ms("since", since, 0), _ms("until", until, FOR_EVER_MS))
 
     async def at(broker: str, address: str) -> list[ReceivedMessage]:
         own = [queue for queue in queues if queue.broker_name == broker]
@@ -159,5 +162,5 @@ def in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
     return sorted(messages, key=lambda each: (each.store_timestamp_ms, each.queue, each.offset))
 
 
-def _ms(time: datetime | None, otherwise: int) -> int:
-    return otherwise if time is None else round(time.timestamp() * 1000)
+def _ms(name: str, time: datetime | None, otherwise: int) -> int:
+    return otherwise if time is None else check_time(name, time)

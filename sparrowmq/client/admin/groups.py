@@ -17,6 +17,7 @@ import msgspec
 
 from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.servers import Masters, Servers
+from sparrowmq.client.arguments import INT32, check_count, check_time
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoGroup, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
@@ -46,6 +47,7 @@ from sparrowmq.protocol.requests.headers import GetConsumerRunning, SearchOffset
 ResetTo = Literal["earliest", "latest"] | datetime | int
 
 _TIMESTAMPS: Final = {"earliest": 0, "latest": -1}  # as the protocol says it to a broker
+_COUNTS: Final = {"retry_max_times": "max_retries", "retry_queue_nums": "retry_queues"}
 FIRST_AT_OR_AFTER: Final = "LOWER"  # Apache's brokers up to 4.9 answer the nearest message instead
 
 
@@ -144,6 +146,7 @@ class Member:
 async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exist_ok: bool) -> list[str]:
     """See `Admin.create_group`."""
     name = check_group(wanted.group_name)
+    _check_counts(msgspec.structs.asdict(wanted))
     masters = await servers.masters(cluster)
     there, _ = await _configs(servers, name, masters)
     if there and not exist_ok:
@@ -159,15 +162,23 @@ async def change(
     servers: Servers, name: str, cluster: str | None, changes: Mapping[str, int | bool | None]
 ) -> list[str]:
     """See `Admin.change_group`; what is None stays as it is."""
+    given = {key: value for key, value in changes.items() if value is not None}
+    _check_counts(given)
     masters = await servers.masters(cluster)
     configs = await _there(servers, name, masters)
     some = next(iter(configs.values()))
-    given = {key: value for key, value in changes.items() if value is not None}
 
     async def at(broker: str, address: str) -> None:
         await _put(servers, address, msgspec.structs.replace(configs.get(broker, some), **given))
 
     return await servers.change(f"changing group {name}", masters, at)
+
+
+def _check_counts(config: Mapping[str, object]) -> None:
+    """Raises: ConfigError, what brokers count so does not fit their numbers."""
+    for key, name in _COUNTS.items():
+        if key in config:
+            check_count(name, config[key], at_least=0, at_most=INT32)
 
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
@@ -389,7 +400,7 @@ def _check_target(to: ResetTo) -> None:
 
 
 def _timestamp(to: datetime | str) -> int:
-    return round(to.timestamp() * 1000) if isinstance(to, datetime) else _TIMESTAMPS[to]
+    return check_time("to", to) if isinstance(to, datetime) else _TIMESTAMPS[to]
 
 
 async def _commit(

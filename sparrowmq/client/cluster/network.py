@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from sparrowmq.background import Background
-from sparrowmq.client.arguments import check_text
+from sparrowmq.client.arguments import check_kind, check_text
 from sparrowmq.client.cluster.access import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.answers import Answers
@@ -54,7 +54,7 @@ class Network:
         background: tasks that end when the network is left.
         answers: to this client's requests, and its own to those of others.
     Raises:
-        ConfigError: there is no such address, or `tls` is none.
+        ConfigError: there is no such address, or `tls` or `credentials` are none.
         InvalidName: the namespace cannot be part of a name.
     """
 
@@ -81,6 +81,8 @@ class Network:
         dispatcher = Dispatcher(
             Role.CLIENT, [pushes], lambda coroutine: self.background.spawn(coroutine, "push")
         )
+        if credentials is not None:
+            check_kind("credentials", credentials, Credentials, "Credentials(access_key, secret_key)")
         sign = credentials.signer() if credentials is not None else None
         self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls))
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)

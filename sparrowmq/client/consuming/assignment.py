@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from sparrowmq.client.arguments import check_offset
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.first_offset import first_offset, newest
 from sparrowmq.client.consuming.offset_store import OffsetStore
@@ -160,8 +161,7 @@ class Assignment:
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on elsewhere, as `restart` does; committed with the next commit. Raises: ConfigError."""
-        if offset < 0:
-            raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
+        check_offset(offset)
         (mine,) = self._those([queue])
         self._restart(mine, offset)
         self._owned[mine].state.begun = True

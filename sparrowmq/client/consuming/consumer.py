@@ -260,7 +260,7 @@ class Consumer:
         """Go on at an offset; what is being handled of the queue does not count any more.
 
         Raises:
-            ConfigError: the queue is not this member's now, or the offset is negative.
+            ConfigError: the queue is not this member's now, or the offset is negative or no number.
         """
         self._assignment.seek(queue, offset)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from sparrowmq.client.arguments import check_time
 from sparrowmq.client.cluster.brokers import Brokers
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.settings import Start
@@ -68,8 +69,12 @@ async def oldest(queue: MessageQueue, brokers: Brokers) -> int:
 
 
 async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> int:
-    """The offset of the message stored nearest to a time; a datetime without zone is local time."""
+    """The offset of the message stored nearest to a time; a datetime without zone is local time.
+
+    Raises:
+        ConfigError: it is no time, or out of what can be counted.
+    """
+    timestamp_ms = check_time("time", time)
     session = await brokers.of(queue.broker_name)
-    timestamp_ms = round(time.timestamp() * 1000)
     request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
     return (await session.call(request)).header.offset

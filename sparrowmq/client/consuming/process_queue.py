@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.pace import Pace
 from sparrowmq.client.consuming.received import ReceivedMessage
@@ -28,11 +29,17 @@ class FlowLimits:
 
     Attributes:
         span: between the first unsettled message and the next to pull; bounds what a crash delivers again.
+    Raises:
+        ConfigError: one is no whole number above 0: nothing would ever come.
     """
 
     messages: int = 1000
     size_bytes: int = 100 * 1024 * 1024
     span: int = 2000
+
+    def __post_init__(self) -> None:
+        for name in ("messages", "size_bytes", "span"):
+            check_count(name, getattr(self, name))
 
 
 class State(Enum):

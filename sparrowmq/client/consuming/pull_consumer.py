@@ -22,11 +22,12 @@ import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import Any, Final
 
 from sparrowmq.background import Background
-from sparrowmq.client.arguments import check_count
+from sparrowmq.client.arguments import check_count, check_offset, check_seconds
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming import pulling
@@ -206,9 +207,12 @@ class PullConsumer:
     # Where ----------------------------------------------------------------------------------------------------------
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset; one outside of the queue becomes the nearest that is inside."""
-        if offset < 0:
-            raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
+        """Go on at an offset; one outside of the queue becomes the nearest that is inside.
+
+        Raises:
+            ConfigError: the queue is not assigned, or the offset is negative or no number.
+        """
+        check_offset(offset)
         self._reading(queue).move(offset)
         self._readings.nudge()
 
@@ -254,9 +258,8 @@ class PullConsumer:
             ConfigError: one of these queues is not assigned, or an offset is negative.
         """
         if isinstance(offsets, Mapping):
-            for queue, offset in offsets.items():
-                if offset < 0:
-                    raise ConfigError(f"offset {offset} of {queue} is negative; a queue begins at 0")
+            for offset in offsets.values():
+                check_offset(offset)
             await self._offsets.commit(
                 {self._network.full_queue(queue): offset for queue, offset in offsets.items()}
             )
@@ -277,8 +280,8 @@ class PullConsumer:
             ClientClosed: the reader was not entered, or its client was left.
         """
         check_count("max_count", max_count)
-        if not timeout_s >= 0:
-            raise ConfigError(f"timeout_s={timeout_s!r}: give seconds, from 0 on")
+        if timeout_s != inf:
+            check_seconds("timeout_s", timeout_s, or_zero=True)
         if not self._readings.queues and not self._subscriptions:
             raise ConfigError(
                 "no queue is assigned; call assign(await reader.queues(topic)), or subscribe(topic), first"

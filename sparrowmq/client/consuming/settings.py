@@ -8,7 +8,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
-from sparrowmq.client.arguments import check_callable, check_count, check_seconds, check_text
+from sparrowmq.client.arguments import (
+    INT32,
+    check_callable,
+    check_count,
+    check_kind,
+    check_seconds,
+    check_text,
+    check_time,
+)
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
@@ -98,17 +106,17 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         check_group(self.group)
-        if not 1 <= (1 if self.batch is None else self.batch) <= MAX_BATCH:
-            raise ConfigError(
-                f"batch={self.batch} is out of range; choose 1 to {MAX_BATCH}, or None for single messages"
-            )
+        if self.batch is not None:
+            check_count("batch", self.batch, at_most=MAX_BATCH)
         check_count("concurrency", self.concurrency)
-        check_count("pull_batch", self.pull_batch)
+        check_count("pull_batch", self.pull_batch, at_most=INT32)
+        if self.max_reconsume_times is not None:
+            check_count("max_reconsume_times", self.max_reconsume_times, at_least=-1, at_most=INT32)
+        check_seconds("grace_s", self.grace_s, or_zero=True)
         check_seconds("suspend_s", self.suspend_s)
-        if self.handler_timeout_s is not None and self.handler_timeout_s <= 0:
-            raise ConfigError(
-                f"handler_timeout_s={self.handler_timeout_s} is no time; give None for no limit"
-            )
+        check_seconds("handler_timeout_s", self.handler_timeout_s, or_none=True)
+        check_kind("flow", self.flow, FlowLimits, "FlowLimits, or leave it out")
+        check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
         check_start(self.start)
         check_changed("on_assigned", self.on_assigned)
         check_changed("on_revoked", self.on_revoked)
@@ -170,9 +178,9 @@ class PullSettings:
         check_changed("on_assigned", self.on_assigned)
         check_changed("on_revoked", self.on_revoked)
         strategy_of(self.strategy)
-        check_count("pull_batch", self.pull_batch)
-        if self.auto_commit_s is not None:
-            check_seconds("auto_commit_s", self.auto_commit_s)
+        check_count("pull_batch", self.pull_batch, at_most=INT32)
+        check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
+        check_seconds("auto_commit_s", self.auto_commit_s, or_none=True)
 
 
 def consume_from_where(start: Start) -> str:
@@ -188,7 +196,9 @@ def check_changed(name: str, changed: QueuesChanged | None) -> None:
 
 def check_start(start: object) -> None:
     """Raises: ConfigError, nothing begins so."""
-    if not (isinstance(start, datetime) or (isinstance(start, str) and start in _WHERE)):
+    if isinstance(start, datetime):
+        check_time("start", start)
+    elif not (isinstance(start, str) and start in _WHERE):
         raise ConfigError(f"start={start!r} is unknown; use 'latest', 'new', 'earliest' or a datetime")
 
 

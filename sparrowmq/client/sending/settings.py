@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
+from sparrowmq.client.arguments import check_count
 from sparrowmq.errors import ConfigError
 
 
@@ -39,10 +40,9 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         check_timeout(self.timeout_s)
         for name in ("max_bytes", "window", "window_bytes", "waiting_bytes"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be above 0")
-        if self.retries < 0:
-            raise ConfigError("retries must not be negative; 0 sends once")
+            check_count(name, getattr(self, name))
+        for name in ("retries", "compress_over_bytes"):
+            check_count(name, getattr(self, name), at_least=0)
 
 
 def check_timeout(timeout_s: object) -> float:
