@@ -11,11 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from sparrowmq.errors import ClientClosed
+from sparrowmq.errors import ClientClosed, ConfigError
 
 T = TypeVar("T")
+
+ENTERED: Final = (
+    "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
+)
 
 
 class Background:
@@ -25,11 +29,17 @@ class Background:
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._open = False
+        self._was_entered = False
 
     @property
     def is_open(self) -> bool:
         """Whether its owner was entered, and not left yet."""
         return self._open
+
+    def check_new(self) -> None:
+        """Raises: ConfigError, its owner was entered before."""
+        if self._was_entered:
+            raise ConfigError(ENTERED)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Start a task.
@@ -46,6 +56,8 @@ class Background:
         return task
 
     async def __aenter__(self) -> Background:
+        self.check_new()
+        self._was_entered = True
         await self._group.__aenter__()
         self._open = True
         return self

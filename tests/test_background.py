@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.background import Background, alone
-from sparrowmq.errors import ClientClosed, StoreFailed
+from sparrowmq.errors import ClientClosed, ConfigError, StoreFailed
 
 
 async def forever() -> None:
@@ -51,3 +51,14 @@ def test_groups_of_one_are_opened_and_others_kept() -> None:
     assert alone(ExceptionGroup("outer", [ExceptionGroup("inner", [one])])) is one
     many = ExceptionGroup("two", [one, one])
     assert alone(many) is many
+
+
+async def test_it_is_entered_once() -> None:
+    background = Background()
+    async with background:
+        task = background.spawn(forever())
+        with pytest.raises(ConfigError, match="can be only once; use one `with` block"):
+            await background.__aenter__()
+        assert background.is_open and not task.done()
+    with pytest.raises(ConfigError, match="make another one"):
+        await background.__aenter__()

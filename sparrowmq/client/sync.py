@@ -26,6 +26,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
+from sparrowmq.background import ENTERED
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import GROUP, Client, K
@@ -43,7 +44,7 @@ from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.client.sending.transactions import Transaction
-from sparrowmq.errors import ClientClosed
+from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 A = TypeVar("A", covariant=True)
@@ -119,8 +120,11 @@ class Context(Twin[C]):
         self._leave = asyncio.Event()
         self._is_failed = False
         self._life: Future[None] = Future()
+        self._life.set_result(None)  # No life is one that has ended.
 
     def __enter__(self) -> Self:
+        if not self._life.done():
+            raise ConfigError(ENTERED)
         entered: Future[None] = Future()
         self._life = self._thread.submit(self._live(entered))
         self._life.add_done_callback(functools.partial(_copy_failure, entered))

@@ -282,3 +282,21 @@ async def test_what_was_due_already_cannot_be_recalled(mq):
 async def test_a_time_beyond_the_bound_is_refused_with_it(mq):
     with pytest.raises(SendFailed, match="timerMaxDelaySec allows 3456000 s"):
         await mq.send("t", b"1", delay="41d")
+
+
+async def test_what_is_entered_twice_says_what_to_do_and_goes_on(mq, cluster):
+    other = connect(cluster.namesrv)
+    async with other:
+        consumer, reader = mq.subscribe("t", group="g"), mq.pull_consumer(group="r")
+        async with consumer, reader:
+            for each in (other, consumer, reader):
+                with pytest.raises(ConfigError, match="use one `with` block"):
+                    await each.__aenter__()
+            await other.send("t", b"x")
+        for left in (consumer, reader):
+            with pytest.raises(ConfigError, match="make another one"):
+                await left.__aenter__()
+    with pytest.raises(ConfigError, match="make another one"):
+        await other.__aenter__()
+    async with mq.subscribe("t", group="g"), mq.pull_consumer(group="r"):
+        pass

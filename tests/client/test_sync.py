@@ -414,3 +414,14 @@ def test_whoever_calls_while_another_thread_leaves_is_told_so(namesrv, topic):
     for sender in senders:
         sender.join(10)
     assert len(told) == 4
+
+
+def test_what_is_entered_twice_says_what_to_do_and_goes_on(namesrv, topic):
+    with sparrowmq.sync.connect(namesrv) as mq, mq.subscribe(topic, group=topic) as messages:
+        for each in (mq, messages):
+            with pytest.raises(ConfigError, match="use one `with` block"):
+                each.__enter__()
+        mq.send(topic, b"x")
+        assert [each.body for each in messages.take()] == [b"x"]
+    with pytest.raises(ClientClosed):
+        mq.__enter__()

@@ -281,6 +281,7 @@ class Consumer:
 
     async def __aenter__(self) -> Consumer:
         self._network.check_open()
+        self._background.check_new()
         self._membership.add_consumer(self)
         await self._background.__aenter__()
         try:

@@ -92,6 +92,7 @@ class PullConsumer:
 
     async def __aenter__(self) -> PullConsumer:
         self._network.check_open()
+        self._background.check_new()
         self._membership.add_consumer(self)
         await self._background.__aenter__()
         self._network.routes.watch(self._route_changed)
