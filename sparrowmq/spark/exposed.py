@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Thread
 from typing import Final
@@ -50,7 +50,8 @@ def exposed(address: str | None, tell: Tell) -> Iterator[str | None]:
     try:
         yield f"{door.host}:{door.port}"
     finally:
-        end()
+        with suppress(RuntimeError):  # The loop has ended by itself.
+            end()
         thread.join(_END_LIMIT_S)
 
 

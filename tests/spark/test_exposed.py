@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import urllib.request
 
 import pytest
@@ -72,3 +73,16 @@ def test_a_port_that_is_taken_is_told():
         assert address is not None
         with pytest.raises(ConfigError, match="cannot listen"), exposed(address, lambda page: None):
             pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_figures_that_end_their_thread_do_not_fail_what_they_are_of():
+    def leave(page):
+        raise SystemExit
+
+    with exposed("127.0.0.1:0", leave) as address:
+        with pytest.raises(OSError):
+            read(f"http://{address}/metrics")
+        for thread in threading.enumerate():
+            if thread.name == "metrics":
+                thread.join(10)
