@@ -41,15 +41,20 @@ class Callbacks:
         self._pool: ThreadPoolExecutor | None = None
 
     def call(self, callback: Callable[[Any], object], done: Future[Any]) -> None:
-        """Run a callback soon; one that raises is logged."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, "sparrowmq-callback")
-        self._pool.submit(callback, done).add_done_callback(_tell)
+        """Run a callback soon, or once the client was left here and now; one that raises is logged."""
+        try:
+            self._threads().submit(callback, done).add_done_callback(_tell)
+        except RuntimeError:  # There are no threads any more, as for any future that is done and has none.
+            callback(done)
 
     def end(self) -> None:
-        """Take no more; what was taken goes on."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        """Let the threads take no more; what they took goes on."""
+        self._threads().shutdown(wait=False)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, "sparrowmq-callback")
+        return self._pool
 
 
 class Started(Future[R]):

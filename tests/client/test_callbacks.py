@@ -87,3 +87,20 @@ def test_cancelling_it_cancels_the_inner_one():
     assert inner.cancelled() and started.cancelled()
     with pytest.raises(CancelledError):
         started.result(0)
+
+
+@pytest.mark.parametrize("were_used", [True, False])
+def test_a_callback_that_is_given_after_the_end_is_called_where_it_is_given(were_used, caplog):
+    callbacks, called = Callbacks(1), []
+    inner: Future[int] = Future()
+    started = Started(inner, callbacks)
+    inner.set_result(1)
+    if were_used:
+        used = threading.Event()
+        started.add_done_callback(lambda _: used.set())
+        assert used.wait(LIMIT_S)
+    callbacks.end()
+    started.add_done_callback(lambda done: called.append((done.result(), threading.current_thread())))
+    assert called == [(1, threading.current_thread())] and not caplog.text
+    started.add_done_callback(lambda _: 1 / 0)
+    assert "division by zero" in caplog.text
