@@ -88,13 +88,13 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
     """Copy the store at PATH to the folder TO, while its broker runs or not.
 
     The copy has all that was stored when this began, and is a store in order, with topics, groups and offsets. TO
-    appears once it is whole; what an attempt that was killed left beside it goes with the next one. If the broker's
-    files are not of Java's sizes, give its settings with -c.
+    appears once it is whole, and each of its messages was compared with its checksums; what an attempt that was killed
+    left beside it goes with the next one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
     try:
         settings = settings_of(path, file, changes)
         with Progress() as progress:
-            end = backups.backup(settings, to, _copying(backups.sources(settings.layout), progress))
+            end = backups.backup(settings, to, _copying(backups.sources(settings.layout), progress), progress)
     except (SparrowError, OSError) as error:
         _fail("backup", error)
     if is_for_people():

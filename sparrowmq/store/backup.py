@@ -8,6 +8,8 @@ order as after one. That holds because of the order:
     queues, index, timers
     the log      up to its end, perhaps in the middle of a record, which is a torn tail
     recovery     of the copy, as of a store whose broker was killed
+    a look       at each record of the copy's log: recovery looks at the end of it only, and what nobody has read for
+                 years may have rotted; a copy that nobody checked would take the place of one that was whole
 
 Files that go meanwhile are the oldest of the log or of a queue, or all of a topic that is deleted: what was copied
 before such a hole goes from the copy too.
@@ -22,18 +24,23 @@ is not there, whenever it was killed.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.errors import BadStore
+from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.store import checkpoint
 from sparrowmq.store.layout import ENTRY_SIZE, Layout, row_of_files
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.scrub import look
+from sparrowmq.store.settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Vfs
+from sparrowmq.store.watched import Watch
+
+log = logging.getLogger(__name__)
 
 _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished"
@@ -41,12 +48,16 @@ _ATTEMPTS: Final = 10
 _OF_THE_STORE: Final = "epoch.json"  # and what snapshot.py has beside it
 
 
-def backup(settings: StoreSettings, to: Path | str, vfs: Vfs) -> int:
+def backup(settings: StoreSettings, to: Path | str, vfs: Vfs, watch: Watch | None = None) -> int:
     """Copy a store, whose broker may be running, to a folder that does not exist; where the log of the copy ends.
 
+    With corruptPolicy=quarantine damaged records are copied as they are, and told in the log.
+
+    Args:
+        watch: is told how much of the copy was looked at.
     Raises:
         BadStore: there is no store, or something is at `to`.
-        CorruptRecord: what had been on disk is damaged; repair the store first.
+        CorruptRecord: what had been on disk is damaged, wherever in the log; repair the store first.
         DiskFull: there is no room for the copy.
     """
     layout = settings.layout
@@ -55,18 +66,41 @@ def backup(settings: StoreSettings, to: Path | str, vfs: Vfs) -> int:
     unfinished = _begin(vfs, str(to))
     made = Layout.of(unfinished)
     copy = _Copy(vfs, settings)
-    config, queues, index, timers, log = zip(sources(layout), sources(made), strict=True)
+    config, queues, index, timers, of_log = zip(sources(layout), sources(made), strict=True)
     copy.tree(*config)
     copy.checkpoint(layout.checkpoint, made.checkpoint)
     copy.queues(*queues)
     copy.tree(*index)
     copy.tree(*timers)
-    copy.row(*log, settings.commit_log_file_size)
+    copy.row(*of_log, settings.commit_log_file_size)
     vfs.close(vfs.create(made.abort, 0, allocate=False))
     with MessageStore.open(replace(settings, path=unfinished, commit_log_path=None), vfs=vfs) as store:
+        _look(store, layout, watch or (lambda *_: None))
         end = store.end
     _finish(vfs, unfinished, str(to))
     return end
+
+
+def _look(store: MessageStore, source: Layout, watch: Watch) -> None:
+    """Compare each record of a copy with its checksums. Raises: CorruptRecord, with the file of the source."""
+    copied = store.scrubber.log
+    at = copied.begin
+    while at < copied.written:
+        watch("checking the copy", at - copied.begin, copied.written - copied.begin)
+        at, problem = look(copied, at)
+        if problem is None:
+            continue
+        file = copied.row.find(at)
+        name = os.path.basename(file.path) if file is not None else ""
+        damage = CorruptRecord(os.path.join(source.commit_log, name), at, problem)
+        if store.settings.corrupt_policy is not CorruptPolicy.QUARANTINE:
+            damage.expected += (
+                "; it is not copied; stop the broker and take what is missing from a slave: `sparrowmq store repair "
+                "FOLDER --from HOST:PORT`; without one that fences the damage off. corruptPolicy=quarantine copies it"
+            )
+            raise damage
+        log.warning("%s; it is copied as it is", damage)
+        at = copied.next_sound(at, copied.written) or copied.written
 
 
 def sources(layout: Layout) -> list[str]:

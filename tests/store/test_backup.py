@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
-from sparrowmq.errors import BadStore
+from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.store.backup import backup, restore
 from sparrowmq.store.check import verify
+from sparrowmq.store.checkpoint import VERIFIED_BYTES
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Disk, File
 from tests.store.stores import Stores, bodies, put
 
@@ -168,6 +170,38 @@ def test_what_is_restored_is_the_store_again(stores: Stores, tmp_path: Path):
     assert_holds(stores, tmp_path / "again", 60)
     assert (tmp_path / "again" / "config" / "topics.json").read_text() == "{}"
     assert_holds(stores, tmp_path / "copy", 60)
+
+
+def test_a_store_with_rot_that_nobody_reads_is_not_copied_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = StoreSettings(tmp_path / "store", commit_log_file_size=8 << 20)
+    with MessageStore.open(settings) as store:
+        places = []
+        for _ in range(3 * VERIFIED_BYTES >> 20):
+            places.append(put(store, bytes(1 << 20)))
+            store.checkpoint()
+    rotten = places[3].offset
+    with Path(settings.layout.commit_log, f"{0:020d}").open("r+b") as file:
+        file.seek(rotten + 5000)
+        file.write(b"x")
+    with pytest.raises(
+        CorruptRecord, match="it is not copied; stop the broker and take what is missing"
+    ) as told:
+        backup(settings, tmp_path / "copy", DISK)
+    assert (told.value.file, told.value.offset) == (file.name, rotten)
+    assert not (tmp_path / "copy").exists()
+    passes = replace(settings, corrupt_policy=CorruptPolicy.QUARANTINE)
+    assert backup(passes, tmp_path / "copy", DISK) > rotten
+    assert f"is damaged at offset {rotten}" in caplog.text and "it is copied as it is" in caplog.text
+
+
+def test_how_much_of_the_copy_was_checked_is_told(stores: Stores, tmp_path: Path) -> None:
+    filled(stores)
+    told: list[tuple[str, int, int]] = []
+    backup(stores.settings, tmp_path / "copy", DISK, lambda *done: told.append(done))
+    assert {what for what, _, _ in told} == {"checking the copy"}
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told) and told[0][1] == 0
 
 
 def test_a_copy_has_not_the_mark_of_the_store_and_what_is_restored_of_an_old_one_neither(
