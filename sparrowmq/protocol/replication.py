@@ -47,7 +47,6 @@ MEMBER_SIZE: Final = len(MEMBER) + 16
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
 HELLO_SIZE: Final = len(GREETING) + NONCE_SIZE
-LARGEST_ITEM: Final = 64 << 20  # a record, or what is left of a file: a slave holds it until it is whole
 _MEMBER: Final = Struct(">8sqq")
 _NO_CRC: Final = (1 << 63) - 1  # an offset that no log reaches: a master of Java's writes no CRC over all
 _THEIRS: Final = "the log of the master"
@@ -111,6 +110,9 @@ class Transfers:
 
 class WholeRecords:
     """Cuts the bytes of a log into what can be kept: records that are sound, and the blank ends of files.
+
+    It holds each until it is whole. That may be most of a file: a repair fences off a damaged part with one record over
+    all of it, or with the blank end of its file.
 
     Args:
         position: where the first byte lies that will be taken.
@@ -183,7 +185,7 @@ class WholeRecords:
             fits = MIN_SIZE_BYTES <= size <= left - PREFIX.size
         else:
             return f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}"
-        if fits and size <= LARGEST_ITEM:
+        if fits:
             return None
         return (
             f"what fits into the {left} bytes left of a file of {self._file_size}, found {size}; is "

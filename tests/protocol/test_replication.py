@@ -103,6 +103,17 @@ def test_the_blank_end_of_a_file_is_whole_and_the_next_file_goes_on() -> None:
     assert bytes(whole.take(content)) == content and whole.problem is None
 
 
+@pytest.mark.parametrize("is_blank", [True, False])
+def test_what_a_repair_put_over_a_large_damaged_part_is_taken_like_any_other(is_blank: bool) -> None:
+    file_size = 96 << 20
+    first = record(0)
+    large = blank(file_size - len(first)) if is_blank else record(len(first), bytes(80 << 20))
+    whole, taken = WholeRecords(0, file_size), 0
+    for piece in in_pieces(first + large, 8 << 20):
+        taken += len(whole.take(piece))
+    assert whole.problem is None and taken == len(first) + len(large)
+
+
 def flipped(content: bytes, at: int) -> bytes:
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
