@@ -49,6 +49,7 @@ MODULES: Final = (
     "sparrowmq.store.file_queue",
     "sparrowmq.store.commit_log",
     "sparrowmq.store.entries",
+    "sparrowmq.store.open_files",
     "sparrowmq.store.consume_queue",
     "sparrowmq.store.queue_table",
     "sparrowmq.store.slots",

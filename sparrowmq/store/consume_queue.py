@@ -2,7 +2,7 @@
 
 Entries are collected while a burst of messages is appended, and then written by one pwrite. They are read by
 pread, and not through a map, because 50,000 topics with four queues each cannot have their files mapped, nor
-even open: `OpenFiles` keeps as many as are in use, and a queue without traffic costs an object.
+even open (open_files.py), and a queue without traffic costs an object.
 
 A queue's files are a row like those of the log, but sparse; as they follow each other without a hole, two
 numbers tell which there are.
@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 
-from sparrowmq.errors import BadStore, DiskFull, OutOfResources
+from sparrowmq.errors import BadStore, DiskFull
 from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.store.entries import GAP_SIZE, Entries, Entry, halve, pack, scan
 from sparrowmq.store.layout import (
@@ -31,13 +30,13 @@ from sparrowmq.store.layout import (
     parse_offset_name,
     row_of_files,
 )
-from sparrowmq.store.vfs import File, Unsynced, Vfs
+from sparrowmq.store.open_files import FewFiles, QueueFile
+from sparrowmq.store.vfs import Unsynced, Vfs
 from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
 _SCAN_CHUNK: Final = 512
-_FEWEST_OPEN: Final = 4
 _NONE: Final = Entries(b"")
 _UNKNOWN: Final = -1  # as the CRC of a file
 
@@ -57,11 +56,8 @@ class QueueEnd(NamedTuple):
     full: tuple[int, ...]
 
 
-class OpenFiles:
-    """Files of queues that are open: at most `limit`, rather those in use than the idle (second chance).
-
-    When no file descriptor is left, the older half of them is closed, and fewer are kept from then on: the others who
-    need descriptors (sockets, the log, snapshots) have what that leaves.
+class OpenFiles(FewFiles):
+    """The files that all queues of a store have open, and what they tell and ask beside.
 
     Attributes:
         changed: the queues that were written to since somebody asked where they end.
@@ -69,70 +65,9 @@ class OpenFiles:
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
+        super().__init__(vfs, limit, unsynced)
         self.changed: set[ConsumeQueue] = set()
         self.mend: Callable[[ConsumeQueue, int], None] | None = None
-        self.vfs = vfs
-        self._limit = limit
-        self._ring: deque[QueueFile] = deque()
-        self.unsynced = unsynced
-
-    def open(self, path: str, writable: bool) -> QueueFile:
-        """Raises: FileNotFoundError, OutOfResources."""
-        return self._keep(self.open_briefly(path, writable))
-
-    def open_briefly(self, path: str, writable: bool) -> File:
-        """A file that the caller closes. Raises: FileNotFoundError, OutOfResources."""
-        try:
-            return self.vfs.open(path, writable)
-        except OutOfResources:
-            if not self.shrink():
-                raise
-            return self.vfs.open(path, writable)
-
-    def create(self, path: str, size: int) -> QueueFile:
-        """Raises: DiskFull."""
-        try:
-            return self._keep(self.vfs.create(path, size, allocate=False))
-        except OutOfResources:
-            if not self.shrink():
-                raise
-            return self._keep(self.vfs.create(path, size, allocate=False))
-
-    def shrink(self) -> bool:
-        """Close the older half, and keep fewer open from now on; whether there was one to close."""
-        count = -(-len(self._ring) // 2)
-        if count:
-            self._limit = max(_FEWEST_OPEN, min(self._limit, len(self._ring) * 3 // 4))
-            log.warning("no file descriptor is left; at most %d files of queues stay open", self._limit)
-        for _ in range(count):
-            self.vfs.close(self._ring.popleft().file)
-        return count > 0
-
-    def close(self) -> None:
-        while self._ring:
-            self.vfs.close(self._ring.popleft().file)
-
-    def _keep(self, file: File) -> QueueFile:
-        while len(self._ring) >= self._limit:
-            oldest = self._ring.popleft()
-            if oldest.used and oldest.file.fd != -1:
-                oldest.used = False
-                self._ring.append(oldest)
-            else:
-                self.vfs.close(oldest.file)
-        kept = QueueFile(file)
-        self._ring.append(kept)
-        return kept
-
-
-class QueueFile:
-    """An open file of a queue, perhaps closed in the meantime (`file.fd` is -1 then)."""
-
-    __slots__ = ("file", "used")
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self.used = True
 
 
 class ConsumeQueue:
