@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
@@ -88,6 +89,7 @@ class ConsumeQueue:
         "_folder",
         "_full",
         "_last",
+        "_made_anew",
         "_reader",
         "_reader_begin",
         "_unproved",
@@ -120,6 +122,7 @@ class ConsumeQueue:
         self._crc = 0  # of what the last file holds
         self._full: list[int] = []  # the CRCs of the files before it
         self._unproved: set[int] = set()  # the first entries of files that nobody has compared with their CRC
+        self._made_anew: set[int] = set()  # likewise, of those that make no sense, but as the log has them
         self._writer: QueueFile | None = None
         self._writer_begin = -1
         self._reader: QueueFile | None = None
@@ -190,21 +193,58 @@ class ConsumeQueue:
             content = content[len(part) :]
 
     def read(self, start: int, count: int) -> Entries:
-        """Entries from `start` on: at most `count`, and only from one file."""
+        """Entries from `start` on: at most `count`, and only from one file; a damaged one is made anew first.
+
+        Raises:
+            BadStore: it is damaged, and cannot be made anew.
+        """
         begin = start - start % self.file_entries
         count = min(count, self.end.value - start, begin + self.file_entries - start)
         if count <= 0:
             return _NONE
-        reader = self._reader
-        if begin != self._reader_begin or reader is None or reader.file.fd == -1:
-            reader = self._open_to_read(begin)
-        reader.used = True
-        content = self._files.vfs.read(reader.file, (start - begin) * ENTRY_SIZE, count * ENTRY_SIZE)
-        if len(content) != count * ENTRY_SIZE:
+        entries = self._read(begin, start, count)
+        if len(entries) == count and (entries.make_sense or begin in self._made_anew):
+            return entries
+        if self._mend(begin):
+            entries = self._read(begin, start, count)
+            if not entries.make_sense:
+                self._made_anew.add(begin)
+        if len(entries) != count:
             raise BadStore(
-                f"{reader.file.path} ends too early; delete consumequeue: it is made anew from the log"
+                f"{self._path(begin)} ends too early, or cannot be read; stop the broker and delete consumequeue: "
+                "it is made anew from the log"
             )
-        return Entries(content)
+        return entries
+
+    def _read(self, begin: int, start: int, count: int) -> Entries:
+        """Entries of one file; fewer where it ends, or cannot be read."""
+        try:
+            reader = self._reader
+            if begin != self._reader_begin or reader is None or reader.file.fd == -1:
+                reader = self._open_to_read(begin)
+            reader.used = True
+            content = self._files.vfs.read(reader.file, (start - begin) * ENTRY_SIZE, count * ENTRY_SIZE)
+            return Entries(content)
+        except OSError as error:
+            log.error("%s: %s", self._path(begin), error)
+            return _NONE
+
+    def _mend(self, begin: int) -> bool:
+        """Have a damaged file made anew from the log; False if nobody does that. Raises: BadStore, it cannot be done.
+
+        Who reads it meanwhile takes it as it is.
+        """
+        if self._files.mend is None:
+            return False
+        log.warning("%s is damaged; it is made anew from the log", self._path(begin))
+        self._made_anew.add(begin)
+        try:
+            self._files.mend(self, begin)
+        except OSError as error:
+            raise BadStore(f"{self._path(begin)} is damaged, and cannot be made anew: {error}") from error
+        finally:
+            self._made_anew.discard(begin)
+        return True
 
     def entry(self, queue_offset: int) -> Entry | None:
         """One entry; None if it is not there, or only fills a gap."""
@@ -266,7 +306,8 @@ class ConsumeQueue:
         """
         self.min_offset = self.find(log_begin)
         while (following := self.begin + self.file_entries) <= min(self.min_offset, self._last):
-            if not 0 <= self._first_offset(following) < known:
+            first = self.read(following, 1)
+            if not first or first.begin >= known:
                 break
             self._close_own()
             self._files.vfs.sync_folder(self._folder)
@@ -282,7 +323,9 @@ class ConsumeQueue:
         if self._last < 0:
             return None
         if self._crc == _UNKNOWN:
-            self._crc = crc32(self._content(self._last))
+            self._crc = self._crc_on_disk(self._last)
+        if self._crc == _UNKNOWN and not self._mend(self._last):
+            raise BadStore(f"{self._path(self._last)} cannot be read")
         return QueueEnd(self.begin, self.end.value, self._crc, tuple(self._full))
 
     def restore(self, known: QueueEnd) -> list[int]:
@@ -298,7 +341,7 @@ class ConsumeQueue:
         begins = range(self.begin, self._last + 1, step)
         sizes = {begin: self._size_of(begin) for begin in begins}
         damaged = [begin for begin, size in sizes.items() if size != step * ENTRY_SIZE]
-        if self._last not in damaged and crc32(self._content(self._last)) != self._crc:
+        if self._last not in damaged and self._crc_on_disk(self._last) != self._crc:
             damaged.append(self._last)
         self._unproved = {
             begin
@@ -320,12 +363,10 @@ class ConsumeQueue:
         self._close_own()
         self._make_folder()
         path = self._path(begin)
-        if vfs.exists(path):
-            file = self._files.open_briefly(path, writable=True)
-            vfs.truncate(file, 0)
-            vfs.truncate(file, size)
-        else:
-            file = self._files.create(path, size).file
+        if vfs.exists(path):  # what is made there anew lies elsewhere on the disk
+            vfs.unlink(path)
+        self._files.unsynced.folders.add(self._folder)
+        file = self._files.create(path, size).file
         vfs.write(file, 0, content)
         vfs.close(file)
         self._files.unsynced.files.add(path)
@@ -355,10 +396,16 @@ class ConsumeQueue:
     def _prove(self, begin: int) -> None:
         """Compare a full file with its CRC before it is read first; one that is not what it was is made anew."""
         self._unproved.discard(begin)
-        known = self._full[(begin - self.begin) // self.file_entries]
-        if crc32(self._content(begin)) != known and self._files.mend is not None:
-            log.warning("%s is damaged; it is made anew from the log", self._path(begin))
-            self._files.mend(self, begin)
+        if self._crc_on_disk(begin) != self._full[(begin - self.begin) // self.file_entries]:
+            self._mend(begin)
+
+    def _crc_on_disk(self, begin: int) -> int:
+        """Of what a file has before the queue's end; `_UNKNOWN` where it cannot be read."""
+        try:
+            return crc32(self._content(begin))
+        except OSError as error:
+            log.error("%s: %s", self._path(begin), error)
+            return _UNKNOWN
 
     def load(self, known: int | None, writable: bool = True) -> None:
         """Find the queue's files and its end.
@@ -476,10 +523,14 @@ class ConsumeQueue:
             self._files.unsynced.folders.add(self._folder)
         self._last, self._full, self._crc = -1, [], 0
         self._unproved.clear()
+        self._made_anew.clear()
 
     def _open_to_write(self, begin: int, start: int) -> QueueFile:
         if begin <= self._last:
-            return self._files.open(self._path(begin), writable=True)
+            with suppress(FileNotFoundError):  # if it is gone, who reads what it had has it made anew
+                return self._files.open(self._path(begin), writable=True)
+            self._files.unsynced.folders.add(self._folder)
+            return self._files.create(self._path(begin), self.file_entries * ENTRY_SIZE)
         if self._last < 0:
             self._make_folder()
         self._files.unsynced.folders.add(self._folder)

@@ -95,6 +95,25 @@ class Entries:
         return total
 
     @property
+    def make_sense(self) -> bool:
+        """Whether offsets rise and sizes are positive; a part of a file that was lost, and is zeros, has none."""
+        content = self._content
+        end: i64 = len(content)
+        last: i64 = -1
+        at: i64 = 0
+        while at < end:
+            size: int = read_i32_be(content, at + _SIZE_AT)
+            if size <= 0:
+                return False
+            if size != GAP_SIZE:
+                offset: i64 = read_i64_be(content, at)
+                if offset <= last:
+                    return False
+                last = offset
+            at += _STRIDE
+        return True
+
+    @property
     def begin(self) -> int:
         """Where in the log the first message begins."""
         return self.offset(0)

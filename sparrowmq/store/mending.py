@@ -32,16 +32,11 @@ Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
 
 
 class Mending:
-    """Makes files of queues anew.
-
-    Attributes:
-        end: records before this offset of the log are in queues on disk.
-    """
+    """Makes files of queues anew."""
 
     def __init__(
         self, commit_log: CommitLog, delay_levels_ms: tuple[int, ...], deleted: Mapping[str, int]
     ) -> None:
-        self.end = 0
         self._log = commit_log
         self._delay_levels_ms = delay_levels_ms
         self._deleted = deleted
@@ -84,7 +79,7 @@ class Mending:
         behind = range(max(begins) + queue.file_entries, queue.end.value)
         low = _nearest(queue, before, bad, last=True)
         high = _nearest(queue, behind, bad, last=False)
-        return max(low or 0, self._log.begin), self.end or self._log.end if high is None else high
+        return max(low or 0, self._log.begin), self._log.written if high is None else high
 
 
 class _Pages:

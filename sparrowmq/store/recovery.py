@@ -387,7 +387,7 @@ class Recovery:
         positions = self.checkpoint.positions
         known = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
         if positions is not None and self.ends.positions is not None:
-            self._restore_queues(known, end)
+            self._restore_queues(known)
             return known
         self.queues.load(None if self.clean else known)
         behind_last = [
@@ -397,13 +397,12 @@ class Recovery:
             return self.log.begin
         return min(max(behind_last), end) if self.clean and positions is None else known
 
-    def _restore_queues(self, known: int, end: int) -> None:
+    def _restore_queues(self, known: int) -> None:
         """Take the queues for what they were when their ends were written down; mend what is not so any more."""
         damaged = self.queues.restore(self.ends.ends, None if self.clean else known)
         for queue in self.queues:
             if (queue.topic, queue.queue_id) not in self.ends.ends and queue.topic in self.ends.deleted:
                 self.queues.remove(queue)
-        self.mending.end = end
         for queue, begins in damaged.items():
             names = ", ".join(map(str, begins))
             log.warning(

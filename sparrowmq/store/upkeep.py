@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sparrowmq.errors import DiskFull, OutOfResources, StoreFailed
+from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreFailed
 from sparrowmq.store.scrub import ROUND_S, STEP_BYTES
 from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
 from sparrowmq.turn import Turn
@@ -111,6 +111,8 @@ async def _delete_regularly(store: MessageStore) -> None:
         except OutOfResources as short:
             log.warning("the rest of what is too old stays for now: %s", short)
             store.spare_descriptors(short)
+        except BadStore as bad:
+            log.error("the rest of what is too old stays for now: %s", bad)
         if retention.is_full is not None:
             # A little longer than until the next look at the disk, which comes to its own decision.
             store.stall(retention.is_full, _FULL_PERIOD_S + 0.5)
