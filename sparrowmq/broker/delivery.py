@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Final
 
 from sparrowmq.clock import Clock
-from sparrowmq.errors import DiskFull
+from sparrowmq.errors import BadStore, DiskFull, StoreError
 
 log = logging.getLogger(__name__)
 
-RETRY_PAUSE_S: Final = 1.0  # after a full disk
+RETRY_PAUSE_S: Final = 1.0  # after a full disk, or a queue that cannot be read
 # A wait is cut into pieces so that a clock that was set forward is noticed.
 LONGEST_WAIT_S: Final = 60.0
 
@@ -30,7 +30,7 @@ class Delivery:
     Args:
         what: they are, for the log.
         deliver_some: delivers some of what is due; returns how many seconds there are until more is. Raises: DiskFull,
-            then it is asked again; whatever else it raises ends the delivery.
+            BadStore, then it is asked again; whatever else it raises ends the delivery.
     """
 
     def __init__(self, what: str, deliver_some: Callable[[], float], clock: Clock) -> None:
@@ -40,7 +40,7 @@ class Delivery:
         self._more = asyncio.Event()
         self._failure: BaseException | None = None
         self._closed = False
-        self._disk_is_full = False
+        self._trouble: type[StoreError] | None = None  # that was told
 
     async def run(self) -> None:
         """Deliver until `close`.
@@ -71,12 +71,13 @@ class Delivery:
         while not self._closed:
             try:
                 wait_s = self._deliver_some()
-            except DiskFull as error:
-                if not self._disk_is_full:
-                    log.warning("%s wait: %s", self._what, error)
-                self._disk_is_full = True
+            except (DiskFull, BadStore) as error:
+                if self._trouble is not type(error):
+                    level = logging.WARNING if isinstance(error, DiskFull) else logging.ERROR
+                    log.log(level, "%s wait: %s", self._what, error)
+                self._trouble = type(error)
                 return RETRY_PAUSE_S
-            self._disk_is_full = False
+            self._trouble = None
             if wait_s > 0:
                 return min(wait_s, LONGEST_WAIT_S)
             await asyncio.sleep(0)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.broker.delivery import Delivery
-from sparrowmq.errors import DiskFull, StoreFailed
+from sparrowmq.errors import BadStore, DiskFull, StoreFailed
 
 
 class Script:
@@ -73,6 +73,17 @@ async def test_a_full_disk_is_told_once_and_tried_again_each_second(clock, caplo
         "messages wait: no room",
         "messages wait: again",
     ]
+    delivery.close()
+    await task
+
+
+async def test_a_queue_that_cannot_be_read_is_told_once_and_tried_again(clock, caplog):
+    script = Script(BadStore("it ends too early"), BadStore("it ends too early"))
+    delivery, task = await started(script, clock)
+    await clock.advance(1.1)
+    await clock.advance(1.1)
+    assert script.calls == 3
+    assert [record.getMessage() for record in caplog.records] == ["messages wait: it ends too early"]
     delivery.close()
     await task
 
