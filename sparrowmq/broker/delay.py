@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.delivery import LONGEST_WAIT_S, Delivery
+from sparrowmq.broker.delivery import LONGEST_WAIT_S, Alarms, Delivery
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved import SavedFile, saved_content
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
-from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
 from sparrowmq.protocol.messages import record
@@ -60,6 +60,7 @@ class _Level:
     level: int
     offset: int
     waiter: Waiter | None = None
+    retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
 
 
 def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
@@ -115,6 +116,7 @@ class DelayedDelivery:
         saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
         self._safe = saved.offset_table
         self._stored_end = 0
+        self._alarms = Alarms()
         self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
         self.file = SavedFile(path, self.content)
         figures.family("delay_delivered", "delayed messages delivered", ("level",), self._delivered)
@@ -184,7 +186,22 @@ class DelayedDelivery:
         return min(map(self._deliver_some, self._levels))
 
     def _deliver_some(self, each: _Level) -> float:
-        """Deliver due messages of a level, a turn's worth at most; returns the seconds to wait for the next one."""
+        """Deliver due messages of a level, a turn's worth at most; returns the seconds to wait for the next one.
+
+        A level in which something is damaged stands still, until it is mended; the others do not.
+        """
+        now_s = self._clock.monotonic()
+        if each.retry_s > now_s:
+            return each.retry_s - now_s
+        try:
+            return self._deliver_turn(each)
+        except (CorruptRecord, BadStore) as bad:
+            self._alarms.tell(f"delay level {each.level}, at message {each.offset},", bad)
+            each.retry_s = now_s + LONGEST_WAIT_S
+            return LONGEST_WAIT_S
+
+    def _deliver_turn(self, each: _Level) -> float:
+        """`_deliver_some` of a sound level. Raises: CorruptRecord, BadStore: it is not."""
         queue = self._store.queue(SCHEDULE_TOPIC, queue_of(each.level))
         if queue is None or each.offset >= queue.max_offset:
             self._wait_for_more(each)
@@ -195,17 +212,19 @@ class DelayedDelivery:
             wait_ms = self._wait_ms(each.level, entries.tags_code(i))
             if wait_ms > 0:
                 return wait_ms / 1000
-            self._deliver(entries.offset(i), entries.size(i))
+            if not entries.is_gap(i):
+                self._deliver(entries.offset(i), entries.size(i))
             each.offset += 1
         return 0
 
     def _deliver(self, physical_offset: int, size: int) -> None:
-        view = self._store.record_at(physical_offset, size)
+        view = self._store.parked_at(physical_offset, size)
         if view is None:
-            log.error(
-                "the delayed message at log offset %d is gone: it was older than fileReservedTime",
-                physical_offset,
-            )
+            if physical_offset < self._store.begin:
+                log.error(
+                    "the delayed message at log offset %d is gone: it was older than fileReservedTime",
+                    physical_offset,
+                )
             return
         try:
             entry = self._detour.restore(record.decode(view))

@@ -24,6 +24,19 @@ RETRY_PAUSE_S: Final = 1.0  # after a full disk, or a queue that cannot be read
 LONGEST_WAIT_S: Final = 60.0
 
 
+class Alarms:
+    """Tells what waits because something is damaged: once, though it is tried again every minute."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def tell(self, what: str, why: StoreError) -> None:
+        """Say it, unless it was the last thing said of that."""
+        if self._told.get(what) != str(why):
+            self._told[what] = str(why)
+            log.error("%s waits, and is tried again each minute: %s", what, why)
+
+
 class Delivery:
     """The delivery of one kind of messages that wait.
 

@@ -32,6 +32,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -40,12 +41,13 @@ import msgspec
 
 from sparrowmq import snapshot
 from sparrowmq.broker import half_message
+from sparrowmq.broker.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved import SavedFile
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
-from sparrowmq.errors import BadStore, DiskFull, InvalidMessage, RemoteError
+from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -126,6 +128,7 @@ class Publication:
     pieces: deque[Piece]
     begins: dict[Address, int] = field(default_factory=dict)  # where its queues ended when it was committed
     skipped: dict[Address, int] = field(default_factory=dict)  # messages of the next pieces that are there
+    retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
 
 
 Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
@@ -187,6 +190,7 @@ class Staging:
         is_masters: the log is written by a master, so nothing is known or published here.
     Raises:
         BadStore: the file cannot be read, nor its copies.
+        CorruptRecord: something that is staged is damaged.
     """
 
     def __init__(
@@ -209,6 +213,7 @@ class Staging:
         self.writers: dict[str, Author] = {}
         self._pending: deque[Publication] = deque()
         self._wake = asyncio.Event()
+        self._alarms = Alarms()
         self._saved = SavedStaging()
         self._seen: tuple[SavedStaging, int] | None = None  # what may be saved when the log is on disk so far
         self._committed = figures.counter("batches_committed", "staged batches committed")
@@ -293,7 +298,8 @@ class Staging:
                 log.warning("committed batches wait: %s", error)
                 await self._clock.sleep(_DISK_FULL_PAUSE_S)
                 continue
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
 
     def publish_some(self) -> bool:
         """Publish one piece of the oldest committed batch, or say that it is done; False if there is none.
@@ -301,16 +307,32 @@ class Staging:
         Raises:
             StoreFailed, DiskFull: it is still to be published.
         """
-        if not self._pending:
+        publication = self._next()
+        if publication is None:
             return False
-        publication = self._pending[0]
         if publication.pieces:
-            self._publish(publication, publication.pieces[0])
+            try:
+                self._publish(publication, publication.pieces[0])
+            except CorruptRecord as bad:
+                self._alarms.tell(str(publication.source), bad)
+                publication.retry_s = self._clock.monotonic() + LONGEST_WAIT_S
+                return True
             publication.pieces.popleft()
         else:
             self._append(_DONE, publication.source, b"done")
-            self._pending.popleft()
+            self._pending.remove(publication)
         return True
+
+    def _next(self) -> Publication | None:
+        """The oldest batch that need not wait until it is mended; one that does holds those of its writer behind it."""
+        now_s = self._clock.monotonic()
+        waiting: set[str] = set()
+        for publication in self._pending:
+            writer = publication.source.writer
+            if writer not in waiting and publication.retry_s <= now_s:
+                return publication
+            waiting.add(writer)
+        return None
 
     async def save(self) -> None:
         """Save what is known, once the log is on disk that it rests on. Raises: OSError."""
@@ -404,7 +426,10 @@ class Staging:
     def _publish(self, publication: Publication, piece: Piece) -> None:
         message = self._stored(piece)
         if message is None:
-            log.error("messages of %s are gone: they were older than fileReservedTime", publication.source)
+            if piece.offset < self._store.begin:
+                log.error(
+                    "messages of %s are gone: they were older than fileReservedTime", publication.source
+                )
             return
         body, skipped = bytes(message.body), publication.skipped
         places = batches.places(body)
@@ -433,7 +458,8 @@ class Staging:
             log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
 
     def _stored(self, piece: Piece) -> StoredMessage | None:
-        raw = self._store.copy_at(piece.offset, piece.size)
+        """The record of a piece; None if it is gone, or to be passed over. Raises: CorruptRecord."""
+        raw = self._store.parked_at(piece.offset, piece.size)
         return None if raw is None else record.decode(raw)
 
     def _append(

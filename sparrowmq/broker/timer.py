@@ -21,7 +21,7 @@ import asyncio
 import logging
 from typing import Final
 
-from sparrowmq.broker.delivery import Delivery
+from sparrowmq.broker.delivery import Alarms, Delivery
 from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.writing import Writer
@@ -54,6 +54,7 @@ MAX_DELAY_S: Final = 40 * 86_400
 
 _MARK: Final = "\x02TIMER_DEL"  # of DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY, in one search
 _OUT: Final = mark(Property.TIMER_OUT_MS)
+_DAMAGE_PAUSE_MS: Final = 60_000
 _DIGITS: Final = 19  # of a Java long
 # What delivery adds: two times, and how often it was stored again.
 _ROOM: Final = sum(
@@ -157,6 +158,7 @@ class TimedDelivery:
         self._clock = clock
         self._timers = store.timers()
         self.delivery = Delivery("messages for a time", self._deliver_some, clock)
+        self._alarms = Alarms()
         self._waiter: Waiter | None = None
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("timers_delivered", "messages delivered at their time")
@@ -209,16 +211,27 @@ class TimedDelivery:
         timers = self._timers
         self._learn()
         due = timers.due(self._clock.now_ms(), TURN)
-        recalled = self._recalled_keys() if timers.recalls else frozenset()
+        recalled: frozenset[str] | None = None
         for timer in due:
-            self._deliver(timer, recalled)
-            timers.settle_next()
+            try:
+                recalled = self._recalled_keys() if recalled is None else recalled
+                self._deliver(timer, recalled)
+            except CorruptRecord as bad:
+                self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
+                timers.put_off_next(self._clock.now_ms() + _DAMAGE_PAUSE_MS)
+            else:
+                timers.settle_next()
         for _ in range(TURN):
             timer_to_roll = timers.to_roll()
             if timer_to_roll is None:
                 break
-            self._roll(timer_to_roll)
-            timers.rolled()
+            try:
+                self._roll(timer_to_roll)
+            except CorruptRecord as bad:
+                self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
+                timers.put_off_roll()
+            else:
+                timers.rolled()
         return timers.wait_ms(self._clock.now_ms()) / 1000
 
     def _learn(self) -> None:
@@ -271,13 +284,14 @@ class TimedDelivery:
         return True
 
     def _message(self, timer: Timer) -> StoredMessage | None:
-        view = self._store.record_at(timer.offset, timer.size)
+        view = self._store.parked_at(timer.offset, timer.size)
         if view is None:
-            log.error("the message at log offset %d is gone before it was due", timer.offset)
+            if timer.offset < self._store.begin:
+                log.error("the message at log offset %d is gone before it was due", timer.offset)
             return None
         try:
             return record.decode(view)
-        except (RemoteProtocolError, CorruptRecord) as error:
+        except RemoteProtocolError as error:
             log.error("the message at log offset %d cannot be delivered: %s", timer.offset, shown(error))
             return None
 

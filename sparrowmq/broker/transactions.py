@@ -33,6 +33,7 @@ import msgspec
 
 from sparrowmq.broker import half_message
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.open_transactions import OpenTransactions, Transaction
 from sparrowmq.broker.part import Chore, Part
@@ -59,6 +60,7 @@ TURN: Final = 64
 # How precise the times of questions are: a look at what is due costs nothing when nothing is.
 TICK_S: Final = 1.0
 DISK_FULL_PAUSE_MS: Final = 10_000
+DAMAGE_PAUSE_MS: Final = 60_000
 # Of so many that have ended, at least, it is known how, to answer whoever ends one again.
 REMEMBERED_ENDS: Final = 10_000
 _READ: Final = 1000
@@ -108,6 +110,7 @@ class Transactions:
         self._clock = clock
         self._rules = rules
         self._host = store.settings.store_host
+        self._alarms = Alarms()
         self._turns = 0  # whose turn it is among a group's producers
         self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset that was ended
         self._earlier: dict[int, bool] = {}  # as many of those before them
@@ -226,6 +229,9 @@ class Transactions:
             except DiskFull as error:
                 log.warning("no questions about transactions now: %s", error)
                 self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
+            except CorruptRecord as bad:
+                self._alarms.tell(f"the transaction at log offset {transaction.offset}", bad)
+                self.open.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
         return bool(due)
 
     def pass_ended(self) -> None:
@@ -249,11 +255,14 @@ class Transactions:
 
     def _look_at(self, transaction: Transaction) -> None:
         now_ms = self._clock.now_ms()
-        half = self._decoded(transaction.offset)
+        raw = self._store.parked_at(transaction.offset, transaction.size)
+        half = record.decode(raw) if raw is not None else None
         self._reads.value += 1
         if half is None:
+            is_gone = transaction.offset < self._store.begin
             log.error(
-                "the half message at log offset %d is gone; its transaction is forgotten", transaction.offset
+                "the half message at log offset %d is %s; its transaction is forgotten",
+                *(transaction.offset, "gone" if is_gone else "damaged"),
             )
             self._finish(transaction, [])
         elif half_message.check_times(half) >= self._rules.most_checks or self._is_too_old(half, now_ms):

@@ -24,14 +24,12 @@ from typing import Any, Self
 
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import (
-    CorruptRecord,
     DiskFull,
     OutOfResources,
     StoreError,
     StoreFailed,
 )
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
@@ -338,19 +336,24 @@ class MessageStore:
         """The record that begins at `offset`; None if none does, so any number may be asked for."""
         if offset >= self._log.written:
             self.dispatch()
-        if not self._log.begin <= offset < self._log.end:
-            return None
-        try:
-            record, end = self._log.parse(offset)
-        except CorruptRecord:
-            return None
-        if record is None or end > self._log.end or (size is not None and size != len(record)):
-            return None
-        if records.physical_offset(record) != offset:
+        record = reading.record_at(self._log, offset, size)
+        if record is None:
             return None
         raw = record.obj  # it begins with the record
         assert isinstance(raw, bytes)
         return record if self._is_proved(offset, len(record), raw) else None
+
+    def parked_at(self, offset: int, size: int | None = None) -> memoryview | None:
+        """A record that was stored there to be taken out again; None if it is gone with its file of the log.
+
+        None also if it is damaged and `corruptPolicy` is quarantine: that is told here.
+
+        Raises:
+            CorruptRecord: it is damaged.
+        """
+        if offset >= self._log.written:
+            self.dispatch()
+        return reading.parked_at(self._log, offset, size)
 
     def copy_at(self, offset: int, size: int | None = None) -> bytes | None:
         """What `record_at` shows, as bytes of its own; of a known size that costs half."""

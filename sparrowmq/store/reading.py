@@ -15,10 +15,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages.record import (
     PROPERTY_CRC_SIZE,
     body_end,
     is_sound,
+    physical_offset,
     properties_at,
     properties_behind_body,
     store_timestamp_ms,
@@ -239,6 +241,33 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
     entry = queue.entry(queue_offset)
     view = log.view(entry.offset, entry.size) if entry else None
     return (store_timestamp_ms(view) or None) if view else None  # zero where the disk cannot be read
+
+
+def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryview | None:
+    """The record that begins there, unchecked, in bytes that begin with it; None if none does."""
+    if not log.begin <= offset < log.end:
+        return None
+    try:
+        record, end = log.parse(offset)
+    except CorruptRecord:
+        return None
+    if record is None or end > log.end or (size is not None and size != len(record)):
+        return None
+    return record if physical_offset(record) == offset else None
+
+
+def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | None:
+    """As `MessageStore.parked_at`; it is checked though it may have been since the start. Raises: CorruptRecord."""
+    if offset < log.begin:
+        return None
+    record = record_at(log, offset, size)
+    if record is not None:
+        raw = record.obj
+        assert isinstance(raw, bytes)
+        if is_sound(raw, 0, len(record), offset, offset >= log.crc_from):
+            return record
+    log.tell_damage(offset)
+    return None
 
 
 class _Window:

@@ -76,6 +76,7 @@ class Timers:
         self._hand = b""
         self._at = 0
         self._recalls = b""
+        self._put_off_ms = 0  # when those of the slot come again that could not be settled; 0 if all could
         self._to_roll = bytearray()
         self._rolling: Iterator[bytes] | None = None
         self._settled: list[int] = []  # the file does not know it yet
@@ -123,10 +124,14 @@ class Timers:
     def settle_next(self) -> None:
         """The first of the timers that `due` told needs nothing more."""
         self._settle(ENTRY.unpack_from(self._hand, self._at)[0])
-        self._at += ENTRY_SIZE
-        if self._at == len(self._hand):
-            self._hand, self._at = b"", 0
-            self._settle_recalls()
+        self._pass_next()
+
+    def put_off_next(self, due_ms: int) -> None:
+        """The first of the timers that `due` told cannot be settled now: let it come again, with its slot's recalls."""
+        offset, size, _ = ENTRY.unpack_from(self._hand, self._at)
+        self._put_off_ms = self._put_off_ms or due_ms  # all at one time, so that they are in one slot again
+        self._put_back(offset, size, self._put_off_ms)
+        self._pass_next()
 
     def to_roll(self) -> Timer | None:
         """A timer that is to be stored again and then `rolled`, because its file should go."""
@@ -144,6 +149,11 @@ class Timers:
     def rolled(self) -> None:
         """The timer that `to_roll` told was stored again."""
         self._settle(ENTRY.unpack(self._to_roll[-ENTRY_SIZE:])[0])
+        del self._to_roll[-ENTRY_SIZE:]
+
+    def put_off_roll(self) -> None:
+        """The timer that `to_roll` told cannot be stored again now; it is told again when its file should go."""
+        self._put_back(*ENTRY.unpack(self._to_roll[-ENTRY_SIZE:]))
         del self._to_roll[-ENTRY_SIZE:]
 
     # The file -------------------------------------------------------------------------------------------------------
@@ -185,13 +195,26 @@ class Timers:
         self._wheel.settle(offset)
         self._settled.append(offset)
 
+    def _put_back(self, offset: int, size: int, due: int) -> None:
+        self._wheel.settle(offset)
+        self._wheel.add(offset, size, due)
+
+    def _pass_next(self) -> None:
+        self._at += ENTRY_SIZE
+        if self._at == len(self._hand):
+            self._hand, self._at = b"", 0
+            self._settle_recalls()
+
     def _needed(self) -> int | None:
         return self._wheel.oldest
 
     def _settle_recalls(self) -> None:
         for recall in _timers(self._recalls):
-            self._settle(recall.offset)
-        self._recalls = b""
+            if self._put_off_ms:
+                self._put_back(recall.offset, recall.size, self._put_off_ms | RECALL)
+            else:
+                self._settle(recall.offset)
+        self._recalls, self._put_off_ms = b"", 0
 
     def _next_slot(self, now_ms: int) -> None:
         if self._wheel.turn(now_ms):

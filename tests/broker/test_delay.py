@@ -17,8 +17,9 @@ from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 from tests.broker.conftest import until
+from tests.broker.rotting import rot
 
 BORN = hosts.pack("127.0.0.1:5000")
 LEVELS = DelayLevels.parse()
@@ -28,8 +29,10 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 class Delaying:
     """A store, a writer and the delivery of delayed messages, as a broker has them."""
 
-    def __init__(self, path, clock, levels=LEVELS):
-        settings = StoreSettings(path, commit_log_file_size=1 << 20, index=False, flush=Flush.ASYNC)
+    def __init__(self, path, clock, levels=LEVELS, **changes):
+        settings = StoreSettings(
+            path, commit_log_file_size=1 << 20, index=False, flush=Flush.ASYNC, **changes
+        )
         self.clock = clock
         self.store = MessageStore.open(settings, clock=clock)
         self.figures = Figures()
@@ -209,6 +212,35 @@ async def test_a_parked_message_without_an_address_is_passed_over(tmp_path, cloc
         await clock.advance(2)
         assert it.bodies() == [b"one"]
         assert "cannot be delivered" in caplog.text
+
+
+async def test_a_level_with_a_damaged_message_stands_still_until_it_is_mended(tmp_path, clock, caplog):
+    async with running(tmp_path, clock) as it:
+        for number in range(4):
+            it.send(b"three %d" % number, 3)
+        it.send(b"four", 4)
+        mend = rot(tmp_path, b"three 2")
+        await clock.advance(100)
+        assert it.bodies() == [b"three 0", b"three 1", b"four"]
+        (told,) = [each.getMessage() for each in caplog.records]
+        assert "delay level 3, at message 2, waits, and is tried again each minute: " in told
+        assert "is damaged at offset" in told
+        it.store.flush()
+        await it.delayed.save()
+        assert it.delayed.content().offset_table == {3: 2, 4: 1}
+        mend()
+        await clock.advance(61)
+        assert it.bodies() == [b"three 0", b"three 1", b"four", b"three 2", b"three 3"]
+
+
+async def test_only_a_quarantine_passes_over_a_damaged_message(tmp_path, clock, caplog):
+    async with running(tmp_path, clock, corrupt_policy=CorruptPolicy.QUARANTINE) as it:
+        for number in range(4):
+            it.send(b"three %d" % number, 3)
+        rot(tmp_path, b"three 2")
+        await clock.advance(11)
+        assert it.bodies() == [b"three 0", b"three 1", b"three 3"]
+        assert "passed over a message" in caplog.text and "fileReservedTime" not in caplog.text
 
 
 async def test_a_due_time_far_beyond_the_level_counts_as_now(tmp_path, clock):

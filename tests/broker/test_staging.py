@@ -17,6 +17,7 @@ from sparrowmq.stats import Figures
 from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import Flush, StoreSettings
+from tests.broker.rotting import rot
 from tests.store.stores import copy_cut
 
 BORN = hosts.pack("127.0.0.1:5000")
@@ -299,6 +300,29 @@ async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_
     found.publish()
     assert found.bodies() == ["1", "2", "3"]
     found.store.close()
+
+
+async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_of_others_do_not(
+    it, clock, caplog
+):
+    it.stage(source(), "a", 0, "1")
+    it.stage(source(), "a", 1, "2")
+    it.commit(source(), a=2)
+    it.stage(source(1), "b", 0, "3")
+    it.commit(source(1), b=1)
+    it.stage(source(writer="another"), "c", 0, "4")
+    it.commit(source(writer="another"), c=1)
+    it.store.dispatch()
+    mend = rot(it.path, b"id-2")
+    for _ in range(2):
+        it.publish()
+        await clock.advance(61)
+    assert it.bodies() == ["1", "4"]
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "batch 0 of query waits, and is tried again each minute: " in told
+    mend()
+    it.publish()
+    assert it.bodies() == ["1", "4", "2", "3"]
 
 
 async def test_a_start_reads_no_more_than_it_has_to(tmp_path, it):

@@ -21,9 +21,10 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.stats import Figures
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.broker.conftest import until
+from tests.broker.rotting import rot
 from tests.store.faulty_disk import FaultyDisk
 
 BORN = hosts.pack("127.0.0.1:5000")
@@ -492,6 +493,43 @@ async def test_a_message_that_cannot_be_read_is_passed_over(tmp_path, clock, cap
         it.send(b"one", 1000)
         await clock.advance(2)
         assert it.bodies() == [b"one"] and "cannot be delivered" in caplog.text
+
+
+async def test_a_damaged_message_waits_until_it_is_mended_and_the_others_do_not(tmp_path, clock, caplog):
+    async with running(tmp_path, clock) as it:
+        for number in range(3):
+            it.send(b"number %d" % number, 1000)
+        mend = rot(tmp_path, b"number 1")
+        await clock.advance(130)
+        assert it.bodies() == [b"number 0", b"number 2"] and it.figure("timers_pending") == 1
+        assert caplog.text.count("waits, and is tried again each minute") == 1
+        mend()
+        await clock.advance(61)
+        assert it.bodies() == [b"number 0", b"number 2", b"number 1"] and it.figure("timers_pending") == 0
+
+
+async def test_what_a_damaged_recall_names_does_not_come_before_it_is_mended(tmp_path, clock):
+    async with running(tmp_path, clock) as it:
+        due_ms = clock.now_ms() + 1000
+        for body in (b"recalled", b"other"):
+            it.send(body, TIMER_DELIVER_MS=str(due_ms))
+        it.recall(b"recalled", due_ms)
+        mend = rot(tmp_path, b"Orders+recalled")
+        await clock.advance(2)
+        assert it.bodies() == []
+        mend()
+        await clock.advance(61)
+        assert it.bodies() == [b"other"] and it.figure("timers_pending") == 0
+
+
+async def test_a_quarantine_passes_over_a_damaged_message(tmp_path, clock):
+    async with running(tmp_path, clock, corrupt_policy=CorruptPolicy.QUARANTINE) as it:
+        for number in range(3):
+            it.send(b"number %d" % number, 1000)
+        mend = rot(tmp_path, b"number 1")
+        await clock.advance(2)
+        assert it.bodies() == [b"number 0", b"number 2"] and it.figure("timers_pending") == 0
+        mend()
 
 
 async def test_timers_of_a_store_of_javas_say_in_their_record_when_they_are_due(tmp_path, clock):

@@ -8,6 +8,7 @@ from sparrowmq.broker.transactions import TransactionRules
 from sparrowmq.errors import DiskFull, RemoteError
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, render
+from tests.broker.rotting import rot
 from tests.broker.transacting import BORN, GROUP, HALF, LOST, OP, Producer, Transacting
 
 
@@ -267,6 +268,18 @@ async def test_a_full_disk_puts_questions_off(it):
 
 
 # Starts --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_half_message_is_not_forgotten_but_asked_about_once_it_is_mended(it, caplog):
+    it.begin(b"damaged")
+    it.begin(b"sound")
+    mend = rot(it.path, b"damaged")
+    assert [message.body for _, message in await it.after(6)] == [b"sound"]
+    await it.after(60)
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "waits, and is tried again each minute: " in told and it.messages(OP, 0) == []
+    mend()
+    assert b"damaged" in [message.body for _, message in await it.after(60)]
 
 
 async def test_after_a_clean_restart_open_ones_are_open_and_nothing_is_read_twice(tmp_path, clock):
