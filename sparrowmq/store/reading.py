@@ -237,10 +237,12 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """When a message was stored, in ms; None if it is not there."""
+    """When a message was stored, in ms; None if it is not there, or damaged."""
     entry = queue.entry(queue_offset)
-    view = log.view(entry.offset, entry.size) if entry else None
-    return (store_timestamp_ms(view) or None) if view else None  # zero where the disk cannot be read
+    raw = log.copy(entry.offset, entry.size) if entry else None
+    if entry is None or raw is None or not log.is_proved(entry.offset, entry.size, raw):
+        return None
+    return store_timestamp_ms(memoryview(raw)) or None  # zero where the disk cannot be read
 
 
 def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryview | None:

@@ -19,7 +19,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from sparrowmq.errors import CorruptRecord, DiskFull
+from sparrowmq.errors import DiskFull
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.checkpoint import Checkpointer
 from sparrowmq.store.commit_log import CommitLog
@@ -166,11 +166,11 @@ class Retention:
         return now_ms
 
     def _first_ms(self, offset: int, now_ms: int) -> int:
-        """When the first record of a file was stored: about when the last one of the file before it was."""
+        """When the first record of a file was stored: about when the last one of the file before it was.
+
+        -1 if it is damaged, which is no likely time.
+        """
         if offset >= self._log.end:
             return now_ms
-        try:
-            record, _ = self._log.parse(offset)
-        except CorruptRecord:
-            return now_ms
-        return store_timestamp_ms(record) if record is not None else now_ms
+        record = self._log.sound_record(offset)
+        return store_timestamp_ms(record) if record is not None else -1

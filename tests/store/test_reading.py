@@ -369,6 +369,26 @@ async def test_a_queue_offset_is_found_by_time_across_a_gap(store: MessageStore,
     assert store.offset_by_time("Orders", 0, begin_ms + 999, upper=True) == 8  # nobody knows when that was
 
 
+@pytest.mark.parametrize("bit", [0x01, 0x80])
+async def test_a_damaged_time_does_not_lead_a_search_astray(
+    store: MessageStore, clock: ManualClock, bit: int
+):
+    begin_ms = await send_each_second(store, clock, 8)
+    queue = store.queue("Orders", 0)
+    assert queue is not None
+    store._log.proved_from = store.end
+    for damaged in range(24):
+        place = queue.read(damaged, 1).begin
+        file = store._log.row.files[0]
+        right = file.read(place + 56, 8)
+        file.write(place + 56, bytes([right[0], right[1], right[2] ^ bit]) + right[3:])
+        assert store.store_time("Orders", 0, damaged) is None
+        for second in range(8):
+            found = store.offset_by_time("Orders", 0, begin_ms + 1000 * second)
+            assert found - 3 * second in ((0, 1) if damaged == 3 * second else (0,))
+        file.write(place + 56, right)
+
+
 async def test_the_time_of_a_message_is_told(store: MessageStore, clock: ManualClock):
     begin_ms = await send_each_second(store, clock, 2)
     times = [store.store_time("Orders", 0, queue_offset) for queue_offset in (0, 2, 3, 5, 6, -1)]

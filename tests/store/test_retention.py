@@ -275,6 +275,22 @@ async def test_young_files_stay_even_if_somebody_asks(stores):
         assert bodies(store) == TEN
 
 
+def test_a_damaged_time_does_not_let_a_young_file_go(stores):
+    clock = at(4)
+    store = open_at(stores, clock)
+    fill(store)
+    path = sorted(Path(store.settings.layout.commit_log).iterdir())[1]
+    content = bytearray(path.read_bytes())
+    content[56 + 2] ^= 1  # the store time of the first record of the second file, years back
+    path.write_bytes(content)
+    list(retention_of(store).run(clock.now_ms()))
+    assert len(log_files(store)) == 5
+    clock._start_ms += 73 * 3_600_000  # and it keeps no old one
+    list(retention_of(store).run(clock.now_ms(), Asked.FILES))
+    assert len(log_files(store)) == 1
+    stores.leave_damaged()
+
+
 @pytest.mark.parametrize("jump_h", [24 * 365, -24 * 365])
 async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_them_early(stores, jump_h):
     clock = at(4)

@@ -21,7 +21,7 @@ from typing import Final
 
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD, MAGIC_V1, MAGIC_V2, PREFIX
+from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
 from sparrowmq.spark.ranges import lose
 from sparrowmq.spark.stored.blocks import LogFile, Opened, Span, blocks
 from sparrowmq.store.layout import parse_offset_name
@@ -108,9 +108,21 @@ def _reaches(span: Span, files: Sequence[LogFile], since_ms: int) -> bool:
     following = files[files.index(span.file) + 1 :]
     if not following:
         return True
-    head = _head(following[0])
-    is_record = PREFIX.unpack_from(head)[1] in (MAGIC_V1, MAGIC_V2)
-    return not is_record or record.store_timestamp_ms(head) >= since_ms
+    begin_ms = _begin_ms(following[0])
+    return begin_ms is None or begin_ms >= since_ms
+
+
+def _begin_ms(file: LogFile) -> int | None:
+    """When the first record of a file was stored; None if there is none, or it is damaged."""
+    head = _head(file)
+    size, magic = PREFIX.unpack_from(head)
+    if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_SIZE_BYTES <= size <= file.size:
+        return None
+    try:
+        with Opened(file) as opened:
+            return record.store_timestamp_ms(head) if opened.is_sound(0, size) else None
+    except FileNotFoundError:
+        return None
 
 
 def _head(file: LogFile) -> bytes:

@@ -143,6 +143,24 @@ async def test_files_that_ended_before_the_time_are_not_opened(stores, read):
     )
 
 
+def test_a_file_is_not_left_out_by_a_damaged_time_of_the_one_behind_it(stores, read):
+    clock = ManualClock()
+    store = stores.open(clock=clock)
+    begin_ms = clock.now_ms()
+    for number in range(100):
+        put(store, b"%d" % number)
+    store.close()
+    path = stores.settings.path
+    second = sorted((path / "commitlog").iterdir())[1]
+    content = bytearray(second.read_bytes())
+    content[56 + 2] ^= 1  # its first record's store time, some years back
+    second.write_bytes(content)
+    stores.leave_damaged()
+    assert len(found(path, since_ms=begin_ms)) == 3
+    with pytest.raises(RowsLost, match="damaged"):
+        read(path, startingTimestamp=str(begin_ms))
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 16, 1000])
 def test_files_are_cut_into_as_many_spans_as_asked_for_and_each_row_is_read_once(stores, read, parts):
     store, _ = filled(stores, 100)
