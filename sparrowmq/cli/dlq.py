@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
 from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.message import SHOWN
-from sparrowmq.cli.moments import moment
+from sparrowmq.cli.moments import iso, moment
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 
-MOST: Final = 100_000
+_SHOWN_AT_ONCE: Final = 64
+_Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
+_Place: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
 _HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "TAG", "BODY")
 
 
 def _filters(command: Any) -> Any:
     """Gives a command the options by which dead letters are chosen."""
     for option in (
-        click.option(
-            "--limit", type=click.IntRange(1, MOST), default=64, show_default=True, help="The eldest so many."
-        ),
         click.option("--topic", help="Those that were sent to this topic."),
         click.option("--tag", help="Those with this tag."),
         click.option(
             "--since", callback=moment, help="Given up since: 2026-11-20T08:00, or 15m for so long ago."
+        ),
+        click.option(
+            "--skip", type=click.IntRange(0), default=0, help="Pass over the eldest so many of them."
         ),
         click.option("--id", "ids", metavar="ID", multiple=True, help="This one; may be repeated."),
     ):
@@ -48,16 +53,23 @@ def dlq() -> None:
 @OUTPUT
 @click.argument("group")
 @_filters
+@click.option(
+    "--limit", type=click.IntRange(1), default=_SHOWN_AT_ONCE, show_default=True, help="The eldest so many."
+)
 def list_letters(namesrv: str | None, timeout_s: float, group: str, **wanted: Any) -> None:
     """Show the dead letters of GROUP, the eldest first."""
-    found = ask(namesrv, timeout_s, lambda admin: _chosen(admin, group, **wanted))
-    table(_HEADS, map(_row, found))
+
+    async def run(admin: Admin) -> list[tuple[object, ...]]:
+        return [_row(letter) async for letter, _ in _chosen(admin, group, **wanted)]
+
+    table(_HEADS, ask(namesrv, timeout_s, run))
 
 
 @dlq.command()
 @asking
 @click.argument("group")
 @_filters
+@click.option("--limit", type=click.IntRange(1), help="The eldest so many; without it all.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
 @click.option("--dry-run", is_flag=True, help="Only tell how many it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -73,65 +85,83 @@ def redrive(
     """Let GROUP try its dead letters again, from the first time on; other groups do not get them.
 
     They stay among the dead letters as well, until they are as old as the broker keeps messages: redriven twice they
-    come twice. When it is interrupted it says from which time on to go on, with --since.
+    come twice. When it ends at a --limit, or is interrupted, it says how to go on, with --since and --skip.
     """
 
-    async def run(admin: Admin) -> int:
-        letters = await _chosen(admin, group, **wanted)
-        if dry_run or not letters:
-            say(f"{len(letters):,} dead letters of group {group} would be sent again")
-            return 0
+    async def run(admin: Admin) -> str:
+        total = sum([1 async for _ in _chosen(admin, group, **wanted)])
+        if dry_run or not total:
+            return f"{total:,} dead letters of group {group} would be sent again"
         if not yes:
-            click.confirm(f"let group {group} try {len(letters):,} dead letters again?", abort=True)
-        return await _send_again(admin, group, letters, rate)
+            click.confirm(f"let group {group} try {total:,} dead letters again?", abort=True)
+        is_cut = total == wanted["limit"]
+        letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
+        last = await _send_again(admin, letters, total, rate)
+        rest = f"; {_go_on(*last)}" if is_cut else ""
+        return f"sent {total:,} dead letters to group {group} again{rest}"
 
-    count = ask(namesrv, timeout_s, run)
-    if count:
-        say(f"sent {count:,} dead letters to group {group} again")
+    say(ask(namesrv, timeout_s, run))
 
 
-async def _send_again(admin: Admin, group: str, letters: list[ReceivedMessage], rate: float | None) -> int:
-    """One after the other, as fast as they may go; returns how many."""
+async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float | None) -> _Place:
+    """One after the other, as fast as they may go; returns where the last one lies."""
+    last: _Place | None = None
+    count = 0
     with Progress() as progress:
-        for count, each in enumerate(letters, 1):
-            try:
-                await admin.resend(each)
-            except BaseException:
-                at = datetime.fromtimestamp(each.store_timestamp_ms / 1000).isoformat(timespec="milliseconds")
-                progress.clear()
-                say(f"{count - 1:,} of {len(letters):,} were sent; go on with --since {at}")
-                raise
-            progress("sending", count, len(letters))
-            if rate is not None:
-                await asyncio.sleep(1 / rate)
-    return len(letters)
+        try:
+            async for letter, nth in letters:
+                await admin.resend(letter)
+                last = letter.store_timestamp_ms, nth
+                count += 1
+                progress("sending", count, total)
+                if rate is not None:
+                    await asyncio.sleep(1 / rate)
+        except BaseException:
+            progress.clear()
+            say(f"{count:,} of {total:,} were sent; {_go_on(*last) if last else 'begin anew'}")
+            raise
+    assert last is not None, "there was one when they were counted"
+    return last
+
+
+def _go_on(store_timestamp_ms: int, nth: int) -> str:
+    return f"go on with --since {iso(store_timestamp_ms)} --skip {nth}"
 
 
 async def _chosen(
     admin: Admin,
     group: str,
     *,
-    limit: int,
+    limit: int | None,
+    skip: int,
     topic: str | None,
     tag: str | None,
     since: datetime | None,
     ids: tuple[str, ...],
-) -> list[ReceivedMessage]:
-    """The dead letters that fit all that was given; the eldest `limit` of them."""
-    every = topic or tag or since or ids
-    since_ms = since.timestamp() * 1000 if since is not None else 0
-    found = [
-        each
-        for each in await admin.dead_letters(group, limit=MOST if every else limit)
-        if (not ids or each.msg_id in ids)
-        and (topic is None or _origin(each) == topic)
-        and (tag is None or each.stored.tags == tag)
-        and each.store_timestamp_ms >= since_ms
-    ][:limit]
-    missing = set(ids) - {each.msg_id for each in found}
+) -> _Letters:
+    """The dead letters that fit all that was given, eldest first, each with which of its millisecond it is."""
+    since_ms = round(since.timestamp() * 1000) if since is not None else 0
+    missing = set(ids)
+    count = at_ms = nth = 0
+    async with aclosing(walk(admin.servers, group, since_ms)) as letters:
+        async for each in letters:
+            is_chosen = (
+                (not ids or each.msg_id in ids)
+                and (topic is None or _origin(each) == topic)
+                and (tag is None or each.stored.tags == tag)
+            )
+            if not is_chosen:
+                continue
+            missing.discard(each.msg_id)
+            nth = nth + 1 if each.store_timestamp_ms == at_ms else 1
+            at_ms = each.store_timestamp_ms
+            count += 1
+            if count > skip:
+                yield each, nth
+            if limit is not None and count == skip + limit:
+                break
     if missing:
         raise click.ClickException(f"no dead letter of group {group} is {', '.join(sorted(missing))}")
-    return found
 
 
 def _origin(letter: ReceivedMessage) -> str | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,12 +14,14 @@ from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.output import OUTPUT, say, table, tables
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStatus
 
 _COUNT = click.IntRange(0)
+_SHOWN: Final = 64  # dead letters
 
 
 @click.group(context_settings=HELP)
@@ -194,40 +197,56 @@ def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: Rese
 @OUTPUT
 @click.argument("name")
 @click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
-@click.option("--limit", type=click.IntRange(1), default=64, show_default=True, help="The eldest so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    help=f"The eldest so many; without it {_SHOWN} are shown, and all are looked at for --resend.",
+)
 def dead_letters(
-    namesrv: str | None, timeout_s: float, name: str, resend: tuple[str, ...], limit: int
+    namesrv: str | None, timeout_s: float, name: str, resend: tuple[str, ...], limit: int | None
 ) -> None:
     """Show what the group NAME could not handle, or let it try some of that again.
 
     They stay among the dead letters as well, until they are as old as the broker keeps messages.
     """
+    if resend:
+        ask(namesrv, timeout_s, lambda admin: _resend(admin, name, set(resend), limit))
+        return
 
-    async def found(admin: Admin) -> tuple[list[ReceivedMessage], list[str]]:
-        messages = await admin.dead_letters(name, limit=limit)
-        wanted = [each for each in messages if {"all", each.msg_id} & set(resend)]
-        for each in wanted:
+    async def found(admin: Admin) -> list[tuple[object, ...]]:
+        return [_letter(each) async for each in _eldest(admin, name, limit or _SHOWN)]
+
+    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), ask(namesrv, timeout_s, found))
+
+
+async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:
+    """Send again which of the eldest are wanted, and say so of each."""
+    missing = wanted - {"all"}
+    async for each in _eldest(admin, name, limit):
+        missing.discard(each.msg_id)
+        if wanted & {"all", each.msg_id}:
             await admin.resend(each)
-        return messages, [each.msg_id for each in wanted]
+            say(f"sent {each.msg_id} to group {name} again")
+    if missing:
+        raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(missing))}")
 
-    messages, sent = ask(namesrv, timeout_s, found)
-    unknown = set(resend) - {"all", *sent}
-    if not resend:
-        table(
-            ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"),
-            [
-                (
-                    *(each.msg_id, each.stored.properties.get(Property.RETRY_TOPIC, "-")),
-                    *(each.queue.broker_name, each.offset, each.reconsume_times),
-                    *(datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat(), len(each.body)),
-                )
-                for each in messages
-            ],
-        )
-    for msg_id in sent:
-        say(f"sent {msg_id} to group {name} again")
-    if unknown:
-        raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(unknown))}")
+
+async def _eldest(admin: Admin, name: str, limit: int | None) -> AsyncGenerator[ReceivedMessage, None]:
+    count = 0
+    async with aclosing(walk(admin.servers, name)) as letters:
+        async for each in letters:
+            yield each
+            count += 1
+            if count == limit:
+                return
+
+
+def _letter(each: ReceivedMessage) -> tuple[object, ...]:
+    return (
+        *(each.msg_id, each.stored.properties.get(Property.RETRY_TOPIC, "-")),
+        *(each.queue.broker_name, each.offset, each.reconsume_times),
+        *(datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat(), len(each.body)),
+    )
 
 
 def _tenths(seconds: float | None) -> float | None:

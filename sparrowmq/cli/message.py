@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.asking import HELP, ask, asking, connected
 from sparrowmq.cli.copying import copy, replay
-from sparrowmq.cli.moments import moment
+from sparrowmq.cli.moments import iso, moment
 from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
@@ -230,9 +230,9 @@ def described(found: ReceivedMessage) -> dict[str, Any]:
         "broker": found.queue.broker_name,
         "queue": found.queue.queue_id,
         "offset": found.offset,
-        "born": _time(stored.born_timestamp_ms),
+        "born": iso(stored.born_timestamp_ms),
         "born_host": stored.born_host,
-        "stored": _time(stored.store_timestamp_ms),
+        "stored": iso(stored.store_timestamp_ms),
         "store_host": stored.store_host,
         "tag": stored.tags,
         "keys": stored.keys,
@@ -247,7 +247,7 @@ def _row(found: ReceivedMessage) -> tuple[object, ...]:
     queue = found.queue
     return (
         *(found.msg_id, found.topic, queue.broker_name, queue.queue_id, found.offset),
-        *(_time(stored.store_timestamp_ms), stored.tags, " ".join(stored.keys) or None, _beginning(found)),
+        *(iso(stored.store_timestamp_ms), stored.tags, " ".join(stored.keys) or None, _beginning(found)),
     )
 
 
@@ -259,7 +259,7 @@ def _line(found: ReceivedMessage) -> str:
     place = f"{found.queue.broker_name}:{found.queue.queue_id}:{found.offset}"
     text = _text(found)
     body = text if text is not None else f"{len(found.body)} bytes {found.body[:SHOWN].hex()}"
-    return "  ".join(filter(None, [_time(stored.store_timestamp_ms), place, marks, body]))
+    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, body]))
 
 
 def _beginning(found: ReceivedMessage) -> str:
@@ -277,7 +277,3 @@ def _text(found: ReceivedMessage) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.replace("\n", "").replace("\t", "").replace("\r", "").isprintable() else None
-
-
-def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")

@@ -22,3 +22,8 @@ def moment(_context: object, _option: object, text: str | None) -> datetime | No
         raise click.BadParameter(
             f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago"
         ) from None
+
+
+def iso(timestamp_ms: int) -> str:
+    """A time as `moment` takes it, to the millisecond."""
+    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")

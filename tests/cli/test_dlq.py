@@ -1,11 +1,15 @@
 import json
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.dlq import dlq
+from sparrowmq.cli.group import group
+from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
-from sparrowmq.protocol.names import dlq_topic
+from sparrowmq.protocol.messages.message import Message
+from sparrowmq.protocol.names import dlq_topic, retry_topic
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -74,3 +78,61 @@ def test_they_are_tried_again_after_a_question(run, cluster):
             return found
 
     assert sorted(cluster.run(again())) == [b"one", b"three"]
+
+
+@pytest.fixture
+def many(cluster):
+    """A hundred dead letters of another group, several of one millisecond; returns how many were sent again."""
+
+    async def give_up():
+        async with Client(cluster.namesrv) as mq:
+            await mq.admin.create_group("many")
+            await mq.admin.create_topic(dlq_topic("many"), queues=2)
+            await mq.send_many([Message(dlq_topic("many"), b"%d" % number) for number in range(100)])
+
+    async def again():
+        async with Client(cluster.namesrv) as mq:
+            return (await mq.admin.topic(retry_topic("many"))).count
+
+    cluster.run(give_up())
+    return lambda: cluster.run(again())
+
+
+def test_all_are_tried_again_however_many_they_are(run, many):
+    assert "100 dead letters" in run("redrive", "many", "--dry-run").stdout
+    assert "sent 100 dead letters to group many again\n" in run("redrive", "many", "--yes").stdout
+    assert many() == 100
+
+
+def test_with_a_limit_the_next_ones_go_on_where_it_ended(run, many, cluster):
+    said = ""
+    words: list[str] = []
+    for _ in range(4):
+        said = run("redrive", "many", "--yes", "--limit", "30", *words).stdout
+        words = said.partition("go on with ")[2].split()
+    assert "sent 10 dead letters" in said and words == [] and many() == 100
+
+    async def bodies():
+        async with Admin(cluster.namesrv) as admin:
+            since = datetime.fromtimestamp(0, UTC)
+            return {each.body for each in await admin.find(retry_topic("many"), since=since, limit=200)}
+
+    assert len(cluster.run(bodies())) == 100, "one came twice, and another did not come"
+
+
+def test_all_are_sent_again_by_group_dead_letters_too(many, cluster):
+    done = CliRunner().invoke(group, ["dead-letters", "many", "--resend", "all", "-n", cluster.namesrv])
+    assert done.exit_code == 0 and done.stdout.count("to group many again\n") == many() == 100
+    shown = CliRunner().invoke(group, ["dead-letters", "many", "-n", cluster.namesrv])
+    assert len(shown.stdout.splitlines()) == 65
+
+
+@pytest.mark.parametrize("words", [["list"], ["redrive", "--dry-run"], ["redrive", "--yes"]])
+def test_a_group_that_is_not_there_is_told(run, words):
+    assert "no consumer group 'typo'" in run(*words, "typo", code=1).stderr
+
+
+def test_a_group_without_dead_letters_is_fine(run, cluster):
+    CliRunner().invoke(group, ["create", "healthy", "-n", cluster.namesrv])
+    assert len(run("list", "healthy").stdout.splitlines()) == 1
+    assert run("redrive", "healthy", "--yes").stdout.startswith("0 dead letters")

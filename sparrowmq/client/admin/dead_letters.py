@@ -9,22 +9,28 @@ dashboard's DlqMessageServiceImpl, which hands one to a member of the group; her
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, suppress
+from heapq import heappop, heappush
+from typing import Final, TypeAlias
 
 import msgspec
 
-from sparrowmq.client.admin import finding
-from sparrowmq.client.admin.servers import Servers, masters_in
+from sparrowmq.client.admin import finding, groups
+from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.arguments import check_kind
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.client.sending.packed import Packed
-from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoRoute
+from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NoGroup, NoRoute
 from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.property_names import Property
+
+_Walk: TypeAlias = AsyncGenerator[ReceivedMessage, None]
+_Head: TypeAlias = tuple[tuple[int, MessageQueue, int], ReceivedMessage, _Walk]
 
 _BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _TRIES: Final = 16
@@ -49,20 +55,46 @@ COMMITTED: Final = frozenset(
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
     """See `Admin.dead_letters`."""
+    found: list[ReceivedMessage] = []
+    with suppress(NoGroup):
+        async with aclosing(walk(servers, group)) as letters:
+            async for each in letters:
+                found.append(each)
+                if len(found) == limit:
+                    break
+    return found
+
+
+async def walk(servers: Servers, group: str, since_ms: int = 0) -> AsyncGenerator[ReceivedMessage, None]:
+    """The dead letters of a group that were stored since, eldest first; it keeps a page of each queue.
+
+    Raises:
+        NoGroup: it has none, and no broker knows it.
+    """
     topic = names.dlq_topic(names.check_group(group))
     try:
         route = await servers.route(topic)
     except NoRoute:
-        return []
-    queues = Route.build(topic, route).readable
+        await groups.show(servers, group)
+        return
+    masters = masters_in(route)
+    span = range(since_ms, finding.FOR_EVER_MS)
+    heads: list[_Head] = []  # the next one of each queue; no two have one age
+    async with AsyncExitStack() as stack:
+        for queue in Route.build(topic, route).readable:
+            address = _master(masters, queue.broker_name)
+            queued = await stack.enter_async_context(aclosing(finding.walk(servers, address, queue, span)))
+            await _push(heads, queued)
+        while heads:
+            _, letter, queued = heappop(heads)
+            yield letter
+            await _push(heads, queued)
 
-    async def at(broker: str, address: str) -> list[ReceivedMessage]:
-        own = [queue for queue in queues if queue.broker_name == broker]
-        span = range(finding.FOR_EVER_MS)
-        return [each for queue in own for each in await finding.read(servers, address, queue, span, limit)]
 
-    found = await servers.all(masters_in(route), at)
-    return finding.in_order([each for messages in found.values() for each in messages])[:limit]
+async def _push(heads: list[_Head], queued: _Walk) -> None:
+    following = await anext(queued, None)
+    if following is not None:
+        heappush(heads, (finding.age(following), following, queued))
 
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
@@ -90,12 +122,17 @@ async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None
 async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
     """Send a message to its retry topic, at the broker where it lies."""
     queue = MessageQueue(again.topic, place.broker_name, 0)
-    address = masters_in(await servers.route(place.topic)).get(queue.broker_name)
-    if address is None:
-        raise BrokerUnreachable(queue.broker_name, "it has no master now")
+    address = _master(masters_in(await servers.route(place.topic)), queue.broker_name)
     header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
     session = await servers.network.brokers.session(address)
     await session.call(header, again.body, timeout_s=servers.timeout_s, accept=LESS_SAFE)
+
+
+def _master(masters: Masters, broker: str) -> str:
+    address = masters.get(broker)
+    if address is None:
+        raise BrokerUnreachable(broker, "it has no master now")
+    return address
 
 
 def packed_again(stored: StoredMessage, group: str) -> Packed:

@@ -12,6 +12,8 @@ QueryMsgByIdSubCommand, Java 4.9.8.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
@@ -134,23 +136,38 @@ async def read(
     servers: Servers, address: str, queue: MessageQueue, span: range, limit: int
 ) -> list[ReceivedMessage]:
     """The first messages of a queue that were stored in a span of milliseconds."""
+    found: list[ReceivedMessage] = []
+    async with aclosing(walk(servers, address, queue, span)) as messages:
+        async for each in messages:
+            found.append(each)
+            if len(found) == limit:
+                break
+    return found
+
+
+async def walk(
+    servers: Servers, address: str, queue: MessageQueue, span: range
+) -> AsyncGenerator[ReceivedMessage, None]:
+    """The messages of a queue, as it is now, that were stored in a span of milliseconds; it keeps a page of them."""
     everything = Subscription.build(queue.topic, ALL, TAG, 0)
     search = SearchOffset(
         topic=queue.topic, queue_id=queue.queue_id, timestamp=span.start, boundary_type=FIRST_AT_OR_AFTER
     )
     offset = (await servers.ask(address, search)).header.offset
-    found: list[StoredMessage] = []
-    session = await servers.network.brokers.session(address)
-    while len(found) < limit:
+    end: int | None = None
+    while True:
         request = pulling.request(TOOLS_GROUP, queue, offset, everything, count=AT_ONCE, hold_s=0)
+        session = await servers.network.brokers.session(address)  # another one after a pause, maybe
         answer = await session.call(request, timeout_s=servers.timeout_s, accept=pulling.ACCEPTED)
         messages = pulling.messages_in(answer.body, queue, everything)
-        found += [each for each in messages if each.store_timestamp_ms in span]
+        for each in messages:
+            if each.store_timestamp_ms in span:
+                yield _received(servers, each, queue.broker_name)
         is_past = bool(messages) and messages[-1].store_timestamp_ms >= span.stop
-        if is_past or answer.header.next_begin_offset <= offset or offset >= answer.header.max_offset:
-            break
+        end = answer.header.max_offset if end is None else end
+        if is_past or answer.header.next_begin_offset <= offset or answer.header.next_begin_offset >= end:
+            return
         offset = answer.header.next_begin_offset
-    return [_received(servers, each, queue.broker_name) for each in found[:limit]]
 
 
 def _received(servers: Servers, stored: StoredMessage, broker: str) -> ReceivedMessage:
@@ -159,7 +176,12 @@ def _received(servers: Servers, stored: StoredMessage, broker: str) -> ReceivedM
 
 
 def in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-    return sorted(messages, key=lambda each: (each.store_timestamp_ms, each.queue, each.offset))
+    return sorted(messages, key=age)
+
+
+def age(message: ReceivedMessage) -> tuple[int, MessageQueue, int]:
+    """What puts the eldest first, always in the same order."""
+    return message.store_timestamp_ms, message.queue, message.offset
 
 
 def _ms(name: str, time: datetime | None, otherwise: int) -> int:
