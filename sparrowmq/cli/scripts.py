@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
+from sparrowmq.cli import hangup
+
 NEEDED: Final = (
     "click",
     "h11",
@@ -28,11 +30,13 @@ def sparrowmq() -> None:
 
 def mqnamesrv() -> None:
     """The script `mqnamesrv`."""
+    hangup.remember()  # the imports take a while
     _run("mqnamesrv", "sparrowmq.cli.serve", "namesrv")
 
 
 def mqbroker() -> None:
     """The script `mqbroker`."""
+    hangup.remember()
     _run("mqbroker", "sparrowmq.cli.serve", "broker")
 
 

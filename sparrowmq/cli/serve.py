@@ -18,12 +18,14 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
 from sparrowmq import config, descriptors, logs, memory
+from sparrowmq.cli import hangup
 from sparrowmq.cli.identity import identity, keeping
 from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.clock import SystemClock
@@ -108,6 +110,7 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 @_command("namesrv")
 def namesrv(**given: Any) -> None:
     """Run a name server: it tells clients which broker has which topic."""
+    hangup.remember()
     from sparrowmq.namesrv.config import NamesrvSettings  # each command loads its own server alone
     from sparrowmq.namesrv.server import Namesrv
 
@@ -130,6 +133,7 @@ def namesrv(**given: Any) -> None:
 )
 def broker(**given: Any) -> None:
     """Run a broker: it keeps messages and gives them to consumers."""
+    hangup.remember()
     from sparrowmq.broker.broker import Broker
     from sparrowmq.broker.config import BrokerSettings
 
@@ -226,7 +230,7 @@ def run(
     ready: Callable[[V], str],
     reload: Callable[[V], object] | None = None,
 ) -> NoReturn:
-    """Serve until a signal, or until it fails; `reload` is what SIGHUP does."""
+    """Serve until a signal, or until it fails; `reload` is what SIGHUP does, one that came earlier, too."""
     os.umask(0o077)  # Messages are nobody else's to read.
     descriptors.raise_limit()
     # What the index maps can be cut off, or lie on a bad sector: then the process dies, but not in silence.
@@ -250,13 +254,14 @@ async def _serve(
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    if reload is None:
+        hangup.follow_none(task.cancel)
     try:
         async with server as serving:
             _calm_the_collector()
             memory.keep_freed()
             if reload is not None:
-                loop = asyncio.get_running_loop()
-                loop.add_signal_handler(signal.SIGHUP, _reload, reload, serving)
+                hangup.follow(partial(_reload, reload, serving))
             click.echo(ready(serving))
             sys.stdout.flush()
             await serving.serve()
