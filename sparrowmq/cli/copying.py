@@ -181,20 +181,23 @@ async def _each(
     if not dry_run and not yes:
         count = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
         click.confirm(question.format(f"{count:,}"), abort=True)
-    done = 0
+    done, pause_s = 0, 0.0
     with Progress() as progress:
         async for batch in _batches(mq, topic, **wanted):
             if not dry_run:
-                await _send(send, batch, done, progress)
+                await _send(send, batch, pause_s, done, progress)
             done += len(batch)
             progress.tell(f"{done:,} {'found' if dry_run else 'sent'}")
-            if rate is not None and not dry_run:
-                await asyncio.sleep(len(batch) / rate)
+            pause_s = len(batch) / rate if rate is not None else 0.0
     return done
 
 
-async def _send(send: Any, batch: list[ReceivedMessage], done: int, progress: Progress) -> None:
+async def _send(
+    send: Any, batch: list[ReceivedMessage], pause_s: float, done: int, progress: Progress
+) -> None:
+    """Send a batch after a pause; if it is not sent, say where it begins."""
     try:
+        await asyncio.sleep(pause_s)
         await send(batch)
     except BaseException:
         first = batch[0]

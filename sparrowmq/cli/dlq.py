@@ -110,12 +110,12 @@ async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float |
     with Progress() as progress:
         try:
             async for letter, nth in letters:
+                if rate is not None and count:
+                    await asyncio.sleep(1 / rate)
                 await admin.resend(letter)
                 last = letter.store_timestamp_ms, nth
                 count += 1
                 progress("sending", count, total)
-                if rate is not None:
-                    await asyncio.sleep(1 / rate)
         except BaseException:
             progress.clear()
             say(f"{count:,} of {total:,} were sent; {_go_on(*last) if last else 'begin anew'}")

@@ -1,6 +1,9 @@
 """`sparrowmq message copy` and `replay`, at a broker."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -158,3 +161,26 @@ def test_one_group_gets_messages_again_and_no_other_does(run, cluster):
 )
 def test_what_cannot_be_is_told(run, words, code, said):
     assert said in run(*words, code=code).output
+
+
+def test_interrupted_between_two_batches_it_says_where_it_is(cluster):
+    words = "copy", "From", "Slow", "--yes", "--rate", "0.1", "-n", cluster.namesrv
+    with sparrowmq.sync.admin(cluster.namesrv) as admin:
+        admin.create_topic("Slow")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sparrowmq", "message", *words], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            while not admin.topic("Slow").count:
+                time.sleep(0.01)
+            time.sleep(0.2)  # it has its answer, and waits
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert "were sent; the next one lies in" in said and not said.startswith("0 ")
+
+
+def test_it_does_not_wait_after_the_last_batch(cluster):
+    words = "copy", "From", "Other", "--yes", "--rate", "0.01", "--limit", "1", "-n", cluster.namesrv
+    subprocess.run([sys.executable, "-m", "sparrowmq", "message", *words], timeout=20, check=True)

@@ -1,4 +1,9 @@
+import asyncio
 import json
+import signal
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -136,3 +141,31 @@ def test_a_group_without_dead_letters_is_fine(run, cluster):
     CliRunner().invoke(group, ["create", "healthy", "-n", cluster.namesrv])
     assert len(run("list", "healthy").stdout.splitlines()) == 1
     assert run("redrive", "healthy", "--yes").stdout.startswith("0 dead letters")
+
+
+def test_interrupted_between_two_it_says_where_to_go_on(cluster, run):
+    words = "dlq", "redrive", "billing", "--yes", "--rate", "0.01", "-n", cluster.namesrv
+    process = subprocess.Popen([sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True)
+
+    async def sent():
+        async with Admin(cluster.namesrv) as admin:
+            while retry_topic("billing") not in await admin.topics(hidden=True):
+                await asyncio.sleep(0.01)
+            while (await admin.topic(retry_topic("billing"))).count == 0:
+                await asyncio.sleep(0.01)
+
+    try:
+        cluster.run(sent())
+        time.sleep(0.2)  # it has its answer
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert "1 of 3 were sent; go on with --since" in said
+    rest = said.partition("go on with ")[2].split()
+    assert "2 dead letters" in run("redrive", "billing", "--dry-run", *rest).stdout
+
+
+def test_it_does_not_wait_after_the_last_one(cluster):
+    words = "dlq", "redrive", "billing", "--yes", "--rate", "0.01", "--limit", "1", "-n", cluster.namesrv
+    subprocess.run([sys.executable, "-m", "sparrowmq", *words], timeout=20, check=True)
