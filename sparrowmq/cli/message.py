@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -24,6 +25,8 @@ from sparrowmq.protocol.names import TOOLS_GROUP
 
 SHOWN: Final = 60  # characters of a body that a table shows
 AT_ONCE: Final = 500
+_Sent: TypeAlias = tuple[int, str, str, int, int]
+_SENT: Final = ("NUMBER", "ID", "BROKER", "QUEUE", "OFFSET")
 _FOUND: Final = ("ID", "TOPIC", "BROKER", "QUEUE", "OFFSET", "STORED", "TAG", "KEYS", "BODY")
 
 
@@ -85,26 +88,58 @@ def send(
     if options["delay"] is None:
         del options["delay"]
 
-    async def run(mq: Client) -> list[tuple[object, ...]]:
-        rows: list[tuple[object, ...]] = []
-        sending = asyncio.Semaphore(AT_ONCE)
-
-        async def one(number: int, each: bytes) -> tuple[object, ...]:
-            async with sending:
-                sent = await mq.send(topic, each, timeout_s=timeout_s, **options)
+    async def run(mq: Client) -> list[_Sent]:
+        async def one(number: int, each: bytes) -> _Sent:
+            sent = await mq.send(topic, each, timeout_s=timeout_s, **options)
             return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
 
-        with Progress() as progress:
-            for chunk in _chunks(enumerate(bodies, 1)):
-                rows += await asyncio.gather(*(one(number, each) for number, each in chunk))
-                progress.tell(f"{len(rows):,} sent")
-        return rows
+        return await _send_all(one, bodies, topic if lines else None)
 
     rows = connected(namesrv, run)
     if is_for_people() and lines:
         say(f"sent {len(rows):,} messages to {topic}")
     else:
-        table(("NUMBER", "ID", "BROKER", "QUEUE", "OFFSET"), rows)
+        table(_SENT, rows)
+
+
+async def _send_all(
+    send: Callable[[int, bytes], Coroutine[Any, Any, _Sent]], bodies: Iterable[bytes], topic: str | None
+) -> list[_Sent]:
+    """Send many at once; of lines for a topic it says which ones are there when it ends before all are."""
+    rows: list[_Sent] = []
+    chunk: list[tuple[int, bytes]] = []
+
+    async def one(number: int, body: bytes) -> None:
+        rows.append(await send(number, body))
+
+    with Progress() as progress:
+        try:
+            for chunk in _chunks(enumerate(bodies, 1)):
+                tries = await asyncio.gather(*(one(*each) for each in chunk), return_exceptions=True)
+                for error in filter(None, tries):
+                    raise error
+                progress.tell(f"{len(rows):,} sent")
+        except BaseException:
+            progress.clear()
+            rows.sort()
+            if topic is not None and chunk:
+                _tell_rest(topic, rows, chunk[-1][0])
+            raise
+    return sorted(rows)
+
+
+def _tell_rest(topic: str, rows: list[_Sent], last: int) -> None:
+    if not is_for_people():
+        table(_SENT, rows)
+    missing = sorted(set(range(1, last + 1)) - {row[0] for row in rows})
+    spans = [
+        [number for _, number in group]
+        for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
+    ]
+    told = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+    say(
+        f"sent {len(rows):,} messages to {topic}: of the lines up to {last} all but {told}, and none after them"
+    )
 
 
 def _bodies(file: Any, lines: bool) -> Iterator[bytes]:

@@ -53,6 +53,18 @@ def test_lines_of_a_file_or_a_pipe_are_messages_of_their_own(run, tmp_path):
     )
 
 
+def test_lines_that_are_not_sent_are_told(run):
+    lines = "x\n" * 700 + "\n" + "x\n" * 5
+    words = "send", "Torn", "--file", "-", "--lines"
+    done = run(*words, input=lines, code=1)
+    told = "sent 705 messages to Torn: of the lines up to 706 all but 701, and none after them\n"
+    assert done.stdout == told and "the body is empty" in done.stderr
+    done = run(*words, "-o", "json", input="x\n\n\nx\n", code=1)
+    assert [row["number"] for row in json.loads(done.stdout)] == [1, 4] and "all but 2-3" in done.stderr
+    found = run("find", "Torn", "--since", "1h", "--limit", "2000", "-o", "json").stdout
+    assert len(json.loads(found)) == 707
+
+
 def test_messages_are_printed_as_they_come_and_chosen_by_tag(run):
     for body, tag in (("one", "A"), ("two", "B"), ("three", "A")):
         run("send", "Tailed", body, "--tag", tag)
