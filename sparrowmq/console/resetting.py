@@ -51,7 +51,7 @@ def place_of(kind: str, text: str) -> ResetTo:
     if kind == "time":
         try:
             return datetime.fromisoformat(text.strip()).astimezone()
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(f"{text!r} is no time; write it as 2026-11-20 08:00") from None
     if kind == "offset":
         if not (text.strip().isascii() and text.strip().isdigit()):

@@ -12,7 +12,7 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.bodies import FORMS, form_of, shown
 from sparrowmq.console.forms import buttons, dialog
 from sparrowmq.console.listing import Column, Row, link, table
-from sparrowmq.console.pages.messages import time_of
+from sparrowmq.console.moments import time_of
 from sparrowmq.console.view import View
 from sparrowmq.errors import NoRoute, SparrowError
 

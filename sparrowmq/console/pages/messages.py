@@ -10,6 +10,7 @@ from nicegui import ui
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.bodies import short
 from sparrowmq.console.listing import Column, Row, link, table
+from sparrowmq.console.moments import moment_of, time_of
 from sparrowmq.console.view import View
 from sparrowmq.errors import RemoteProtocolError
 
@@ -87,16 +88,6 @@ async def _found(view: View) -> list[ReceivedMessage]:
     return await view.admin.find(topic, since=since, until=until, limit=LIMIT)
 
 
-def moment_of(text: str | None, name: str) -> datetime | None:
-    """A time of a form. Raises: ValueError."""
-    if not text or not text.strip():
-        return None
-    try:
-        return datetime.fromisoformat(text.strip()).astimezone()
-    except ValueError:
-        raise ValueError(f"{name}: {text!r} is no time; write it as 2026-11-20 08:00") from None
-
-
 def row_of(view: View, message: ReceivedMessage) -> Row:
     """What the table says of a message."""
     stored = message.stored
@@ -118,8 +109,3 @@ def body_of(message: ReceivedMessage) -> str:
         return short(message.body)
     except RemoteProtocolError as error:
         return str(error)
-
-
-def time_of(timestamp_ms: int) -> str:
-    """A message's time, to the millisecond."""
-    return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

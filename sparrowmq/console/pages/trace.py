@@ -10,7 +10,7 @@ from nicegui import ui
 
 from sparrowmq.console.charts import GREY, NAME_WIDTH
 from sparrowmq.console.listing import Column, Row, badge, table
-from sparrowmq.console.pages.messages import time_of
+from sparrowmq.console.moments import time_of
 from sparrowmq.console.view import View
 from sparrowmq.protocol.messages.trace import (
     EndTransactionTrace,

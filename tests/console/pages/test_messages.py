@@ -1,18 +1,8 @@
-from datetime import datetime
-
 import pytest
 
-from sparrowmq.console.pages.messages import moment_of
 from tests.console.stage import HOSTILE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-async def test_times_are_local_or_told_to_be_none():
-    assert moment_of("2026-11-20 08:00", "since") == datetime(2026, 11, 20, 8).astimezone()
-    assert moment_of("", "since") is moment_of(None, "since") is None
-    with pytest.raises(ValueError, match="since: 'x' is no time"):
-        moment_of("x", "since")
 
 
 @pytest.mark.slow
