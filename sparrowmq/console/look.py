@@ -1,4 +1,5 @@
-"""What pages read of the cluster, through one client and its `Admin`; the only file of the console that asks it.
+"""What pages read of the cluster, through one client and its `Admin`; beside reading.py the only file
+of the console that asks it.
 
 Nothing is kept but what is dear and seldom changes: the tables of topics and groups, for a few seconds. Every call may
 raise what `Admin` raises; `View` shows it.

@@ -28,6 +28,7 @@ from sparrowmq.background import Background
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.console.guard import Guard
+from sparrowmq.console.letters import exporting
 from sparrowmq.console.look import Look
 from sparrowmq.console.routes import add_pages
 from sparrowmq.console.samples import Samples
@@ -76,6 +77,8 @@ class Console:
         self._socket = _listen(self._settings.host, self._settings.port)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         guard = Guard(Shelf(app), self._settings, self._clock)
+        # NiceGUI has all other addresses.
+        app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))
         add_pages(self._look, self._samples, self._settings.prefix)
         ui.run_with(
             app,

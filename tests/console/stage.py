@@ -25,6 +25,7 @@ from sparrowmq.protocol.names import dlq_topic
 from sparrowmq.testing import Cluster
 
 KEYS = ("administrator", "secretOfAdmin")
+DEAD = 1200  # letters of group many
 PASSWORD = "a long password"
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 ACCOUNTS = """
@@ -72,7 +73,8 @@ async def stage(folder: Path, stack: AsyncExitStack) -> dict[str, str]:
         await mq.admin.create_topic(topic, queues=2)
     for number in range(60):
         await mq.admin.create_topic(f"many-{number:02}", queues=1)
-    await mq.admin.create_topic(dlq_topic("billing"), queues=1)
+    for group in ("billing", "many"):
+        await mq.admin.create_topic(dlq_topic(group), queues=1)
     for group in ("billing", "idle", "spare-group"):
         await mq.admin.create_group(group)
     msg_id = ""
@@ -85,6 +87,10 @@ async def stage(folder: Path, stack: AsyncExitStack) -> dict[str, str]:
         msg_id = sent.msg_id
     for body in (b"one", b"two", HOSTILE.encode()):
         await mq.send(dlq_topic("billing"), body, tag=HOSTILE)
+    for tag, count in (("early", DEAD - 100), ("late", 100)):
+        for number in range(count):
+            mq.send_nowait(dlq_topic("many"), b"%d" % number, tag=tag)
+        await mq.flush()
     await mq.send("payments", b"\x00\x01\xfe\xff", tag="binary")
 
     async def handle(message: object) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
-import msgspec
-from nicegui import ui
+from nicegui import context, ui
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.bodies import text_of
 from sparrowmq.console.forms import buttons, dialog
+from sparrowmq.console.letters import Wanted, file_of, line_of, topic_of
 from sparrowmq.console.listing import Column, Listing, Row, link, table
-from sparrowmq.console.pages.messages import body_of, time_of
+from sparrowmq.console.moments import time_of
+from sparrowmq.console.pages.messages import body_of
+from sparrowmq.console.reading import Reading
 from sparrowmq.console.view import View
 from sparrowmq.errors import SparrowError
-from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import DLQ, dlq_topic
 
 _GROUPS: Final = (Column("group", "Group"), Column("count", "Dead letters kept", is_number=True))
@@ -28,8 +28,15 @@ _LETTERS: Final = (
     Column("tag", "Tag", is_wide=True),
     Column("body", "Body"),
 )
-MOST: Final = 1000
+_FIELDS: Final = {
+    "topic": "Topic",
+    "tag": "Tag",
+    "text": "Text in the body",
+    "since": "Since",
+    "until": "Until",
+}
 SHOWN: Final = 100
+_TELL: Final = 1000  # letters looked through between two words of it
 
 
 async def draw(view: View) -> None:
@@ -41,8 +48,7 @@ async def draw(view: View) -> None:
     with ui.row().classes("items-center gap-3"):
         view.link(f"Group {group}", "groups", group)
         view.link("All groups", "dlq")
-    page = Letters(view, group, await view.admin.dead_letters(group, limit=MOST))
-    page.draw()
+    await Letters(view, group).draw()
 
 
 def _groups(view: View) -> Listing:
@@ -67,24 +73,32 @@ def _groups(view: View) -> Listing:
 
 
 class Letters:
-    """The dead letters of one group: those that fit the filters are shown, redriven and exported."""
+    """The dead letters of one group: those that fit the filters are shown a page at a time, redriven and exported.
 
-    def __init__(self, view: View, group: str, letters: Sequence[ReceivedMessage]) -> None:
+    However many there are, those of one page are in memory.
+    """
+
+    def __init__(self, view: View, group: str) -> None:
         self._view = view
         self._group = group
-        self._letters = letters
+        self._reading: Reading | None = None
+        self._shown: list[ReceivedMessage] = []
+        self._before = 0
+        self._search = 0  # the number of the latest; an elder one that is still under way gives up
 
-    def draw(self) -> None:
-        """Filters, buttons and the table."""
+    async def draw(self) -> None:
+        """Filters, buttons, the table and its pages."""
         query = self._view.query
         with ui.row().classes("w-full items-end gap-3"):
-            self._topic = ui.input("Topic", value=query.get("topic", ""))
-            self._tag = ui.input("Tag", value=query.get("tag", ""))
-            self._text = ui.input("Text in the body", value=query.get("text", ""))
-            for each in (self._topic, self._tag, self._text):
-                each.props("outlined dense debounce=250").classes("grow min-w-[9rem]").on_value_change(
+            self._fields = {
+                name: ui.input(label, value=query.get(name, "")) for name, label in _FIELDS.items()
+            }
+            for each in self._fields.values():
+                each.props("outlined dense debounce=400").classes("grow min-w-[9rem]").on_value_change(
                     self._filtered
                 )
+            for name in ("since", "until"):
+                self._fields[name].props["placeholder"] = "2026-11-20 08:00"
         with ui.row().classes("items-center gap-3"):
             if self._view.actions.may("resend"):
                 ui.button(
@@ -93,57 +107,125 @@ class Letters:
             ui.button("Export", icon="download", on_click=self._export).props("outline no-caps dense")
             self._told = ui.label().classes("text-sm opacity-80").mark("told")
         self._table = table(_LETTERS, [], "no dead letter fits")
-        self._show()
+        self._table.selection = "multiple"
+        self._table.row_key = "at"
+        self._next = ui.button("Next page", icon="chevron_right", on_click=self._go_on)
+        self._next.props("outline no-caps dense").set_visibility(False)
+        context.client.on_delete(self._give_up)
+        await self._view.attempt(self._begin())
 
-    def chosen(self) -> list[ReceivedMessage]:
-        """Those that fit the filters."""
-        values = [(each.value or "").strip() for each in (self._topic, self._tag, self._text)]
-        return fitting(self._letters, *values)
+    # Looking --------------------------------------------------------------------------------------------------------
 
-    def _filtered(self) -> None:
-        self._view.remember(topic=self._topic.value, tag=self._tag.value, text=self._text.value)
-        self._show()
+    async def _filtered(self) -> None:
+        self._view.remember(**{name: each.value for name, each in self._fields.items()})
+        await self._view.attempt(self._begin())
 
-    def _show(self) -> None:
-        found = self.chosen()
-        more = f", the eldest {MOST:,} looked at" if len(self._letters) == MOST else ""
-        self._told.text = f"{len(found):,} of {len(self._letters):,}{more}" + (
-            f"; the first {SHOWN} are shown" if len(found) > SHOWN else ""
-        )
-        self._table.rows = [{"id": at, **row_of(self._view, each)} for at, each in enumerate(found[:SHOWN])]
+    async def _begin(self) -> None:
+        self._give_up()
+        search = self._search
+        self._show([])
+        reading = await Wanted.of(self._view.query).read(self._view.look)
+        if search == self._search:
+            self._reading, self._before = reading, 0
+            await self._look_on()
+
+    async def _go_on(self) -> None:
+        self._give_up()
+        self._before += len(self._shown)
+        await self._view.attempt(self._look_on())
+
+    def _give_up(self) -> None:
+        self._search += 1
+
+    async def _look_on(self) -> None:
+        """Read until a page is full."""
+        assert self._reading is not None
+        reading, search, wanted = self._reading, self._search, Wanted.of(self._view.query)
+        found: list[ReceivedMessage] = []
+        self._next.set_visibility(False)
+        while len(found) < SHOWN and await reading.peek():
+            letter = await anext(reading)
+            if search != self._search:
+                return
+            if wanted.fits(letter):
+                found.append(letter)
+            if reading.looked % _TELL == 0:
+                self._told.text = f"looking: {reading.looked:,} of {reading.total:,}"
+        is_more = await reading.peek()
+        if search == self._search:
+            self._show(found)
+            self._next.set_visibility(is_more)
+            self._told.text = told_of(self._before, len(found), reading, is_more)
+
+    def _show(self, found: list[ReceivedMessage]) -> None:
+        self._shown = found
+        self._table.selected = []
+        self._table.rows = [{"at": at, **row_of(self._view, each)} for at, each in enumerate(found)]
         self._table.update()
 
+    # Acting ---------------------------------------------------------------------------------------------------------
+
+    def _selected(self) -> list[ReceivedMessage]:
+        """Those with a tick."""
+        return [self._shown[each["at"]] for each in self._table.selected]
+
+    async def _chosen(self) -> AsyncIterator[ReceivedMessage]:
+        """Those with a tick, or all that fit the filters where none has one."""
+        selected = self._selected()
+        for each in selected:
+            yield each
+        if selected:
+            return
+        wanted = Wanted.of(self._view.query)
+        async for each in await wanted.read(self._view.look):
+            if wanted.fits(each):
+                yield each
+
     def _export(self) -> None:
-        lines = b"".join(msgspec.json.encode(as_json(each)) + b"\n" for each in self.chosen())
-        ui.download.content(lines, f"dead-letters-{self._group}.jsonl")
+        if selected := self._selected():
+            ui.download.content(b"".join(map(line_of, selected)), file_of(self._group))
+        else:
+            self._view.go("dlq", "export", **self._view.query)
 
     def _redrive_dialog(self) -> ui.dialog:
         view = self._view
 
-        def dry_run() -> None:
-            topics = sorted({topic_of(each) for each in self.chosen()})
-            told.text = f"{len(self.chosen()):,} dead letters of {', '.join(topics) or 'no topic'} would be sent again."
+        async def count() -> None:
+            topics, found = set(), 0
+            async for each in self._chosen():
+                topics.add(topic_of(each))
+                found += 1
+                if found % _TELL == 0:
+                    told.text = f"{found:,} so far"
+            told.text = (
+                f"{found:,} dead letters of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
+            )
+
+        async def dry_run() -> None:
+            await view.attempt(count())
 
         async def redrive() -> bool:
-            letters, count = self.chosen(), 0
-            pause_s = 1 / rate.value if rate.value else 0.0
-            for each in letters:
-                if await view.attempt(_sent(each)) is None:
-                    break
-                count += 1
-                told.text = f"{count:,} of {len(letters):,}"
-                await asyncio.sleep(pause_s)
-            view.tell(f"sent {count:,} of {len(letters):,} dead letters to {self._group} again")
-            return count == len(letters)
+            sent, last = 0, ""
 
-        async def _sent(letter: ReceivedMessage) -> bool:
-            await view.actions.resend(letter)
-            return True
+            async def send() -> bool:
+                nonlocal sent, last
+                pause_s = 1 / rate.value if rate.value else 0.0
+                async for each in self._chosen():
+                    await view.actions.resend(each)
+                    sent, last = sent + 1, time_of(each.stored.store_timestamp_ms)
+                    told.text = f"{sent:,} sent"
+                    await asyncio.sleep(pause_s)
+                return True
+
+            is_whole = bool(await view.attempt(send()))
+            go_on = "" if is_whole or not sent else f"; it broke off after the one given up at {last}"
+            view.tell(f"sent {sent:,} dead letters to {self._group} again{go_on}")
+            return is_whole
 
         with dialog(f"Let {self._group} try again") as opened:
             ui.label(
-                "Those that fit the filters go to the group once more, from the first try on; others do not get them. "
-                "They stay here as well: redriven twice they come twice."
+                "Those with a tick, or all that fit the filters if none has one, go to the group once more, from the "
+                "first try on; others do not get them. They stay here as well: redriven twice they come twice."
             ).classes("text-sm opacity-80")
             rate = (
                 ui.number("At most so many a second", min=1, precision=0)
@@ -156,20 +238,12 @@ class Letters:
         return opened
 
 
-def fitting(letters: Sequence[ReceivedMessage], topic: str, tag: str, text: str) -> list[ReceivedMessage]:
-    """The letters of a topic, with a tag, and with a text in their body; an empty one wants nothing."""
-    return [
-        each
-        for each in letters
-        if (not topic or topic_of(each) == topic)
-        and (not tag or each.stored.tags == tag)
-        and (not text or text.encode() in each.stored.body or text in (text_of(each.stored.body) or ""))
-    ]
-
-
-def topic_of(letter: ReceivedMessage) -> str:
-    """The topic that it was sent to."""
-    return letter.stored.properties.get(Property.RETRY_TOPIC, "an unknown topic")
+def told_of(before: int, count: int, reading: Reading, is_more: bool) -> str:
+    """How many of how many a page shows."""
+    if not before and not is_more:
+        return f"{count:,} of {reading.looked:,}"
+    places = f"{before + 1:,} to {before + count:,}" if count else "no more"
+    return f"{places}; {reading.looked:,} of {reading.total:,} looked through"
 
 
 def row_of(view: View, letter: ReceivedMessage) -> Row:
@@ -183,20 +257,4 @@ def row_of(view: View, letter: ReceivedMessage) -> Row:
         "tries": letter.reconsume_times,
         "tag": stored.tags or "",
         "body": body_of(letter),
-    }
-
-
-def as_json(letter: ReceivedMessage) -> dict[str, Any]:
-    """A dead letter as it is exported; a body that is no text is in hexadecimal digits."""
-    stored = letter.stored
-    text = text_of(letter.body)
-    return {
-        "id": letter.msg_id,
-        "topic": topic_of(letter),
-        "stored": time_of(stored.store_timestamp_ms),
-        "tries": letter.reconsume_times,
-        "tag": stored.tags,
-        "keys": stored.keys,
-        "properties": stored.properties,
-        **({"body": text} if text is not None else {"body_hex": letter.body.hex()}),
     }
