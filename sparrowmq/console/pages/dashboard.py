@@ -150,9 +150,11 @@ class Dashboard:
 def day_of(text: str, today: date) -> date:
     """The day that an address or a form names; today for none, or nonsense."""
     try:
-        return min(date.fromisoformat(text), today)
+        day = date.fromisoformat(text)
     except ValueError:
         return today
+    # The calendar's first days have no midnight in every zone.
+    return min(day, today) if day.year >= 1970 else today
 
 
 def span_of(found: Sequence[Points], day: tuple[int, int], is_today: bool) -> tuple[int, int]:

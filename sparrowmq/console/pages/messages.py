@@ -34,9 +34,8 @@ async def draw(view: View) -> None:
         key = ui.input("Key", value=query.get("key", "")).classes("grow min-w-[8rem]")
         ident = ui.input("Id", value=query.get("id", "")).classes("grow min-w-[12rem]")
     with ui.row().classes("w-full items-end gap-3"):
-        age = ui.select(
-            _AGES, value=query.get("age", "" if query.get("since") else "1h"), label="Stored in the last"
-        )
+        wanted = query.get("age", "" if query.get("since") else "1h")
+        age = ui.select(_AGES, value=wanted if wanted in _AGES else "", label="Stored in the last")
         age.classes("min-w-[11rem]")
         since = ui.input("Since", value=query.get("since", ""), placeholder="2026-11-20 08:00")
         until = ui.input("Until", value=query.get("until", ""), placeholder="2026-11-20 09:00")

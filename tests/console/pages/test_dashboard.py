@@ -23,7 +23,9 @@ DRAWN = """() => Object.fromEntries([...document.querySelectorAll(".nicegui-echa
 
 async def test_a_day_is_one_that_is_over_or_today():
     assert day_of("2026-11-03", TODAY) == date(2026, 11, 3)
-    assert {day_of(text, TODAY) for text in ("", "2026-11-21", "yesterday", "2026-13-01")} == {TODAY}
+    assert {day_of(text, TODAY) for text in ("", "2026-11-21", "yesterday", "2026-13-01", "0001-01-01")} == {
+        TODAY
+    }
 
 
 async def test_a_day_that_is_over_is_drawn_whole_and_today_as_far_as_it_is_known():

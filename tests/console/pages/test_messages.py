@@ -22,3 +22,9 @@ async def test_messages_are_found_by_time_key_and_id_and_the_search_is_an_addres
     await vera.go("messages")
     await vera.press("Search")
     await vera.sees("name a topic")
+
+
+async def test_an_age_that_is_none_of_the_list_is_times_below(visit):
+    vera = await visit("vera")
+    await vera.go("messages?topic=orders&age=2h")
+    await vera.sees("times below", "say since when")
