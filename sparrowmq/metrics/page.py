@@ -6,8 +6,8 @@
 
 Nothing is kept between visits, so labels that are gone are gone. A family with labels of its own has at most `most`
 series and one more, `(others)`: gauges show their greatest values, since those are looked for; counters the first by
-name, because a counter that comes and goes looks like a restart. How many are behind `(others)` is told in
-`sparrowmq_series_left_out`.
+name, because a counter that comes and goes looks like a restart. A gauge that alerts compare with another one is told
+`along_with` it. How many are behind `(others)` is told in `sparrowmq_series_left_out`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from prometheus_client.metrics_core import Metric
 from sparrowmq.stats import Figures, Histogram
 
 OTHERS: Final = "(others)"
-Rows = Iterable[tuple[tuple[str, ...], float]]  # what each of the labels is, and the number
+Row = tuple[tuple[str, ...], float]  # what each of the labels is, and the number
+Rows = Iterable[Row]
 
 
 class Page:
@@ -39,7 +40,8 @@ class Page:
         self._values = tuple(common.values())
         self._most = most
         self._families: list[Metric] = []
-        self._left_out: list[tuple[tuple[str, ...], float]] = []
+        self._left_out: list[Row] = []
+        self._shown: dict[str, set[str]] = {}
 
     def gauge(self, name: str, meaning: str, value: float) -> None:
         """A number that rises and falls."""
@@ -49,9 +51,19 @@ class Page:
         """A number that only rises; its name ends in `_total`."""
         self._add(CounterMetricFamily(name, meaning, labels=self._names), [((), value)])
 
-    def gauges(self, name: str, meaning: str, labels: Sequence[str], rows: Rows) -> None:
-        """Numbers told apart by labels, the greatest of them."""
-        told = self._cut(name, list(rows), greatest=True)
+    def gauges(
+        self, name: str, meaning: str, labels: Sequence[str], rows: Rows, along_with: str = ""
+    ) -> None:
+        """Numbers told apart by labels, the greatest of them.
+
+        Args:
+            along_with: a family told before with the same first label. Whatever that shows is shown here, too, so
+                that an alert which compares both misses nothing.
+        """
+        found = list(rows)
+        leading = self._leading(found, along_with) if len(found) > self._most else []
+        told = self._cut(name, found, greatest=True, leading=leading)
+        self._shown[name] = {values[0] for values, _ in told if values}
         self._add(GaugeMetricFamily(name, meaning, labels=(*self._names, *labels)), told)
 
     def counters(self, name: str, meaning: str, labels: Sequence[str], rows: Rows) -> None:
@@ -115,13 +127,23 @@ class Page:
         """The page in Prometheus' text format 0.0.4."""
         return generate_latest(self)
 
-    def _cut(
-        self, name: str, rows: list[tuple[tuple[str, ...], float]], greatest: bool
-    ) -> list[tuple[tuple[str, ...], float]]:
+    def _leading(self, rows: list[Row], family: str) -> list[Row]:
+        """The greatest row of each first label that another family shows."""
+        shown = self._shown.get(family, set())
+        greatest: dict[str, Row] = {}
+        for row in rows:
+            label = row[0][0]
+            if label in shown and (label not in greatest or greatest[label][1] < row[1]):
+                greatest[label] = row
+        return list(greatest.values())[: self._most]
+
+    def _cut(self, name: str, rows: list[Row], greatest: bool, leading: Sequence[Row] = ()) -> list[Row]:
         if len(rows) <= self._most:
             return rows
         if greatest:
-            kept = nlargest(self._most, rows, key=lambda row: row[1])
+            led = {labels for labels, _ in leading}
+            others = (row for row in rows if row[0] not in led)
+            kept = [*leading, *nlargest(self._most - len(leading), others, key=lambda row: row[1])]
         else:
             kept = nsmallest(self._most, rows)
         rest = sum(value for _, value in rows) - sum(value for _, value in kept)

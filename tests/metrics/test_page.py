@@ -53,6 +53,25 @@ def test_of_gauges_the_greatest_are_shown_and_of_counters_the_first_by_name():
     assert {dict(labels)["topic"] for labels in found["sent_total"]} == {"t000", "t001", OTHERS}
 
 
+def test_what_is_compared_with_another_family_is_shown_wherever_that_one_is():
+    """260 groups with one member each: an alert on lag without members has none to tell."""
+    groups = [f"g{number:03}" for number in range(260)]
+    page = Page({}, most=200)
+    lags = [((group, "t"), float(number)) for number, group in enumerate(groups)]
+    page.gauges("lag", "messages", ("group", "topic"), lags)
+    members = [
+        ((group, language), 1.0 if language == "JAVA" else 2.0)
+        for group in groups
+        for language in ("GO", "JAVA")
+    ]
+    page.gauges("members", "members", ("group", "language"), members, along_with="lag")
+    found = read(page)
+    lagging, online = ({dict(labels)["group"] for labels in found[name]} for name in ("lag", "members"))
+    assert len(found["lag"]) == len(found["members"]) == 201 and lagging <= online
+    assert sum(found["members"].values()) == 260 * 3
+    assert found["sparrowmq_series_left_out"][(("family", "members"),)] == 320
+
+
 def test_as_many_as_allowed_are_all_shown():
     page = Page({}, most=5)
     page.gauges("lag", "messages", ("topic",), topics(5))

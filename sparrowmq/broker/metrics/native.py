@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.consumption import Consumption
@@ -19,6 +20,8 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.metrics.page import Page
 from sparrowmq.protocol.names import RETRY, is_system_topic
 from sparrowmq.stats import Figures
+
+_LAG: Final = "rocketmq_consumer_lag_messages"
 
 
 def tell_figures(page: Page, figures: Figures) -> None:
@@ -70,7 +73,7 @@ async def tell_messages(
     groups = await progress.of_groups()
     labels = ("consumer_group", "topic", "is_retry", "is_system")
     page.gauges(
-        "rocketmq_consumer_lag_messages",
+        _LAG,
         "messages that a group has not consumed",
         labels,
         [((each.group, *_about(each.topic)), each.lag) for each in groups],
@@ -84,7 +87,7 @@ async def tell_messages(
 
 
 def tell_clients(page: Page, clients: Clients) -> None:
-    """Who is connected."""
+    """Who is connected; of groups first those whose lag was told."""
     producers = [member for _, members in clients.producer_groups() for member in members]
     page.gauges("rocketmq_producer_connections", "producers", ("language", "version"), _kinds(producers))
     page.gauges(
@@ -96,6 +99,7 @@ def tell_clients(page: Page, clients: Clients) -> None:
             for group in clients.consumer_groups()
             for kind, count in _kinds(group.members.values())
         ],
+        along_with=_LAG,
     )
 
 

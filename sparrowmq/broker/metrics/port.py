@@ -86,8 +86,8 @@ class MetricsPort:
         page = Page(who | dict(settings.metrics_labels), settings.metrics_series)
         native.tell_names(page, known.topics, known.groups, settings.permission)
         native.tell_figures(page, known.figures)
-        native.tell_clients(page, known.clients)
         await native.tell_messages(page, self._progress, known.consumption, settings.metrics_series, now_ms)
+        native.tell_clients(page, known.clients)
         tell_latencies(page, self._latencies)
         syncs = "what it took to have the log on disk, for all that had come meanwhile"
         page.histogram("sparrowmq_sync_seconds", syncs, self._store.sync_times, _SYNC_BOUNDS, 1e-6)

@@ -1,9 +1,14 @@
 """What Prometheus reads under 5.x's names."""
 
+from contextlib import AsyncExitStack
+
 from sparrowmq import Message, MessageQueue
 from sparrowmq.client.client import connect
+from sparrowmq.metrics.page import OTHERS
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples
+
+LAG = "rocketmq_consumer_lag_messages"
 
 
 async def test_messages_come_in_wait_and_go_out(tmp_path):
@@ -38,6 +43,19 @@ async def test_clients_are_counted_by_language_and_group(tmp_path):
                 found = await samples(cluster.brokers[0].metrics_address, "consumer_group", "language")
         assert found["rocketmq_producer_connections"] == {("PYTHON",): 1}
         assert found["rocketmq_consumer_connections"] == {("g", "PYTHON"): 1}
+
+
+async def test_a_group_whose_lag_is_shown_is_not_without_members_because_those_are_left_out(tmp_path):
+    async with Cluster(tmp_path, metrics_series=2, **ON) as cluster, connect(cluster.namesrv) as mq:
+        async with AsyncExitStack() as stack:
+            for number in range(4):
+                await mq.send_many([Message(f"t{number}", b"x")] * (number + 1))
+                messages = mq.subscribe(f"t{number}", group=f"g{number}", start="earliest")
+                await anext(aiter(await stack.enter_async_context(messages)))
+            found = await samples(cluster.brokers[0].metrics_address, "consumer_group")
+            while len(found["rocketmq_consumer_connections"]) < 3 or ("g3",) not in found[LAG]:
+                found = await samples(cluster.brokers[0].metrics_address, "consumer_group")
+        assert set(found[LAG]) == set(found["rocketmq_consumer_connections"]) == {("g2",), ("g3",), (OTHERS,)}
 
 
 async def test_topics_groups_and_transactions_are_counted(tmp_path):
