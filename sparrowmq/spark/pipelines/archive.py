@@ -29,7 +29,7 @@ from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, preview, settle, state_of, table
-from sparrowmq.spark.stored.files import log_files
+from sparrowmq.spark.stored.files import full, log_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,16 +127,16 @@ class StoredLog:
 
     def archive(self, settled: Settled, to: str | Path, spark: SparkSession | None, say: Say) -> Report:
         """Add the files that are full and not there yet; without a session only say how many are full."""
-        root, full = Path(os.path.abspath(to)), log_files(str(self.store))[:-1]
+        root, files = Path(os.path.abspath(to)), full(log_files(str(self.store)))
         if spark is None:
-            say(f"archives messages of {settled.topic} from {len(full)} full log files")
+            say(f"archives messages of {settled.topic} from {len(files)} full log files")
             return Report()
         settled = settle(root, settled)
         if settled.begin is not None:
             raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
         with locked(state_of(root)):
             writer, begin = TableWriter(root, settled, say, f"-{self.broker}"), time.monotonic()
-            for file in full:
+            for file in files:
                 if not writer.has(number_of(file)):
                     given = {**self.options, "topic": settled.topic, "brokerName": self.broker}
                     rows = spark.read.format("rocketmq").options(**given, path=file.path).load()

@@ -79,15 +79,26 @@ def _files_in(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in os.listdir(folder) if parse_offset_name(name) is not None]
 
 
+def full(files: Sequence[LogFile]) -> list[LogFile]:
+    """The files behind which the log goes on: nothing more comes into them."""
+    return _used(files)[:-1]
+
+
 def written(files: Sequence[LogFile]) -> Iterator[Span]:
     """The part of each file that has been written."""
-    used = list(files)
-    while used and not any(_head(used[-1])):
-        used.pop()
+    used = _used(files)
     for file in used[:-1]:
         yield Span(file, 0, file.size)
     if used:
         yield Span(used[-1], 0, _end_of(used[-1]))
+
+
+def _used(files: Sequence[LogFile]) -> list[LogFile]:
+    """Without those at the end that brokers made in advance."""
+    used = list(files)
+    while used and not any(_head(used[-1])):
+        used.pop()
+    return used
 
 
 def _end_of(file: LogFile) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 pytest.importorskip("pyspark")
-
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import archive, archived, table
@@ -55,6 +56,22 @@ def test_full_files_of_a_stored_log_are_archived_once_and_the_reader_goes_on_beh
     assert archive(topic.name, tmp_path / "a", **given).written == 0
     both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
     assert numbers(both) == list(range(3000))
+
+
+def test_the_file_that_is_being_written_is_left_though_the_next_one_was_made_in_advance(
+    topic, where, folder, tmp_path
+):
+    topic.send(0, 100)
+    copy = shutil.copytree(folder / "broker-0", tmp_path / "copy")
+    *_, last = [file for file in sorted((copy / "commitlog").iterdir()) if any(file.read_bytes())]
+    size = last.stat().st_size
+    (copy / "commitlog" / f"{int(last.name) + size:020}").write_bytes(bytes(size))
+    given = {"spark": topic.spark, "say": lambda _: None, "broker": "broker-0"}
+    archive(topic.name, tmp_path / "a", store=copy, **given)
+    topic.send(100, 5000)
+    archive(topic.name, tmp_path / "a", store=folder / "broker-0", **given)
+    both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
+    assert numbers(both) == list(range(5100))
 
 
 def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):

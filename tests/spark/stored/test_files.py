@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore
 from sparrowmq.spark.ranges import RowsLost
 from sparrowmq.spark.source import RocketMQSource
-from sparrowmq.spark.stored.files import log_files, spans
+from sparrowmq.spark.stored.files import full, log_files, spans
 from sparrowmq.testing.clock import ManualClock
 from tests import records
 from tests.store.stores import put
@@ -56,6 +56,14 @@ def test_each_file_is_a_span_and_the_last_one_ends_behind_its_last_record(stores
     last = places[-1]
     assert found(store) == [(0, 0, 4096), (4096, 0, last.end - 4096)]
     assert 4096 < last.end < 8192
+
+
+def test_files_are_full_once_the_log_goes_on_behind_them(stores):
+    store, _ = filled(stores, 60)
+    (store / "commitlog" / f"{8192:020}").write_bytes(bytes(4096))  # made in advance
+    first, second, _ = files = log_files(str(store))
+    assert full(files) == [first]
+    assert full([second, *files[2:]]) == []
 
 
 def test_a_log_that_its_broker_has_open_is_read_as_far_as_it_is_written(stores, read):
