@@ -21,14 +21,15 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.backfill import number_of
 from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.lake.staged import DAY
 from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, preview, settle, state_of, table
+from sparrowmq.spark.stored.blocks import Span
 from sparrowmq.spark.stored.files import full, log_files
 
 if TYPE_CHECKING:
@@ -136,10 +137,8 @@ class StoredLog:
             raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
         with locked(state_of(root)):
             writer, begin = TableWriter(root, settled, say, f"-{self.broker}"), time.monotonic()
-            for file in files:
-                if not writer.has(number_of(file)):
-                    given = {**self.options, "topic": settled.topic, "brokerName": self.broker}
-                    rows = spark.read.format("rocketmq").options(**given, path=file.path).load()
-                    writer.write(rows, number_of(file))
+            parts = LogParts(state_of(root) / f"stored-{self.broker}.json", numbered(writer, files))
+            found = [Span(file, 0, file.size) for file in files]
+            parts.add(found, writer, reader(spark, settled, self.broker, self.options))
         writer.report.seconds = time.monotonic() - begin
         return writer.report

@@ -1,10 +1,10 @@
 """Adds to a table what its topic had before: from stored logs, as backups and closed brokers have them.
 
-    /backup/store/commitlog   00000000000000000000  00000000001073741824  ...      a file is a batch
+    /backup/store/commitlog   00000000000000000000  00000000001073741824  ...
     the table                 ---- added from the files ----|---- read from brokers -------
 
-A table begins at some offset of each queue; of the files only what lies before is added, so no message is there twice,
-and a file that is added again after a crash is there once.
+A table begins at some offset of each queue; of the files only what lies before is added, so no message is there twice;
+`log_parts.py` has how it knows which files it has.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, state_of
-from sparrowmq.spark.stored.files import log_files
+from sparrowmq.spark.stored.files import log_files, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sparrowmq.spark.stored.blocks import LogFile
 
 _LANE = "-stored"
 
@@ -63,22 +62,20 @@ def backfill(
         say(f"looks for messages of {settled.topic} in {len(files)} log files")
         return Report()
     with locked(state_of(root)):
-        writer = TableWriter(root, settled, say, _LANE)
-        begin, session = time.monotonic(), own_session(spark)
-        for file in files:
-            if not writer.has(number_of(file)):
-                given = {**(options or {}), "topic": settled.topic, "brokerName": broker}
-                given |= {"path": file.path, "columns": ",".join(settled.shape().columns)}
-                rows = session.read.format("rocketmq").options(**given).load()
-                writer.write(_before(rows, settled, broker), number_of(file))
+        writer, begin = TableWriter(root, settled, say, f"{_LANE}-{broker}"), time.monotonic()
+        known = numbered(TableWriter(root, settled, say, _LANE), files)
+        if known and len(settled.begin[settled.topic]) > 1:
+            raise ConfigError(
+                f"an earlier release has added stored logs to {root}, and did not note of which broker; "
+                "to add those of all make a table anew, in another folder"
+            )
+        read = reader(own_session(spark), settled, broker, options or {})
+        LogParts(state_of(root) / f"stored-{broker}.json", known).add(
+            list(written(files)), writer, lambda file, more: _before(read(file, more), settled, broker)
+        )
     writer.report.seconds = time.monotonic() - begin
     writer.report.offsets = settled.begin
     return writer.report
-
-
-def number_of(file: LogFile) -> int:
-    """The files of a store are of one size; so this counts them."""
-    return file.begin // max(file.size, 1)
 
 
 def _before(rows: DataFrame, settled: Settled, broker: str) -> DataFrame:

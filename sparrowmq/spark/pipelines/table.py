@@ -157,9 +157,10 @@ class TableWriter:
         self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
         self._errors = open_lake(settled.format, Place(errors, self._state / "errors", self._writer, lane))
 
-    def has(self, batch: int) -> bool:
-        """Whether the table has a batch, or a later one."""
-        return batch <= self._rows.last_batch()
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch of which one of the tables has rows; -1 before the first."""
+        return max(self._rows.last_batch(), self._errors.last_batch())
 
     def check(self, checkpoint: Path) -> None:
         """Refuse to go on without the checkpoint of what the table has. Raises: ConfigError."""

@@ -9,9 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import backfill, table
+from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.lake import tables
+from tests.spark.test_with_spark import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -45,3 +48,48 @@ def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
     table(topic.name, tmp_path / "t", once=True, **where)
     with pytest.raises(ConfigError, match="has no queues at broker other; there are broker-0"):
         backfill(tmp_path / "t", folder / "broker-0", broker="other", spark=topic.spark)
+
+
+def copied(log, to, *names):
+    to.mkdir()
+    for name in names:
+        shutil.copy(log / name, to)
+    return to
+
+
+def numbers(path):
+    return sorted(int(row["body"]) for row in tables.rows_of("parquet", path, path.with_name("t.state")))
+
+
+def test_each_part_of_a_log_is_added_once_in_whichever_order_backups_come(spark, tmp_path):
+    with BackgroundCluster(tmp_path / "broker", commit_log_file_bytes=64 << 10) as cluster:
+        topic, log = Topic(spark, cluster.namesrv), tmp_path / "broker" / "broker-0" / "commitlog"
+        given = {"spark": spark, "say": lambda _: None}
+        for number in range(0, 1300, 100):
+            topic.send(number, 100)
+        first, *more = sorted(each.name for each in log.iterdir() if any(each.read_bytes()))
+        newer = copied(log, tmp_path / "newer", *more)
+        topic.send(1300, 200)
+        latest = copied(log, tmp_path / "latest", more[-1])
+        late = {"startingOffsets": "latest"}
+        table(topic.name, tmp_path / "t", name_server=cluster.namesrv, once=True, options=late, **given)
+        added = [backfill(tmp_path / "t", store, **given).written for store in (newer, newer, latest)]
+        assert added[0] > 0 and added[1] == 0 and 0 < added[2] <= 200
+        copied(log, tmp_path / "older", first)
+        assert backfill(tmp_path / "t", tmp_path / "older", **given).written > 0
+        backfill(tmp_path / "t", tmp_path / "broker" / "broker-0", **given)
+        assert numbers(tmp_path / "t") == list(range(1500))
+
+
+def test_the_logs_of_all_brokers_are_added(spark, tmp_path):
+    with BackgroundCluster(tmp_path / "brokers", brokers=2) as cluster:
+        topic, given = Topic(spark, cluster.namesrv), {"spark": spark, "say": lambda _: None}
+        with sync.connect(cluster.namesrv) as mq:
+            mq.admin.create_topic(topic.name, queues=2)
+            for number in range(40):
+                mq.send(topic.name, b"%d" % number)
+        late = {"startingOffsets": "latest"}
+        table(topic.name, tmp_path / "t", name_server=cluster.namesrv, once=True, options=late, **given)
+        for broker in ("broker-0", "broker-1"):
+            assert backfill(tmp_path / "t", tmp_path / "brokers" / broker, broker=broker, **given).written > 0
+        assert numbers(tmp_path / "t") == list(range(40))
