@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.spark.limits import HAS_LIMITS
@@ -59,6 +60,11 @@ class Stream:
         rows = self.spark.readStream.format("rocketmq").options(**given).load()
         writing = rows.writeStream.foreachBatch(self.take).trigger(**trigger)
         return writing.option("checkpointLocation", self.checkpoint).start()
+
+
+def is_planned(checkpoint: Path) -> bool:
+    """Whether a stream has ever had a batch; of those Spark keeps the last hundred."""
+    return any((checkpoint / "offsets").glob("[0-9]*"))
 
 
 def _is_before(reached: Mapping[str, Any], end: Mapping[str, Any]) -> bool:

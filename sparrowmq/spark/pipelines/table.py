@@ -30,7 +30,7 @@ from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running import Stream
+from sparrowmq.spark.pipelines.running import Stream, is_planned
 from sparrowmq.spark.pipelines.shapes import MODES, Objects, Raw, Shape, Whole, declared_fields
 from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.staging import stage
@@ -109,7 +109,7 @@ def _stream(
     writer.check(checkpoint)
     given = {"maxOffsetsPerTrigger": _ROWS_PER_BATCH, "startingOffsets": "earliest"}
     given |= _source(settled.topic, name_server, settled, options)
-    if not (checkpoint / "offsets" / "0").exists():
+    if not is_planned(checkpoint):
         given = _begin(root, settled, given)
     return Stream(spark, given, writer.write, str(checkpoint))
 

@@ -22,6 +22,7 @@ import psutil
 from sparrowmq.client import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, table
+from sparrowmq.spark.pipelines.table import begun
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
 from tests.spark.pipelines.lake import tables
@@ -129,6 +130,28 @@ def test_a_table_is_gone_on_with_as_it_was_begun(topic, run, tmp_path):
         run("parquet")
     (tmp_path / "gone").rename(tmp_path / "table.state" / "checkpoint")
     assert run("parquet").written == 0
+
+
+def begin_of(path):
+    settled = begun(path)
+    assert settled is not None and settled.begin is not None
+    return settled.begin
+
+
+def test_a_table_begins_once_though_spark_forgets_its_first_batches(topic, tmp_path):
+    given = {"name_server": topic.options["nameServer"], "once": True, "spark": topic.spark}
+    given |= {"options": {"startingOffsets": "latest", "maxOffsetsPerTrigger": "10"}, "say": lambda _: None}
+    topic.send(0, 20)
+    table(topic.name, tmp_path / "t", **given)
+    begin = begin_of(tmp_path / "t")
+    assert sum(begin[topic.name]["broker-0"].values()) == 20
+    topic.send(20, 30)
+    assert table(topic.name, tmp_path / "t", **given).written == 30
+    for log in ("offsets", "commits"):  # as after a hundred batches
+        (tmp_path / "t.state" / "checkpoint" / log / "0").unlink()
+    topic.send(50, 5)
+    assert table(topic.name, tmp_path / "t", **given).written == 5
+    assert begin_of(tmp_path / "t") == begin
 
 
 @pytest.mark.parametrize(
