@@ -94,7 +94,8 @@ def table(
         StreamingQueryException: the query failed; run it again to go on.
     """
     root = Path(os.path.abspath(to))
-    settled = settle(root, Settled(topic, *_checked(format, mode, schema), _declared(mode, schema)))
+    settled = Settled(topic, *_checked(format, mode, schema), _declared(mode, schema))
+    settled = begun_at(root, settled) or settled
     writer = TableWriter(root, settled, say or to_stderr)
     with locked(state_of(root)), writer.report.told_at(metrics, f"table {topic}"):
         _stream(writer, name_server, options, own_session(spark)).run(writer.report, once=once, every=every)
@@ -110,7 +111,9 @@ def _stream(
     given = {"maxOffsetsPerTrigger": _ROWS_PER_BATCH, "startingOffsets": "earliest"}
     given |= _source(settled.topic, name_server, settled, options)
     if not is_planned(checkpoint):
-        given = _begin(root, settled, given)
+        given = _begin(settled, given)
+    # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
+    keep(state_of(root), settled)
     return Stream(spark, given, writer.write, str(checkpoint))
 
 
@@ -246,11 +249,10 @@ def settle(root: Path, settled: Settled) -> Settled:
     return begun
 
 
-def _begin(root: Path, settled: Settled, given: dict[str, str]) -> dict[str, str]:
-    """The options with the place where the table begins, which is kept: what lies before it may be added from logs."""
+def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
+    """The options with the place where the table begins, which is settled: what lies before may be added from logs."""
     span = span_of(given)
     settled.begin = told(span.start)
-    keep(state_of(root), settled)
     places = span.of(given)
     del places["endingOffsets"]
     return places

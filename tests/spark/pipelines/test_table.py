@@ -20,7 +20,7 @@ import duckdb
 import psutil
 
 from sparrowmq.client import sync
-from sparrowmq.errors import ConfigError
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.spark.pipelines.table import begun
 from sparrowmq.testing.background import BackgroundCluster
@@ -152,6 +152,20 @@ def test_a_table_begins_once_though_spark_forgets_its_first_batches(topic, tmp_p
     topic.send(50, 5)
     assert table(topic.name, tmp_path / "t", **given).written == 5
     assert begin_of(tmp_path / "t") == begin
+
+
+def test_a_first_start_that_fails_leaves_the_folder_to_another(topic, tmp_path):
+    given = {"name_server": topic.options["nameServer"], "once": True, "spark": topic.spark}
+    given["say"] = lambda _: None
+    topic.send(0, 4)
+    with pytest.raises(NoRoute):
+        table("slip", tmp_path / "t", **given)
+    away = {"name_server": "127.0.0.1:1", "options": {"fetchOffset.numRetries": "0"}}
+    with pytest.raises(NetworkError):
+        table("another", tmp_path / "t", **(given | away))
+    assert table(topic.name, tmp_path / "t", mode="json", **given).errors == 4
+    with pytest.raises(ConfigError, match="was begun with mode 'json', not 'raw'"):
+        table(topic.name, tmp_path / "t", **given)
 
 
 @pytest.mark.parametrize(
