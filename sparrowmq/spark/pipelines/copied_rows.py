@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +28,12 @@ _MOST_TASKS: Final = 64
 
 @dataclass(frozen=True)
 class Copying:
-    """What a task has to know: how to reach the target, and what goes where."""
+    """What a task has to know: how to reach the target, what goes where, and where the targets ended before."""
 
     options: SinkOptions
     label: str
     targets: Mapping[MessageQueue, MessageQueue]
+    floors: Mapping[MessageQueue, int] = field(default_factory=dict)
     chained: bool = False
 
 
@@ -50,7 +51,9 @@ def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
 
 def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     network = network_of(copying.options, waits=True)
-    copier = Copier(network, copying.options, copying.label, copying.targets, chained=copying.chained)
+    copier = Copier(
+        network, copying.options, copying.label, copying.targets, copying.floors, chained=copying.chained
+    )
     try:
         copier.copy(row for batch in batches for row in originals(batch))
     finally:

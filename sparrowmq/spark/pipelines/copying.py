@@ -4,7 +4,8 @@
     target    queue 3 of broker-x     17  18  19                each says where it comes from, in SPARROW_ORIGIN
 
 The end of the target queue tells how far its copy is. A copier looks there before it writes, and again whenever an
-answer was lost: what is there is not sent again, whoever was killed in between. Two copiers at work on one queue at the
+answer was lost: what is there is not sent again, whoever was killed in between. It looks back to where the target ended
+when the batch began, however much others have written to it since. Two copiers at work on one queue at the
 same time, as when a task's machine was only cut off and not dead, are the one way to a double.
 
 Born times cannot be told within a batch, for all of whose messages a broker takes that of the request; so messages
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
@@ -30,10 +32,11 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import properties, record
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, PullMessage
+from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
+from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions
 
 ORIGIN: Final = "SPARROW_ORIGIN"
@@ -59,9 +62,10 @@ _NOT_COPIED: Final = (
     }
 )
 _BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
-# Behind so many messages of others the copy of a queue is not looked for.
+# So far back the copy of a queue is looked for in any case, as by a pipeline whose state was lost.
 _LOOKED_BACK: Final = 8192
 _FIRST_LOOK: Final = 32
+_SOON_S: Final = 1.0
 _OF_PROPERTIES: Final = 512  # bytes of a message beside its body, about
 
 
@@ -92,6 +96,7 @@ class Copier:
     Args:
         label: of the pipeline, the same over restarts; it tells its copies from those of others.
         targets: where the messages of each queue go.
+        floors: where the targets ended before the first of these messages was sent, or a place before that.
         chained: whether copies are copied. Two mirrors in opposite directions would never end.
     """
 
@@ -101,6 +106,7 @@ class Copier:
         options: SinkOptions,
         label: str,
         targets: Mapping[MessageQueue, MessageQueue],
+        floors: Mapping[MessageQueue, int] = MappingProxyType({}),
         *,
         chained: bool = False,
     ) -> None:
@@ -108,6 +114,7 @@ class Copier:
         self._options = options
         self._label = label
         self._targets = targets
+        self._floors = floors
         self._chained = chained
         self.copied = Copied()
 
@@ -211,13 +218,13 @@ class Copier:
         prefix, link = self._prefix(source), self._master(target)
         end = link.call(GetMaxOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
-        first, size = max(first, end - _LOOKED_BACK), _FIRST_LOOK
+        floor = min(end - _LOOKED_BACK, self._floors.get(target, end))
+        first, size = max(first, floor), _FIRST_LOOK
         while end > first:
             start = max(first, end - size)
-            origins = (message.properties.get(ORIGIN, "") for message in _pulled(link, target, start, end))
-            found = [int(each[len(prefix) :]) for each in origins if each.startswith(prefix)]
-            if found:
-                return max(found) + 1
+            last = max(_copies(prefix, _pulled(link, target, start, end)), default=None)
+            if last is not None:
+                return last + 1
             end, size = start, size * 4
         return 0
 
@@ -228,7 +235,25 @@ class Copier:
         return link
 
 
-def _pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[StoredMessage]:
+def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Where queues end; without those whose brokers are away. Raises: NetworkError."""
+    asked = {queue: (queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)) for queue in queues}
+    with connect(options) as network:
+        replies = network.ask_those_there(asked, _SOON_S)
+    return {queue: reply.offset for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
+
+
+def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
+    """The offsets of the originals whose copies are among these."""
+    needle = prefix.encode()
+    for each in records:
+        if needle in bytes(each):  # most are of others, and need not be decoded
+            origin = record.decode(each).properties.get(ORIGIN, "")
+            if origin.startswith(prefix):
+                yield int(origin[len(prefix) :])
+
+
+def _pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
     """The messages `[start, end)` of a queue that are there."""
     while start < end:
         request = PullMessage(
@@ -253,7 +278,7 @@ def _pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[S
             ):
                 return
             raise
-        yield from (record.decode(each) for each in record.walk(body))
+        yield from record.walk(body)
         if header.next_begin_offset <= start:
             return
         start = header.next_begin_offset

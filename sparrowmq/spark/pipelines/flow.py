@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
@@ -12,7 +13,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines import topics
 from sparrowmq.spark.pipelines.copied_rows import COLUMNS, Copying, copy_rows
-from sparrowmq.spark.pipelines.copying import paired
+from sparrowmq.spark.pipelines.copying import ends_of, paired
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.report import Report, Say
 from sparrowmq.spark.pipelines.running import Stream
@@ -69,7 +70,7 @@ class Flow:
         self._state = state
         self._say = say
         self._repeats = repeats
-        self._copying = Copying(route.sink, state.label, state.targets, chained)
+        self._copying = Copying(route.sink, state.label, state.targets, chained=chained)
         self.report = Report()
 
     def run(self, spark: SparkSession, *, once: bool, every: str, metrics: str | None = None) -> Report:
@@ -93,7 +94,8 @@ class Flow:
         begin, report = time.monotonic(), self.report
         self._look_for_queues()
         kept = rows if self._repeats is None else self._repeats.without(rows, batch)
-        copied = copy_rows(kept, replace(self._copying, targets=self._state.targets))
+        floors = self._state.floors(batch, partial(ends_of, self._route.sink))
+        copied = copy_rows(kept, replace(self._copying, targets=self._state.targets, floors=floors))
         if self._repeats is not None:
             report.add_batch(batch, self._repeats.keep(batch))
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -20,7 +21,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import topics
 from sparrowmq.spark.pipelines.copied_rows import Copying, copy_rows
-from sparrowmq.spark.pipelines.copying import paired
+from sparrowmq.spark.pipelines.copying import ends_of, paired
 from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.lake.staged import DAY
 from sparrowmq.spark.pipelines.locked import locked
@@ -77,7 +78,9 @@ def publish(
         say(f"made topic {made}")
     state.keep(paired(queues, topics.writable(sink, [topic]), state.targets))
     with locked(state.folder):
-        copied = copy_rows(rows, Copying(sink, state.label, state.targets, chained=True))
+        # To all runs the targets ended where they did before the first: the rows of each are those of all before.
+        floors = state.floors(0, partial(ends_of, sink))
+        copied = copy_rows(rows, Copying(sink, state.label, state.targets, floors, chained=True))
     say(f"{copied.sent:,} sent, {copied.there:,} there already")
     read = copied.sent + copied.there
     return Report(read=read, written=copied.sent, batches=1, seconds=time.monotonic() - begin)

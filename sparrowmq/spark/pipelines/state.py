@@ -5,16 +5,28 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 Pairs = dict[MessageQueue, MessageQueue]
+Offsets = dict[MessageQueue, int]
 
 _FILE: Final = "pipeline.json"
+_BEGUN_FILE: Final = "begun.json"
+
+
+class _Begun(msgspec.Struct):
+    """The batch that was begun last, and where targets ended then: topic, broker, queue and offset."""
+
+    batch: int = -1
+    floors: list[tuple[str, str, int, int]] = []
 
 
 class State:
@@ -63,6 +75,24 @@ class State:
             file.flush()
             os.fsync(file.fileno())
         new.rename(self.folder / _FILE)
+
+    def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
+        """Where each target ended when a batch was begun the first time, or a place before that.
+
+        Args:
+            ends: asks brokers; of one that is away there is no answer, and the floor is that of an earlier batch, or 0.
+        """
+        path = self.folder / _BEGUN_FILE
+        begun = snapshot.load(path, _Begun) or _Begun()
+        floors = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in begun.floors}
+        new = {queue for queue in self.targets.values() if begun.batch != batch or queue not in floors}
+        if new:
+            floors = dict.fromkeys(new, 0) | floors | ends(new)
+            told = [
+                (each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())
+            ]
+            snapshot.save(path, _Begun(batch, told))
+        return floors
 
     def _kept(self) -> dict[str, Any] | None:
         if not self.is_begun:

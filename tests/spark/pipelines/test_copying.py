@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.copying import ORIGIN, Copier, Original, paired
+from sparrowmq.spark.pipelines.copying import ORIGIN, Copier, Original, ends_of, paired
 from sparrowmq.spark.pulls import Pulls
 from sparrowmq.spark.ranges import Range
 
@@ -99,6 +99,23 @@ def test_two_sources_of_one_queue_and_two_pipelines_are_told_apart(copier, store
         made.copy([original(49), original(50)])
         assert (made.copied.sent, made.copied.there) == (1, 1)
     assert len(stored(54)) == 54
+
+
+def test_a_copy_is_found_behind_however_much_others_wrote_since_the_batch_began(copier, target):
+    with copier() as made:
+        made.copy([original(offset) for offset in range(5)])
+        made.copy([original(offset, OTHER) for offset in range(9000)])
+    with copier(floors={target: 0}) as again:
+        again.copy([original(offset) for offset in range(6)])
+        assert (again.copied.sent, again.copied.there) == (1, 5)
+
+
+def test_ends_are_those_of_brokers_that_are_there(namesrv, copier, target):
+    options = parse(SinkOptions, {"nameServer": namesrv, "fetchOffset.numRetries": "0"})
+    away = MessageQueue(target.topic, "broker-1", 0)
+    with copier() as made:
+        made.copy([original(offset) for offset in range(3)])
+    assert ends_of(options, [target, away]) == {target: 3}
 
 
 def test_an_answer_that_is_lost_makes_no_double(copier, stored, monkeypatch):

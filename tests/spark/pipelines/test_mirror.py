@@ -16,6 +16,7 @@ from sparrowmq.spark.pipelines import mirror
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
+from tests.spark.test_with_spark import Topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -57,6 +58,17 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
         [row[name] for name in SAME] for row in originals
     ]
     assert sum(row.properties.get("region") == "eu" for row in copies) == 300
+
+
+def test_a_batch_is_found_again_behind_all_that_others_wrote_to_its_queues(topic, copy, far, tmp_path):
+    topic.send(0, 100)
+    assert copy().written == 100
+    others = Topic(topic.spark, far)
+    others.name = others.options["topic"] = topic.name
+    others.send(100, 40_000)
+    forget_last_commit(tmp_path / "state")
+    again = copy()
+    assert (again.read, again.written) == (100, 0)
 
 
 def test_a_mirror_in_the_other_direction_copies_nothing_back(topic, copy, far, tmp_path):

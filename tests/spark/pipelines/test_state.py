@@ -20,6 +20,21 @@ def test_what_was_settled_is_there_again_and_nothing_is_written_before(tmp_path)
     assert State(tmp_path / "other", {"topic": "a"}).label != state.label
 
 
+def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
+    one, other = MessageQueue("b", "y", 1), MessageQueue("b", "z", 0)
+
+    def floors(batch, ends):
+        state = State(tmp_path, {"topic": "a"})
+        state.keep(PAIRS | {MessageQueue("a", "x", 1): other})
+        return state.floors(batch, lambda _: ends)
+
+    assert floors(0, {one: 10}) == {one: 10, other: 0}  # the other's broker is away
+    assert floors(0, {one: 20, other: 20}) == {one: 10, other: 0}
+    assert floors(1, {one: 30, other: 5}) == {one: 30, other: 5}
+    assert floors(2, {one: 40}) == {one: 40, other: 5}
+    assert floors(2, {one: 50, other: 50}) == {one: 40, other: 5}
+
+
 def test_the_folder_of_another_pipeline_is_refused(tmp_path):
     State(tmp_path, {"topic": "a"}).keep(PAIRS)
     with pytest.raises(ConfigError, match="begun with topic 'a', not 'b'; name another folder"):
