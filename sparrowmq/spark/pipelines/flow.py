@@ -16,7 +16,7 @@ from sparrowmq.spark.pipelines.copied_rows import COLUMNS, Copying, copy_rows
 from sparrowmq.spark.pipelines.copying import ends_of, paired
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.report import Report, Say
-from sparrowmq.spark.pipelines.running import Stream
+from sparrowmq.spark.pipelines.running import Stream, with_defaults
 from sparrowmq.spark.pipelines.seen import Repeats
 from sparrowmq.spark.pipelines.span import span_of
 from sparrowmq.spark.pipelines.state import State
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COLUMNS_READ: Final = (*COLUMNS, "msgId", "storeTimestamp", "keys", "tags")
 
-_ROWS_PER_BATCH: Final = "200000"
+_ROWS_PER_BATCH: Final = 200_000
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,7 @@ class Flow:
 
     def _run(self, spark: SparkSession, *, once: bool, every: str) -> Report:
         self._state.keep(self._route.targets(self._state.targets))
-        given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": _ROWS_PER_BATCH} | dict(
-            self._route.given
-        )
+        given = with_defaults(self._route.given, _ROWS_PER_BATCH)
         given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
         if self._repeats is not None:
             given |= self._repeats.options

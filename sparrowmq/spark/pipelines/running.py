@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_FROM_THE_BEGINNING: Final = {"startingOffsets": "earliest"}
 _ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
 
 
@@ -60,6 +61,14 @@ class Stream:
         rows = self.spark.readStream.format("rocketmq").options(**given).load()
         writing = rows.writeStream.foreachBatch(self.take).trigger(**trigger)
         return writing.option("checkpointLocation", self.checkpoint).start()
+
+
+def with_defaults(given: Mapping[str, str], rows: int) -> dict[str, str]:
+    """Options of a stream; where they say nothing, from the beginning and in batches of so many rows."""
+    said = {name.lower() for name in given}
+    limit = {} if "maxbytespertrigger" in said else {"maxOffsetsPerTrigger": str(rows)}
+    defaults = _FROM_THE_BEGINNING | limit
+    return {name: value for name, value in defaults.items() if name.lower() not in said} | dict(given)
 
 
 def is_planned(checkpoint: Path) -> bool:

@@ -30,7 +30,7 @@ from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running import Stream, is_planned
+from sparrowmq.spark.pipelines.running import Stream, is_planned, with_defaults
 from sparrowmq.spark.pipelines.shapes import MODES, Objects, Raw, Shape, Whole, declared_fields
 from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.staging import stage
@@ -38,7 +38,7 @@ from sparrowmq.spark.pipelines.staging import stage
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_ROWS_PER_BATCH: Final = "500000"
+_ROWS_PER_BATCH: Final = 500_000
 _PREVIEW_ROWS: Final = 1000
 
 
@@ -108,8 +108,7 @@ def _stream(
     root, settled = writer.root, writer.settled
     checkpoint = state_of(root) / "checkpoint"
     writer.check(checkpoint)
-    given = {"maxOffsetsPerTrigger": _ROWS_PER_BATCH, "startingOffsets": "earliest"}
-    given |= _source(settled.topic, name_server, settled, options)
+    given = with_defaults(_source(settled.topic, name_server, settled, options), _ROWS_PER_BATCH)
     if not is_planned(checkpoint):
         given = _begin(settled, given)
     # Not before brokers have answered: a topic's name with a slip in it would keep the folder.

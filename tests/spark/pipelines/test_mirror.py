@@ -47,7 +47,7 @@ def rows_of(topic, **options):
 
 def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, far, tmp_path):
     topic.send(0, 300, TAGS="paid", KEYS="a b", region="eu")
-    first = copy(options={"maxOffsetsPerTrigger": "100"})
+    first = copy(options={"maxoffsetspertrigger": "100"})
     assert (first.read, first.written, first.errors) == (300, 300, 0)
     forget_last_commit(tmp_path / "state")
     topic.send(300, 20)

@@ -6,10 +6,26 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.report import Report
-from sparrowmq.spark.pipelines.running import Stream
+from sparrowmq.spark.pipelines.running import Stream, with_defaults
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "9"}),
+        ({"maxBytesPerTrigger": "1000"}, {"startingOffsets": "earliest", "maxBytesPerTrigger": "1000"}),
+        ({"maxoffsetspertrigger": "5"}, {"startingOffsets": "earliest", "maxoffsetspertrigger": "5"}),
+        ({"STARTINGOFFSETS": "latest"}, {"STARTINGOFFSETS": "latest", "maxOffsetsPerTrigger": "9"}),
+    ],
+)
+def test_what_the_user_said_goes_before_defaults_in_any_case(given, options):
+    found = with_defaults(given, 9)
+    assert found == options
+    parse(SourceOptions, found | {"nameServer": "x:1", "topic": "T"})
 
 
 @pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.slow), "run_by_batches"])
