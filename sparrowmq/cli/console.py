@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +16,9 @@ from sparrowmq.cli.serve import fail, run
 from sparrowmq.console.accounts import Account, Accounts, Role, hashed, named, read
 from sparrowmq.console.settings import PORT, ConsoleSettings
 from sparrowmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparrowmq.console.server import Console
 
 ONE_TIME_USER: Final = "admin"
 PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
@@ -39,6 +42,15 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
     "--history",
     metavar="FOLDER",
     help="Keep what the dashboard shows of other days, so that it outlives a restart.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Let Prometheus read there how the console is doing; 0: a free one.",
+)
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
 def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
@@ -64,6 +76,8 @@ def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
             certificate=given["certificate"],
             key=given["key"],
             history=_folder(given["history"]),
+            metrics_port=given["metrics_port"],
+            metrics_host=given["metrics_host"],
         )
         credentials, tls = credentials_of(), tls_of()
     except ConfigError as error:
@@ -74,7 +88,12 @@ def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
         server = console_of(settings, credentials=credentials, tls=tls)
     except ConfigError as error:
         fail(error)
-    run(lambda: server, lambda serving: f"the console is at {serving.url}{told}")
+
+    def ready(serving: Console) -> str:
+        metrics = f", its metrics at http://{address}/metrics" if (address := serving.metrics_address) else ""
+        return f"the console is at {serving.url}{told}{metrics}"
+
+    run(lambda: server, ready)
 
 
 def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:

@@ -17,10 +17,11 @@ from typing import Final, Self
 from sparrowmq.client.admin import brokers, groups, inventory
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
-from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.access import Credentials, Tls
 from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.console.metrics import CountedAdmin, CountedServers
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
@@ -94,8 +95,8 @@ class Look:
         self._connection = partial(Client, namesrv, credentials=credentials, tls=tls, clock=clock)
         self.client = self._connection()
         self.clock = clock or SystemClock()
-        self.admin: Admin = self.client.admin
-        self.servers: Servers = self.admin.servers
+        self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
+        self.servers: CountedServers = counted.counted
         self._own: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
         self._groups: dict[bool, tuple[float, list[str]]] = {}

@@ -11,6 +11,7 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from typing import Any, Self
 
 # NiceGUI looks for kept state where it was started, and we keep none.
@@ -20,6 +21,7 @@ os.environ.setdefault(
 
 import uvicorn
 from fastapi import FastAPI
+from nicegui import Client as NiceguiClient
 from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
@@ -30,11 +32,13 @@ from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.console.guard import Guard
 from sparrowmq.console.letters import exporting
 from sparrowmq.console.look import Look
+from sparrowmq.console.metrics import CountedRequests, MetricsPort
 from sparrowmq.console.routes import add_pages
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.settings import ConsoleSettings
 from sparrowmq.console.shelf import Shelf
 from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.door import Door
 
 _SWEEP_S = 30.0
 
@@ -63,6 +67,8 @@ class Console:
         self._stack = AsyncExitStack()
         self._background = Background()
         self._socket: socket.socket | None = None
+        port = settings.metrics_port
+        self._metrics = Door(settings.metrics_host, port, "--metrics-port") if port is not None else None
 
     @property
     def url(self) -> str:
@@ -73,10 +79,18 @@ class Console:
         scheme = "https" if self._settings.certificate else "http"
         return f"{scheme}://{shown}:{port}{self._settings.prefix}/"
 
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus comes; "" if it cannot."""
+        return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
+
     async def __aenter__(self) -> Self:
+        if self._metrics is not None:
+            self._metrics.bind()
         self._socket = _listen(self._settings.host, self._settings.port)
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         guard = Guard(Shelf(app), self._settings, self._clock)
+        requests = CountedRequests(guard)
         # NiceGUI has all other addresses.
         app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))
         add_pages(self._look, self._samples, self._settings.prefix)
@@ -94,7 +108,7 @@ class Console:
             await stack.enter_async_context(self._look)
             server = _Server(
                 uvicorn.Config(
-                    guard,
+                    requests,
                     log_level="warning",
                     ssl_certfile=self._settings.certificate,
                     ssl_keyfile=self._settings.key,
@@ -108,6 +122,10 @@ class Console:
             self._background.spawn(self._samples.run(), "samples")
             self._background.spawn(self._samples.counting.run(), "counting")
             self._background.spawn(self._sweep(guard), "sessions")
+            if self._metrics is not None:
+                sessions = partial(len, guard.sessions)
+                port = MetricsPort(self._metrics, self._look.servers, requests, sessions, _open_pages)
+                self._background.spawn(port.run(), "metrics")
             while not server.started and not serving.done():
                 await self._clock.sleep(0.01)
             self._serving = serving
@@ -125,6 +143,10 @@ class Console:
         while True:
             await self._clock.sleep(_SWEEP_S)
             guard.sessions.sweep()
+
+
+def _open_pages() -> int:
+    return sum(each.has_socket_connection for each in NiceguiClient.instances.values())
 
 
 def _squeezed(app: ASGIApp) -> GZipMiddleware:

@@ -49,6 +49,9 @@ class Sessions:
         self._key = secrets.token_bytes(32)
         self._sessions: dict[str, Session] = {}
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def begin(self, name: str, role: Role) -> str:
         """A new session; returns its cookie."""
         self.sweep()

@@ -22,9 +22,12 @@ class ConsoleSettings:
         prefix: the path before all addresses, such as "/mq"; empty for none.
         is_read_only: everybody is a viewer, whatever his role.
         certificate, key: files for https.
+        metrics_port: where Prometheus reads how it is doing; 0 takes a free port, None is nowhere.
+        metrics_host: the address for that. There is no log-in.
         history: the folder where it keeps what it collects for the dashboard; None keeps it in memory.
     Raises:
-        ConfigError: an address that others reach, without encryption, and `is_insecure` does not say that it is meant.
+        ConfigError: an address that others reach, without encryption or for metrics, and `is_insecure` does not say
+            that it is meant.
     """
 
     accounts: Accounts
@@ -37,6 +40,8 @@ class ConsoleSettings:
     certificate: str | None = None
     key: str | None = None
     history: Path | None = None
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         if self.prefix and (
@@ -51,6 +56,11 @@ class ConsoleSettings:
             raise ConfigError(
                 f"--host {self.host}: others reach this address, and passwords would cross the network unencrypted; "
                 "give --certificate and --key, or --insecure if a proxy before it encrypts"
+            )
+        if self.metrics_port is not None and not _is_loopback(self.metrics_host) and not self.is_insecure:
+            raise ConfigError(
+                f"--metrics-host {self.metrics_host}: others reach this address, and nobody has to log in there; take "
+                "127.0.0.1, or --insecure where the network is trusted"
             )
 
 

@@ -20,6 +20,12 @@ def test_an_address_that_others_reach_needs_encryption_or_that_it_is_meant(host)
     ConsoleSettings(NOBODY, host=host, certificate="a", key="b")
 
 
+def test_metrics_where_others_reach_them_have_to_be_meant():
+    with pytest.raises(ConfigError, match="nobody has to log in there"):
+        ConsoleSettings(NOBODY, metrics_port=0, metrics_host="0.0.0.0")
+    ConsoleSettings(NOBODY, metrics_port=0, metrics_host="0.0.0.0", is_insecure=True)
+
+
 def test_half_of_https_is_told():
     with pytest.raises(ConfigError, match="both"):
         ConsoleSettings(NOBODY, certificate="a")

@@ -1,0 +1,139 @@
+"""The console's own figures, and the port where Prometheus reads them: it has no log-in, and tells no name.
+
+GET /metrics    what came to the console, what it asked the cluster, how its loop and its process are
+GET /healthz    200 while the loop runs
+GET /readyz     200 while a name server answers, else 503 with the reason
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final, TypeVar
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.servers import Servers
+from sparrowmq.client.cluster.network import Network
+from sparrowmq.errors import SparrowError
+from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
+from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.pauses import Pauses
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.session import Response
+
+R = TypeVar("R", bound=Header)
+T = TypeVar("T")
+
+_STATUSES: Final = 20  # there are five kinds
+
+
+class CountedServers(Servers):
+    """Counts what it asks name servers and brokers.
+
+    Attributes:
+        calls: all of them.
+        failures: those that were refused or not answered.
+    """
+
+    def __init__(self, network: Network, timeout_s: float) -> None:
+        super().__init__(network, timeout_s)
+        self.calls = 0
+        self.failures = 0
+
+    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
+        """As `Servers` does."""
+        return await self._counted(super().ask_namesrv(request, accept))
+
+    async def ask(self, address: str, request: Request[R], body: bytes = b"") -> Response[R]:
+        """As `Servers` does."""
+        return await self._counted(super().ask(address, request, body))
+
+    async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:
+        self.calls += 1
+        try:
+            return await asking
+        except SparrowError:
+            self.failures += 1
+            raise
+
+
+class CountedAdmin(Admin):
+    """An operator whose questions are counted. `counted` has the numbers."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self._servers = self.counted = CountedServers(network, self._servers.timeout_s)
+
+
+class CountedRequests:
+    """An ASGI application before another one that counts how what came over HTTP was answered: 2xx, 3xx, 4xx, 5xx."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.statuses: Counter[str] = Counter()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.statuses[f"{message['status'] // 100}xx"] += 1
+            await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+class MetricsPort:
+    """Answers Prometheus.
+
+    Args:
+        door: bound.
+        sessions, pages: how many visitors are logged in, and how many pages they have open.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        servers: CountedServers,
+        requests: CountedRequests,
+        sessions: Callable[[], int],
+        pages: Callable[[], int],
+    ) -> None:
+        self._servers = servers
+        self._requests = requests
+        self._sessions = sessions
+        self._pages = pages
+        self._pauses = Pauses()
+        answers = {"/metrics": self._metrics, "/healthz": self._healthy, "/readyz": self._ready}
+        self._endpoint = Endpoint(door, answers)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises: ConfigError, nobody can listen."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._endpoint.run())
+            tasks.create_task(self._pauses.run())
+
+    async def _metrics(self, _: Query) -> Answer:
+        page = Page({"node_type": "console"}, _STATUSES)
+        answered = [((status,), float(count)) for status, count in sorted(self._requests.statuses.items())]
+        page.counters("sparrowmq_console_requests_total", "answers over HTTP", ("status",), answered)
+        page.gauge("sparrowmq_console_sessions", "log-ins that are not over", self._sessions())
+        page.gauge("sparrowmq_console_pages", "pages that are open in browsers", self._pages())
+        asked = "questions to name servers and brokers"
+        page.counter("sparrowmq_console_calls_total", asked, self._servers.calls)
+        failed = "those of them that were refused or not answered"
+        page.counter("sparrowmq_console_calls_failed_total", failed, self._servers.failures)
+        self._pauses.tell(page)
+        page.process()
+        return Answer(200, page.text(), CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def _healthy(self, _: Query) -> Answer:
+        return Answer(200, b"ok\n")
+
+    async def _ready(self, _: Query) -> Answer:
+        await self._servers.ask_namesrv(GetBrokerCluster())  # what it raises is the reason
+        return Answer(200, b"ok\n")
