@@ -178,6 +178,14 @@ class SourceOptions(ClusterOptions, RowOptions):
         if self.max_rows and self.max_bytes:
             raise ConfigError("options maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
 
+    def check_stream(self) -> None:
+        """Raises: ConfigError, an option says where the query ends; a stream goes on."""
+        if (self.end, self.end_time_ms, self.end_times_ms) != (None, None, None):
+            raise ConfigError(
+                "endingOffsets, endingTimestamp and endingOffsetsByTimestamp end a batch query, and not a stream; "
+                "leave them out, and let Trigger.AvailableNow (--once) end it, or read a batch by spark.read"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoredOptions(RowOptions):

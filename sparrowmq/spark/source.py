@@ -96,6 +96,7 @@ class RocketMQSource(DataSource):
         options = self._source_options(schema)
         if isinstance(options, StoredOptions):
             raise ConfigError("stored logs are read by spark.read; a stream needs nameServer, and a broker")
+        options.check_stream()
         kind = StreamReader if HAS_LIMITS else UnlimitedStreamReader
         return kind(options, arrow_schema(schema))
 

@@ -80,3 +80,18 @@ def test_what_is_wrong_is_told_before_anything_runs():
         source().writer(BODY, overwrite=True)
     with pytest.raises(ConfigError, match="did you mean nameServer"):
         RocketMQSource({"nameSrver": "a:1"}).schema()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endingOffsets", '{"T":{"broker-a":{"0":0}}}'),
+        ("endingTimestamp", "1000"),
+        ("endingOffsetsByTimestamp", '{"T":{"broker-a":{"0":0}}}'),
+    ],
+)
+def test_where_a_query_ends_is_for_batches(name, value):
+    ending = source(**{name: value})
+    assert isinstance(ending.reader(BODY), BatchReader)
+    with pytest.raises(ConfigError, match="end a batch query, and not a stream; leave them out"):
+        ending.streamReader(BODY)

@@ -123,6 +123,7 @@ def routed(
 ) -> Route:
     given = {**(options or {}), "nameServer": name_server, "topic": topic}
     source, sink = parse(SourceOptions, given), topics.sink(to_options, to)
+    source.check_stream()
     if to_topic is not None and len(source.topics) != 1:
         raise ConfigError("to_topic renames one topic; run one mirror for each that is renamed")
     names = {name: to_topic or name for name in source.topics}

@@ -25,6 +25,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.fields import fields_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.locked import locked
@@ -96,19 +97,18 @@ def table(
     root = Path(os.path.abspath(to))
     settled = Settled(topic, *_checked(format, mode, schema), _declared(mode, schema))
     settled = begun_at(root, settled) or settled
+    source = _source(topic, name_server, settled, options)
     writer = TableWriter(root, settled, say or to_stderr)
     with locked(state_of(root)), writer.report.told_at(metrics, f"table {topic}"):
-        _stream(writer, name_server, options, own_session(spark)).run(writer.report, once=once, every=every)
+        _stream(writer, source, own_session(spark)).run(writer.report, once=once, every=every)
     return writer.report
 
 
-def _stream(
-    writer: TableWriter, name_server: str, options: Mapping[str, str] | None, spark: SparkSession
-) -> Stream:
+def _stream(writer: TableWriter, source: Mapping[str, str], spark: SparkSession) -> Stream:
     root, settled = writer.root, writer.settled
     checkpoint = state_of(root) / "checkpoint"
     writer.check(checkpoint)
-    given = with_defaults(_source(settled.topic, name_server, settled, options), _ROWS_PER_BATCH)
+    given = with_defaults(source, _ROWS_PER_BATCH)
     if not is_planned(checkpoint):
         given = _begin(settled, given)
     # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
@@ -293,7 +293,9 @@ def _source(
     topic: str, name_server: str, settled: Settled, options: Mapping[str, str] | None
 ) -> dict[str, str]:
     columns = ",".join(settled.shape().columns)
-    return {**(options or {}), "nameServer": name_server, "topic": topic, "columns": columns}
+    given = {**(options or {}), "nameServer": name_server, "topic": topic, "columns": columns}
+    parse(SourceOptions, given).check_stream()
+    return given
 
 
 def state_of(root: Path) -> Path:

@@ -30,6 +30,11 @@ def test_a_way_that_leads_nowhere_is_refused(topics, to, to_topic, complaint):
         routed(topics, "near:1;x:1", to, to_topic, None, None)
 
 
+def test_a_stream_is_not_told_where_it_ends():
+    with pytest.raises(ConfigError, match="and not a stream; leave them out"):
+        routed("a", "near:1", "far:1", None, {"endingtimestamp": "1000"}, None)
+
+
 def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("wide", queues=3)

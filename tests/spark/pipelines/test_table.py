@@ -176,6 +176,7 @@ def test_a_first_start_that_fails_leaves_the_folder_to_another(topic, tmp_path):
         ({"mode": "avro"}, "mode 'avro' is not known; write raw, json, schema"),
         ({"mode": "schema"}, "goes with mode schema"),
         ({"mode": "raw", "schema": "a int"}, "and only with that"),
+        ({"options": {"endingTimestamp": "1000"}}, "and not a stream; leave them out"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(tmp_path, given, complaint):
