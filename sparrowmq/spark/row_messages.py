@@ -49,6 +49,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 _KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
 _WHERE: Final = ("topic", "queueId", "brokerName", "partition", "shardingKey")  # of the columns
+_FLAGS: Final = 1 << 31  # of either sign
 _SLICE_ROWS: Final = 8192
 _SLICE_BYTES: Final = 4 << 20
 BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
@@ -128,7 +129,7 @@ class RowMessages:
         if row.body is None:
             raise InvalidMessage("a row has no body; filter such rows out, or fill them")
         body = row.body if isinstance(row.body, bytes) else row.body.encode()
-        part = BatchPart(body, _properties(row, row.unique_key or key), row.flag or 0)
+        part = BatchPart(body, _properties(row, row.unique_key or key), _flag(row))
         if row.delay_level:
             self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
         elif queue := self._queue(topic, row):
@@ -178,6 +179,16 @@ class Row(NamedTuple):
     partition: int | None
     headers: list[dict[str, Any]] | None
     unique_key: str | None
+
+
+def _flag(row: Row) -> int:
+    flag = row.flag or 0
+    if not -_FLAGS <= flag < _FLAGS:
+        raise InvalidMessage(
+            f"a row has the flag {flag}, and a message holds 32 bits of it: {-_FLAGS} to {_FLAGS - 1}; "
+            "put it among the properties"
+        )
+    return flag
 
 
 def _properties(row: Row, unique_key: str) -> bytes:

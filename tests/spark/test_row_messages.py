@@ -83,6 +83,14 @@ def test_columns_become_the_messages_that_rows_become_one_by_one(sent, columns):
         assert everything(found) == everything(expected)
 
 
+def test_a_flag_that_no_message_holds_is_a_row_that_is_rejected(sent, caplog):
+    flags = [0, 1 << 31, (1 << 31) - 1, -(1 << 31), -(1 << 31) - 1]
+    columns = {"body": pa.array([b"1"] * len(flags)), "flag": pa.array(flags, pa.int64())}
+    report, _ = sent(columns)
+    assert (report.count, report.skipped) == (3, 2)
+    assert "a row has the flag 2147483648" in caplog.text
+
+
 def everything(found):
     return sorted(chain.from_iterable(found.values()), key=repr)
 
