@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from sparrowmq.spark.commands import shared
+from sparrowmq.spark.commands.ending import Ended
 from sparrowmq.spark.commands.rows import FORMS, show, show_cells
 
 
@@ -31,7 +31,7 @@ from sparrowmq.spark.commands.rows import FORMS, show, show_cells
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **given: Any) -> str:
+def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **given: Any) -> Any:
     """Ask topics in SQL: sparrowmq pipeline sql 'select tags, count(*) from orders group by tags'
 
     Each table in QUERY is a topic; put names with - or % in `backquotes`. Bodies are text, so that
@@ -40,12 +40,14 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
     answer = shared.pipelines().sql(name_server=None if given["store"] else name_server, **given)
     _tell_what_is_read(answer, form)
     if dry_run:
-        return "\n".join(f"{field.name}: {field.dataType.simpleString()}" for field in answer.rows.schema)
+        for field in answer.rows.schema:
+            click.echo(f"{field.name}: {field.dataType.simpleString()}")
+        return answer.report
     if to is not None:
         answer.save(to)
     else:
         show(answer.rows.columns, answer.each(), form)
-    return str(answer.report.line())
+    return answer.report
 
 
 @click.command()
@@ -65,15 +67,14 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def audit(**given: Any) -> None:
+def audit(**given: Any) -> Ended:
     """Look for loss, doubles and gaps between LEFT and RIGHT, or in LEFT alone.
 
     A side is topic:NAME, store:PATH, table:PATH, parquet:PATH, csv:PATH or json:PATH. Exits with 1 if it finds
     something.
     """
     found = shared.pipelines().audit(**given)
-    click.echo(found.line())
-    sys.exit(1 if found.errors else 0)
+    return Ended(found, 1 if found.errors else 0)
 
 
 @click.command()
@@ -91,14 +92,13 @@ def audit(**given: Any) -> None:
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def lag(forever: bool, dry_run: bool, **given: Any) -> None:
+def lag(forever: bool, dry_run: bool, **given: Any) -> Ended:
     """Show how far GROUPS are behind, or all groups."""
     if dry_run:
         given |= {"rounds": 1, "to": None}
     rounds = None if forever and not dry_run else given.pop("rounds")
     report = shared.pipelines().lag(**{**given, "rounds": rounds}, show=_show_lags)
-    click.echo(report.line())
-    sys.exit(1 if report.errors else 0)
+    return Ended(report, 1 if report.errors else 0)
 
 
 def _show_lags(lags: list[Any]) -> None:
@@ -125,7 +125,7 @@ def _show_lags(lags: list[Any]) -> None:
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def trace(form: str, dry_run: bool, **given: Any) -> str:
+def trace(form: str, dry_run: bool, **given: Any) -> Any:
     """Show latencies from message traces: of sends, of deliveries, and of handlers, by topic and group."""
     if dry_run:
         given["to"] = None
@@ -133,7 +133,7 @@ def trace(form: str, dry_run: bool, **given: Any) -> str:
     _tell_what_is_read(answer, form)
     if not dry_run:
         show(answer.rows.columns, answer.each(), form)
-    return str(answer.report.line())
+    return answer.report
 
 
 def _tell_what_is_read(answer: Any, form: str) -> None:

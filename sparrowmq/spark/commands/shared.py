@@ -2,7 +2,7 @@
 
 stdout     results, and at the end one line of JSON: read, written, errors, seconds, offsets
 stderr     progress, and what is wrong, in one sentence
-exit       0 it is done; 1 it failed, or an audit found something; 2 the command line is wrong
+exit       0 it is done; 1 it failed, or an audit found something; 2 the command line is wrong; 130, 143 it was stopped
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -69,27 +70,34 @@ def pipelines() -> Any:
 
 
 def ends_well(command: F) -> Callable[..., None]:
-    """A command that prints what its function returns, and tells errors in a sentence."""
+    """A command that prints the report that its function returns, and tells errors in a sentence."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> None:
-        try:
-            said = command(*args, **given)
-        except (SparrowError, OSError) as error:
-            sys.exit(f"sparrowmq pipeline: {error}")
-        except _errors_of_spark() as error:
-            if (told := _OF_TASK.findall(str(error))) == []:
-                raise
-            kind, why = told[-1]
-            hint = "" if kind == ConfigError.__name__ else "; run it again to go on"
-            sys.exit(f"sparrowmq pipeline: {why}{hint}")
-        if said is not None:
-            click.echo(said)
+        ending = Ending()
+        with ending.signals():
+            try:
+                found = command(*args, **given)
+            except KeyboardInterrupt:
+                ending.stopped()
+            except (SparrowError, OSError) as error:
+                ending.failed(str(error))
+            except _errors_of_spark() as error:
+                if is_interrupted(error):
+                    ending.stopped()
+                if (told := _OF_TASK.findall(str(error))) == []:
+                    ending.tell_failure(str(error).strip().partition("\n")[0])
+                    raise
+                kind, why = told[-1]
+                hint = "" if kind == ConfigError.__name__ else "; run it again to go on"
+                ending.failed(f"{why}{hint}")
+        ending.done(found if isinstance(found, Ended) else Ended(found, 0))
 
     return run
 
 
 def _errors_of_spark() -> tuple[type[Exception], ...]:
-    """What Spark raises, where it was loaded."""
-    loaded = sys.modules.get("pyspark.errors")
-    return () if loaded is None else (loaded.PySparkException,)
+    """What Spark raises, and its bridge to Java, where they were loaded."""
+    spark, bridge = sys.modules.get("pyspark.errors"), sys.modules.get("py4j.protocol")
+    found: list[type[Exception]] = [] if spark is None else [spark.PySparkException]
+    return tuple(found if bridge is None else [*found, bridge.Py4JError])

@@ -32,7 +32,7 @@ _BROKER = click.option("--broker", metavar="NAME", help="Whose store it is: no f
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
-def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: Any) -> str:
+def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: Any) -> Any:
     """Keep TOPIC as a Parquet, Delta or Iceberg table.
 
     Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. Started again
@@ -40,8 +40,9 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
     """
     pipelines = shared.pipelines()
     if dry_run:
-        return str(pipelines.preview(**given))
-    return str(pipelines.table(**given, once=once, every=every, metrics=metrics).line())
+        click.echo(pipelines.preview(**given))
+        return pipelines.Report(read=None)
+    return pipelines.table(**given, once=once, every=every, metrics=metrics)
 
 
 @click.command()
@@ -53,12 +54,12 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def publish(**given: Any) -> str:
+def publish(**given: Any) -> Any:
     """Send the rows of TABLE, which the pipeline `table` made, to TOPIC, with their ids and in their order.
 
     What is there already is not sent again.
     """
-    return str(shared.pipelines().publish(**given).line())
+    return shared.pipelines().publish(**given)
 
 
 @click.command()
@@ -68,9 +69,9 @@ def publish(**given: Any) -> str:
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def backfill(**given: Any) -> str:
+def backfill(**given: Any) -> Any:
     """Add to TABLE, which the pipeline `table` has begun, what its topic had before, from the files of a stored log."""
-    return str(shared.pipelines().backfill(**given).line())
+    return shared.pipelines().backfill(**given)
 
 
 @click.command()
@@ -88,10 +89,10 @@ def backfill(**given: Any) -> str:
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
-def archive(name_server: str | None, **given: Any) -> str:
+def archive(name_server: str | None, **given: Any) -> Any:
     """Add to an archive what it lacks of TOPIC; sparrowmq.spark.pipelines.archived reads it, and what came since."""
     servers = None if given["store"] else name_server
-    return str(shared.pipelines().archive(name_server=servers, **given).line())
+    return shared.pipelines().archive(name_server=servers, **given)
 
 
 @click.command()
@@ -100,6 +101,6 @@ def archive(name_server: str | None, **given: Any) -> str:
 @click.option("--all-days", is_flag=True, help="Today's files, too.")
 @shared.dry_run
 @shared.ends_well
-def compact(**given: Any) -> str:
+def compact(**given: Any) -> Any:
     """Put together the small files of TABLE, which the pipeline `table` made; `read` and `written` count files."""
-    return str(shared.pipelines().compact(**given).line())
+    return shared.pipelines().compact(**given)

@@ -35,12 +35,12 @@ _TO_OPTION = click.option(
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
-def dlq_replay(**given: Any) -> str:
+def dlq_replay(**given: Any) -> Any:
     """Send the dead letters of GROUP to it again; no other group gets them.
 
     Started again with its journal it goes on where it was.
     """
-    return str(shared.pipelines().dlq_replay(**given).line())
+    return shared.pipelines().dlq_replay(**given)
 
 
 @click.command()
@@ -60,12 +60,12 @@ def dlq_replay(**given: Any) -> str:
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
-def mirror(**given: Any) -> str:
+def mirror(**given: Any) -> Any:
     """Keep TOPIC, or several as a,b, as copies in another cluster; order, ids and born times are kept.
 
     Either cluster may be Apache's. Started again it goes on where it was.
     """
-    return str(shared.pipelines().mirror(**given).line())
+    return shared.pipelines().mirror(**given)
 
 
 @click.command()
@@ -86,6 +86,6 @@ def mirror(**given: Any) -> str:
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
-def dedup(**given: Any) -> str:
+def dedup(**given: Any) -> Any:
     """Copy TOPIC to TO_TOPIC without its repeats. Started again it goes on where it was."""
-    return str(shared.pipelines().dedup(**given).line())
+    return shared.pipelines().dedup(**given)

@@ -81,7 +81,7 @@ def lag(
             if show is not None:
                 show(found)
     except KeyboardInterrupt:
-        pass
+        report.stopped = rounds is not None
     report.batches, report.seconds = done, time.monotonic() - begin
     return report
 

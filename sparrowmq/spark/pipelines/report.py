@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.lag import Lag, Losses, lag_of, missing, offset_in, tell_lags, tell_losses
 from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.pipelines.stopping import noted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -37,6 +39,7 @@ class Report:
         lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
             damaged. Both None where nobody counts them, as with a filter, which passes over offsets.
         lag: how far a stream was behind at its last batch.
+        stopped: whether it was stopped before it had done all. error: why it failed. The line has each only if so.
     """
 
     read: int | None = 0
@@ -52,6 +55,12 @@ class Report:
         default_factory=dict, repr=False
     )  # by batch, until it is compared with its span
     _leaves_bad_ones_out: bool = field(default=False, repr=False)
+    stopped: bool = field(default=False, repr=False)
+    error: str | None = field(default=None, repr=False)
+    _begin_s: float = field(default_factory=time.monotonic, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _latest.set(self)
 
     def add_read(self, rows: int) -> int:
         """Count messages; returns how many there are by now."""
@@ -108,7 +117,25 @@ class Report:
     def line(self) -> str:
         """The report as one line of JSON."""
         shown = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
-        return json.dumps(shown | {"seconds": round(self.seconds, 3)}, separators=(",", ":"))
+        shown["seconds"] = round(self.seconds, 3)
+        if self.stopped:
+            shown["stopped"] = True
+        if self.error is not None:
+            shown["error"] = self.error
+        return json.dumps(shown, separators=(",", ":"))
+
+
+_latest: Final = ContextVar[Report | None]("sparrowmq_report", default=None)
+
+
+def begun_since(begin_s: float) -> Report:
+    """The report that was begun last, of a pipeline that did not come to its end: if none was, one of nothing.
+
+    Args:
+        begin_s: by time.monotonic; what was begun before is another's.
+    """
+    found = _latest.get()
+    return found if found is not None and found._begin_s >= begin_s else Report()
 
 
 _MEANINGS: Final = {
@@ -120,25 +147,25 @@ _MEANINGS: Final = {
 
 
 def watch(query: StreamingQuery, report: Report) -> bool:
-    """Wait until the query ends; Control-C stops it in order. Returns whether it ended by itself.
+    """Wait until the query ends; Control-C stops it in order. Returns whether nobody stopped it.
 
     Raises:
         StreamingQueryException: it failed.
     """
-    begin, is_stopped = time.monotonic(), False
+    begin = time.monotonic()
     try:
-        while not query.awaitTermination(_LOOK_S):
-            report.look(query)
-    except KeyboardInterrupt:
-        query.stop()
-        is_stopped = True
+        with noted() as is_stopped:
+            while not query.awaitTermination(_LOOK_S) and not is_stopped():
+                report.look(query)
+        if is_stopped():
+            query.stop()
     finally:
         report.seconds += time.monotonic() - begin
         report.look(query)
         if query.lastProgress is not None:
             end = offset_in(query.lastProgress["sources"][0]["endOffset"])
             report.offsets = end["topics"] if end else {}
-    return not is_stopped
+    return not is_stopped()
 
 
 def to_stderr(line: str) -> None:

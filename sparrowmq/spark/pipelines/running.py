@@ -44,7 +44,7 @@ class Stream:
         if not once:
             watch(self._start({"processingTime": every}), report)
         elif HAS_LIMITS:
-            watch(self._start(_ALL_THERE_IS), report)
+            report.stopped = not watch(self._start(_ALL_THERE_IS), report)
         else:
             self.run_by_batches(report)
 
@@ -54,6 +54,7 @@ class Stream:
         while has_more:
             batches = report.batches
             ended_by_itself = watch(self._start(_ALL_THERE_IS), report)
+            report.stopped = not ended_by_itself
             has_more = ended_by_itself and report.batches > batches and _is_before(report.offsets, end)
 
     def _start(self, trigger: Mapping[str, Any]) -> StreamingQuery:

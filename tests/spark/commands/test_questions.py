@@ -29,6 +29,7 @@ def test_sql_prints_rows_and_one_line_of_json(topic, monkeypatch, tmp_path):
     assert "ERROR" not in planned.stderr
     assert planned.stdout.splitlines()[:2] == ["tags: string", "body: string"]
     assert f"reads 3 messages of {topic.name}" in planned.stderr
+    assert json.loads(planned.stdout.splitlines()[-1])["read"] == 3
     *rows, last = run("--form", "json").stdout.splitlines()
     assert [json.loads(row)["body"] for row in rows] == ["0", "1", "2"]
     assert json.loads(rows[0])["properties"]["TAGS"] == "paid"

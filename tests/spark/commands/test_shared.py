@@ -22,7 +22,17 @@ def said(name_server, options):
         from pyspark.errors import PySparkException
 
         raise PySparkException(options["spark"])
-    return f"{name_server} {options}"
+    click.echo(f"{name_server} {options}")
+    return Done()
+
+
+class Done:
+    """A report."""
+
+    stopped = False
+
+    def line(self):
+        return "{}"
 
 
 def run(*args):
@@ -30,8 +40,8 @@ def run(*args):
 
 
 def test_name_servers_come_from_the_environment_too():
-    assert run().stdout == "near:1 {}\n"
-    assert run("-n", "far:1", "-o", "a=b=c").stdout == "far:1 {'a': 'b=c'}\n"
+    assert run().stdout == "near:1 {}\n{}\n"
+    assert run("-n", "far:1", "-o", "a=b=c").stdout == "far:1 {'a': 'b=c'}\n{}\n"
 
 
 @pytest.mark.parametrize("text", ["a", "=b"])
@@ -43,16 +53,16 @@ def test_an_option_without_a_key_and_a_value_is_refused(text):
 
 def test_an_error_is_a_sentence(capsys):
     found = run("-o", "fail=yes")
-    assert (found.exit_code, found.output) == (1, "sparrowmq pipeline: it is wrong\n")
+    assert (found.exit_code, found.stderr) == (1, "sparrowmq pipeline: it is wrong\n")
 
 
 def test_an_error_of_a_task_is_its_sentence_and_one_that_nobody_knows_is_told_whole():
     told = "[STREAM_FAILED] Query ended:\n  File x.py\nsparrowmq.errors.RowsLost: 3 rows are gone\n\n\tat org.apache"
     found = run("-o", f"spark={told}")
-    assert (found.exit_code, found.output) == (
+    assert (found.exit_code, found.stderr) == (
         1,
         "sparrowmq pipeline: 3 rows are gone; run it again to go on\n",
     )
     wrong = run("-o", "spark=\nsparrowmq.errors.ConfigError: /backup has no log files")
-    assert wrong.output == "sparrowmq pipeline: /backup has no log files\n"
+    assert wrong.stderr == "sparrowmq pipeline: /backup has no log files\n"
     assert "out of memory" in str(run("-o", "spark=[JAVA] out of memory").exception)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -59,3 +63,23 @@ def test_all_that_is_there_is_taken_in_batches_of_their_size_and_nothing_twice(t
     assert report.read == 150
     assert sum(report.offsets[topic.name]["broker-0"].values()) == 250
     assert run().batches == 0
+
+
+@pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.slow), "run_by_batches"])
+def test_a_run_that_is_interrupted_before_it_has_all_says_so(topic, tmp_path, way):
+    topic.send(0, 20)
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    report = Report()
+
+    def take(_rows, _batch):
+        report.batches += 1
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stream = Stream(topic.spark, options, take, str(tmp_path / "checkpoint"))
+    if way == "run":
+        stream.run(report, once=True, every="1 second")
+    else:
+        stream.run_by_batches(report)
+    assert report.stopped
+    assert report.batches == 1
+    assert json.loads(report.line())["stopped"] is True

@@ -1,0 +1,42 @@
+"""Signals to a pipeline that waits for Spark."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+@contextmanager
+def noted() -> Iterator[Callable[[], bool]]:
+    """Note meanwhile what would be a KeyboardInterrupt; gives what tells whether one came.
+
+    Raised while Spark is asked, it breaks the bridge to Java, by which a query has then to be stopped. Control-C is
+    one; SIGTERM is, if it has a handler that raises it. Threads beside the main one get no signals.
+    """
+    came: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        try:
+            if (
+                number == signal.SIGINT
+            ):  # Spark's own handler would ask Java in the middle of another question
+                raise KeyboardInterrupt
+            handlers[number](number, frame)
+        except KeyboardInterrupt:
+            came.append(number)
+
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(each)):
+                handlers[each] = handler
+                signal.signal(each, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,160 @@
+"""sparrowmq.spark.commands.ending: the last line of a command and its exit status, whatever became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+pytest.importorskip("pyspark")
+
+from click.testing import CliRunner
+
+from sparrowmq.client import sync
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.commands import shared
+from sparrowmq.spark.commands.ending import Ended
+from sparrowmq.spark.pipelines.report import Report
+from tests.spark.pipelines.killing import START_LIMIT_S, environment
+
+LIMIT_S = 60
+
+
+def ended(work):
+    """The exit status and the line of a command that has read 20 messages before it does this work."""
+
+    @click.command()
+    @shared.ends_well
+    def command():
+        report = Report()
+        report.add_read(20)
+        return work(report)
+
+    found = CliRunner().invoke(command)
+    return found.exit_code, json.loads(found.stdout.splitlines()[-1]), found
+
+
+def interrupt(_report):
+    raise KeyboardInterrupt
+
+
+def terminate(_report):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(LIMIT_S)
+
+
+def fail_behind(report):
+    """As what has to ask Spark when it was interrupted."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        interrupt(report)
+    finally:
+        raise Py4JNetworkError("the bridge is broken")
+
+
+def heed(report):
+    """As a stream that is stopped in order, before it has all that was there or without an end of its own."""
+
+    def run(has_end):
+        try:
+            terminate(report)
+        except KeyboardInterrupt:
+            report.stopped = has_end
+        return report
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("work", "status", "stopped"),
+    [
+        (interrupt, 130, True),
+        (fail_behind, 130, True),
+        (terminate, 143, True),
+        (lambda report: heed(report)(True), 143, True),
+        (lambda report: heed(report)(False), 0, None),
+        (lambda report: report, 0, None),
+        (lambda report: Ended(report, 1), 1, None),
+    ],
+)
+def test_a_signal_is_seen_by_the_status_and_the_line_unless_there_was_no_end(work, status, stopped):
+    before = signal.getsignal(signal.SIGTERM)
+    code, line, _ = ended(work)
+    assert (code, line["read"], line.get("stopped"), "error" in line) == (status, 20, stopped, False)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_failure_has_its_line_too_with_what_was_done_before():
+    def fail(_report):
+        raise ConfigError("it is wrong")
+
+    code, line, found = ended(fail)
+    assert (code, line["read"], line["error"]) == (1, 20, "it is wrong")
+    assert found.stderr == "sparrowmq pipeline: it is wrong\n"
+
+
+def test_what_spark_alone_knows_is_told_in_the_line_and_then_whole():
+    from py4j.protocol import Py4JNetworkError
+
+    def fail(_report):
+        raise Py4JNetworkError("the JVM is gone\n\tat org.apache")
+
+    code, line, found = ended(fail)
+    assert (code, line["error"]) == (1, "the JVM is gone")
+    assert isinstance(found.exception, Py4JNetworkError)
+
+
+def test_a_report_of_an_earlier_command_is_not_taken_for_this_ones():
+    Report(read=7)
+
+    @click.command()
+    @shared.ends_well
+    def command():
+        raise ConfigError("it is wrong")
+
+    assert json.loads(CliRunner().invoke(command).stdout)["read"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("number", "args", "status", "stopped"),
+    [
+        (signal.SIGINT, ["--once"], 130, True),
+        (signal.SIGTERM, ["--once"], 143, True),
+        (signal.SIGTERM, [], 0, None),
+    ],
+)
+def test_a_stream_that_is_stopped_ends_with_a_line_and_without_a_stack(
+    namesrv, tmp_path, number, args, status, stopped
+):
+    topic = f"orders-{len(args)}-{number}"
+    with sync.connect(namesrv) as mq:
+        mq.admin.create_topic(topic, queues=1)
+        for _ in range(300):
+            mq.send(topic, b"{}")
+    command = [sys.executable, "-m", "sparrowmq", "pipeline", "table", topic, "-n", namesrv]
+    command += ["--to", str(tmp_path / "table"), "-o", "maxOffsetsPerTrigger=10", *args]
+    told = tmp_path / "told"
+    with (
+        open(told, "w") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment(tmp_path)) as driver,
+    ):
+        deadline = time.monotonic() + START_LIMIT_S
+        while "batch 1:" not in told.read_text():
+            assert driver.poll() is None and time.monotonic() < deadline, told.read_text()
+            time.sleep(0.02)
+        driver.send_signal(number)
+        out, _ = driver.communicate(timeout=LIMIT_S)
+    line = json.loads(out.splitlines()[-1])
+    assert (driver.returncode, line.get("stopped")) == (status, stopped), told.read_text()
+    assert 20 <= line["read"] < 300
+    assert "while sending command" not in told.read_text()  # the stack of the bridge to Java
