@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 import click
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.cluster.environment import kept_in, pack, packed
+from sparrowmq.spark.cluster.environment import kept_in, pack, packed, to_be_packed
 from sparrowmq.spark.cluster.submission import submission
 from sparrowmq.spark.commands import shared
 
@@ -49,10 +48,13 @@ def submit(
           pipeline table orders -n 10.0.0.9:9876 --to /lake/orders --once
     """
     try:
-        path = environment or (kept_in() / "environment.zip" if dry_run else packed(kept_in(), also))
+        archive = to_be_packed if dry_run else packed
+        path = environment or archive(kept_in(), also)
         found = submission(given, path.absolute(), python)
         if dry_run:
-            click.echo(shlex.join(found.command))
+            click.echo(found.shown())
+            if not path.exists():
+                click.echo(f"{path} is not there yet; a run packs it", err=True)
         else:
             found.start()
     except (ConfigError, OSError) as error:

@@ -27,8 +27,27 @@ def test_a_dry_run_shows_the_command_and_packs_nothing(tmp_path):
     said = run("submit", "--dry-run", "--master", "spark://h:7077", "pipeline", "lag", "g", "-n", "h:9876")
     assert said.exit_code == 0
     assert "bin/spark-submit --archives " in said.output and "--master spark://h:7077" in said.output
-    assert said.output.endswith("cluster/__main__.py lag g -n h:9876\n")
+    assert said.stdout.endswith("cluster/__main__.py lag g -n h:9876\n")
+    assert "is not there yet; a run packs it" in said.stderr
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_dry_run_names_the_archive_that_a_run_sends(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(Submission, "start", lambda self: started.append(self))
+    assert run("submit", "count.py").exit_code == 0
+    said = run("submit", "--dry-run", "count.py")
+    assert said.stdout == f"{started[0].shown()}\n"
+    assert said.stderr == ""
+
+
+def test_a_dry_run_shows_no_secrets():
+    pipeline = ["pipeline", "lag", "g", "-n", "h:9876", "-o", "accessKey=me", "-o", "secretKey=s3cret"]
+    pipeline += ["-osecurityToken=s3cret", "--option=tls.client.keyPassword=s3cret"]
+    said = run("submit", "--dry-run", "--conf", "spark.authenticate.secret=s3cret", *pipeline)
+    assert said.exit_code == 0
+    assert "s3cret" not in said.output
+    assert "accessKey=me" in said.output and "secretKey=***" in said.output
 
 
 def test_a_program_is_started_with_an_archive_of_what_is_here(tmp_path, monkeypatch):

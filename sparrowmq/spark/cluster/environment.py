@@ -42,12 +42,22 @@ def pack(path: Path, also: Iterable[str] = ()) -> Path:
 def packed(folder: Path, also: Iterable[str] = ()) -> Path:
     """The archive in `folder`, written if what is installed has changed. Raises: as `pack`."""
     found = contents(also)
+    path = _named(folder, found)
+    return path if path.exists() else _write(path, found)
+
+
+def to_be_packed(folder: Path, also: Iterable[str] = ()) -> Path:
+    """Where `packed` has its archive, or would write it. Raises: as `pack`."""
+    return _named(folder, contents(also))
+
+
+def _named(folder: Path, found: Iterable[Found]) -> Path:
+    """The archive of these files, by what they were when they were last changed."""
     digest = hashlib.sha256(f"{sys.version} {sys.platform}".encode())
     for name, file in found:
         status = file.stat()
         digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
-    path = folder / f"environment-{digest.hexdigest()[:12]}.zip"
-    return path if path.exists() else _write(path, found)
+    return folder / f"environment-{digest.hexdigest()[:12]}.zip"
 
 
 def kept_in() -> Path:

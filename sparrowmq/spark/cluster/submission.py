@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shlex
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -29,6 +31,8 @@ _UNPACKED: Final = "environment"  # beside each executor
 _PROGRAM: Final = Path(__file__).with_name("__main__.py")
 # spark-submit's options without a value; all others have one. SparkSubmitOptionParser, Spark 4.2.
 _SWITCHES: Final = frozenset({"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"})
+# secretKey=, securityToken=, tls.client.keyPassword= of ours, and what Spark's settings call so.
+_SECRET: Final = re.compile(r"([\w.-]*(?:secret|token|password)[\w.-]*=).*", re.IGNORECASE | re.DOTALL)
 _LOOPBACK: Final = ("spark://127.0.0.1:", "spark://localhost:", "local")
 
 
@@ -38,6 +42,10 @@ class Submission:
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
+
+    def shown(self) -> str:
+        """The command as a shell takes it, without secrets."""
+        return shlex.join(_SECRET.sub(r"\1***", each) for each in self.command)
 
     def start(self) -> None:
         """Become that command: signals and the exit status are its own."""

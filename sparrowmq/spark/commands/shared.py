@@ -7,6 +7,7 @@ exit       0 it is done; 1 it failed, or an audit found something; 2 the command
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -22,6 +23,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 # How Spark tells an error of ours that a task met, or a stream as it was planned: in the last line of a traceback.
 _OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+# As the other commands name them; what is on a command line, others on the machine see.
+_ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
@@ -50,7 +54,8 @@ def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, .
 
 of_source = click.option(
     "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
-    help="An option of the source (docs/spark.md), as accessKey=...",
+    help="An option of the source (docs/spark.md), as tags=...; the account's keys also as ROCKETMQ_ACCESS_KEY, "
+    "ROCKETMQ_SECRET_KEY.",
 )  # fmt: skip
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all that is there now is done.")
@@ -77,7 +82,7 @@ def ends_well(command: F) -> Callable[..., None]:
         ending = Ending()
         with ending.signals():
             try:
-                found = command(*args, **given)
+                found = command(*args, **_signed(given))
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
@@ -94,6 +99,22 @@ def ends_well(command: F) -> Callable[..., None]:
         ending.done(found if isinstance(found, Ended) else Ended(found, 0))
 
     return run
+
+
+def _signed(given: dict[str, Any]) -> dict[str, Any]:
+    """The same, with the environment's account where options name none; files of a store are nobody's."""
+    if given.get("name_server") is None or given.get("store") is not None:
+        return given
+    found = dict(given)
+    for kind in {"options", "to_options"} & given.keys():
+        named = {name.lower().rpartition(".")[2] for name in given[kind]}
+        account = {
+            name: os.environ[variable]
+            for name, variable in _ACCOUNT.items()
+            if name.lower() not in named and os.environ.get(variable)
+        }
+        found[kind] = account | given[kind]
+    return found
 
 
 def _errors_of_spark() -> tuple[type[Exception], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import ClusterOptions
 from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.own_session import reason, unlogged
 from sparrowmq.spark.pipelines.span import span_of
@@ -31,6 +32,10 @@ KEY: Final = "key"
 PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
 KINDS: Final = ("topic", "store", "table", "parquet", "csv", "json")
 
+# Options that reach brokers, as the other side may need them.
+_OF_BROKERS: Final = frozenset(
+    name.lower() for entry in fields(ClusterOptions) for name in entry.metadata["names"]
+)
 _ROWS_OF_TOPICS: Final = (*PLACE, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
 
 
@@ -84,7 +89,7 @@ class Side:
             case "store":
                 if topic is None:
                     raise ConfigError(f"of {self} which topic? Give `topic`, or one on the other side")
-                kept = {name: value for name, value in given.items() if name != "nameServer"}
+                kept = {name: value for name, value in given.items() if name.lower() not in _OF_BROKERS}
                 return source.options(**kept, **columns, topic=topic, path=self._place).load()
         rows = read_table(spark, Path(self.where))
         return rows.select(*rows.columns, "_mq.*") if "_mq" in rows.columns else rows

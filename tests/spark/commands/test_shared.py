@@ -44,6 +44,38 @@ def test_name_servers_come_from_the_environment_too():
     assert run("-n", "far:1", "-o", "a=b=c").stdout == "far:1 {'a': 'b=c'}\n{}\n"
 
 
+@click.command()
+@shared.servers(required=False)
+@click.option("--store")
+@shared.of_source
+@click.option("--to-option", "to_options", multiple=True, callback=shared.pairs)
+@shared.ends_well
+def given(**given):
+    click.echo(f"{given['options']} {given['to_options']}")
+    return Done()
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "to_options"),
+    [
+        (["-n", "a:1"], {"accessKey": "me", "secretKey": "mine"}, {"accessKey": "me", "secretKey": "mine"}),
+        (
+            ["-n", "a:1", "-o", "ACCESSKEY=you", "--to-option", "rocketmq.client.secretKey=x"],
+            {"secretKey": "mine", "ACCESSKEY": "you"},
+            {"accessKey": "me", "rocketmq.client.secretKey": "x"},
+        ),
+        (["--store", "s", "-n", "a:1"], {}, {}),
+        ([], {}, {}),
+    ],
+)
+def test_the_account_comes_from_the_environment_unless_it_is_named_or_nobody_is_asked(
+    args, options, to_options
+):
+    account = {"ROCKETMQ_ACCESS_KEY": "me", "ROCKETMQ_SECRET_KEY": "mine", "NAMESRV_ADDR": ""}
+    found = CliRunner().invoke(given, args, env=account)
+    assert found.stdout.splitlines()[0] == f"{options} {to_options}"
+
+
 @pytest.mark.parametrize("text", ["a", "=b"])
 def test_an_option_without_a_key_and_a_value_is_refused(text):
     found = run("-o", text)

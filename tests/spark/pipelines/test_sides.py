@@ -44,3 +44,10 @@ def test_a_file_is_looked_for_where_the_program_is_and_not_where_spark_was_start
     (tmp_path / "ledger").write_text("id\n1\n2\n")
     monkeypatch.chdir(tmp_path)
     assert audit("csv:ledger", by="id", spark=spark).read == 2
+
+
+def test_what_reaches_brokers_is_not_asked_of_a_store(topic, folder):
+    topic.send(0, 3)
+    account = {"accessKey": "me", "secretKey": "mine"}
+    found = audit(f"store:{folder / 'broker-0'}", topic=topic.name, options=account, spark=topic.spark)
+    assert found.read == 3
