@@ -74,10 +74,10 @@ def test_nothing_is_taken_that_no_turn_of_the_loop_is_left_for(loop_thread):
 
     late: list[Future[None]] = []
     refused: list[str] = []
-    loop_thread.submit(ask_while_it_ends())
+    asking = loop_thread.submit(ask_while_it_ends())  # kept: nobody else does
     loop_thread.run(answer())
     loop_thread.stop()
-    assert not late and "the client is closed" in refused[0]
+    assert asking.done() and not late and "the client is closed" in refused[0]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

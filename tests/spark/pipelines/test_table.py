@@ -257,7 +257,7 @@ def _body(number, *, has_more):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3600)  # of 20 M rows, on two cores that have much else to do
 @pytest.mark.parametrize(("millions", "queues"), [(5, 4), (1, 200), (1, 5000)])
 def test_millions_of_rows_go_through_in_memory_that_does_not_grow(spark, tmp_path, millions, queues):
     """SPARROWMQ_MILLIONS says how many, for longer runs."""
