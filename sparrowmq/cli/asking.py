@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from sparrowmq.cli.output import shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.cluster.access import Credentials
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
@@ -114,7 +115,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except SparrowError as error:
-        click.echo(f"{click.get_current_context().command_path}: {error}", err=True)
+        click.echo(f"{click.get_current_context().command_path}: {shown(str(error))}", err=True)
         sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
 
 

@@ -170,7 +170,9 @@ def _origin(letter: ReceivedMessage) -> str | None:
 
 def _row(letter: ReceivedMessage) -> tuple[object, ...]:
     text = letter.body.decode("utf-8", "replace")
-    shown = text if not is_for_people() or len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+    if is_for_people():
+        first = text.partition("\n")[0]
+        text = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
     stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
     place = letter.queue.broker_name, letter.offset, letter.reconsume_times
-    return letter.msg_id, _origin(letter), *place, stored, letter.stored.tags, shown.partition("\n")[0]
+    return letter.msg_id, _origin(letter), *place, stored, letter.stored.tags, text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
@@ -15,7 +14,7 @@ import click
 from sparrowmq.cli.asking import HELP, ask, asking, connected
 from sparrowmq.cli.copying import copy, replay
 from sparrowmq.cli.moments import iso, moment
-from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
+from sparrowmq.cli.output import OUTPUT, as_json, is_for_people, line, say, table
 from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
@@ -149,8 +148,8 @@ def _bodies(file: Any, lines: bool) -> Iterator[bytes]:
             raise click.ClickException("what was to be sent is empty, so nothing was sent")
         yield whole
         return
-    for line in file:
-        yield line.rstrip(b"\r\n")
+    for each in file:
+        yield each.rstrip(b"\r\n")
 
 
 def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -178,7 +177,7 @@ def show(namesrv: str | None, timeout_s: float, msg_id: str, topic: str | None, 
     if only_body:
         sys.stdout.buffer.write(found.body)
         return
-    click.echo(json.dumps(described(found), indent=2, ensure_ascii=False))
+    click.echo(as_json(described(found), indent=2))
 
 
 @message.command()
@@ -211,7 +210,7 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 @click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
 @click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
 @click.option("--limit", type=click.IntRange(1), help="End after so many.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with all of each message.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line, with all of each message.")
 def tail(
     namesrv: str | None,
     timeout_s: float,
@@ -220,14 +219,17 @@ def tail(
     where: str | None,
     since: datetime | None,
     limit: int | None,
-    as_json: bool,
+    is_json: bool,
 ) -> None:
     """Print the messages of TOPIC as they come, until Ctrl-C. No group is moved by it."""
 
     async def run(mq: Client) -> None:
         count = 0
         async for each in _arriving(mq, topic, tag, where, since):
-            click.echo(json.dumps(described(each), ensure_ascii=False) if as_json else _line(each))
+            if is_json:
+                click.echo(as_json(described(each)))
+            else:
+                line(_line(each))
             count += 1
             if count == limit:
                 return

@@ -4,7 +4,8 @@
     json     [{"broker": "broker-a", "max_offset": 7}, ...]; of several tables {"queues": [...], ...}
     csv      the same names in the first line; several tables have an empty line between them
 
-What is said beside the tables goes to stderr where programs read stdout.
+What is said beside the tables goes to stderr where programs read stdout. Texts of messages, groups and clients are not
+trusted: what would steer a terminal is shown as an escape, such as \\x1b, in all but CSV, which has none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import csv
 import io
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -25,6 +27,9 @@ Rows = Iterable[Sequence[object]]
 Table = tuple[Sequence[str], Rows]
 
 _KEY: Final = "sparrowmq.output"
+_HIDDEN: Final = re.compile(
+    r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)  # which JSON leaves as they are
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str) -> None:
@@ -48,7 +53,7 @@ def table(heads: Sequence[str], rows: Rows) -> None:
     if _format() == "table":
         _print_columns(heads, rows)
     elif _format() == "json":
-        click.echo(json.dumps(_objects(heads, rows), indent=2, ensure_ascii=False))
+        _print_json(_objects(heads, rows))
     else:
         _print_csv(heads, rows)
 
@@ -57,7 +62,7 @@ def tables(**parts: Table) -> None:
     """Print several tables; programs find them by their names."""
     if _format() == "json":
         found = {name: _objects(heads, rows) for name, (heads, rows) in parts.items()}
-        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        _print_json(found)
         return
     for number, (heads, rows) in enumerate(parts.values()):
         if number:
@@ -68,16 +73,39 @@ def tables(**parts: Table) -> None:
 def names(found: Iterable[str], head: str = "name") -> None:
     """Print names, one on a line; to programs that read CSV likewise, under a head."""
     if _format() == "json":
-        click.echo(json.dumps(list(found), indent=2, ensure_ascii=False))
+        _print_json(list(found))
         return
-    for line in ([head] if _format() == "csv" else []), found:
-        for each in line:
-            click.echo(each)
+    for part in ([head] if _format() == "csv" else []), found:
+        for each in part:
+            click.echo(shown(each) if is_for_people() else each)
+
+
+def line(text: str) -> None:
+    """Print a line, or several, for people."""
+    click.echo("\n".join(map(shown, text.split("\n"))))
 
 
 def say(text: str) -> None:
     """Say something to whoever called the command."""
+    text = "\n".join(map(shown, text.split("\n")))
     click.echo(text, err=_format() != "table")
+
+
+def as_json(found: object, indent: int | None = None) -> str:
+    """JSON for programs, which people read as well."""
+    text = json.dumps(found, indent=indent, ensure_ascii=False)
+    return _HIDDEN.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may have it: what has no shape of its own stands there as an escape, such as \\x1b."""
+    if text.isprintable():
+        return text
+    return "".join(each if _has_shape(each) else each.encode("unicode_escape").decode() for each in text)
+
+
+def _has_shape(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # blanks of other scripts
 
 
 def is_for_people() -> bool:
@@ -93,7 +121,7 @@ def _format() -> str:
 def _print_columns(heads: Sequence[str], rows: Rows) -> None:
     """Columns two blanks apart; numbers end where their column ends."""
     rows = [list(row) for row in rows]
-    texts = [list(heads), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    texts = [list(heads), *(["-" if cell is None else shown(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     numbers = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(heads))]
     for text in texts:
@@ -102,6 +130,10 @@ def _print_columns(heads: Sequence[str], rows: Rows) -> None:
             for cell, width, is_number in zip(text, widths, numbers, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
+
+
+def _print_json(found: object) -> None:
+    click.echo(as_json(found, indent=2))
 
 
 def _print_csv(heads: Sequence[str], rows: Rows) -> None:

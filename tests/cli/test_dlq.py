@@ -85,6 +85,20 @@ def test_they_are_tried_again_after_a_question(run, cluster):
     assert sorted(cluster.run(again())) == [b"one", b"three"]
 
 
+def test_programs_get_whole_bodies_and_people_none_that_steers_the_terminal(run, cluster):
+    async def give_up():
+        async with Client(cluster.namesrv) as mq:
+            await mq.admin.create_group("odd")
+            await mq.admin.create_topic(dlq_topic("odd"), queues=1)
+            await mq.send(dlq_topic("odd"), b"\x1b[2Jfirst\nsecond", tag="a\x1b[1m")
+
+    cluster.run(give_up())
+    assert json.loads(run("list", "odd", "-o", "json").stdout)[0]["body"] == "\x1b[2Jfirst\nsecond"
+    assert "second" in run("list", "odd", "-o", "csv").stdout
+    shown = run("list", "odd").stdout
+    assert "\x1b" not in shown and r"\x1b[2Jfirst" in shown and "second" not in shown
+
+
 @pytest.fixture
 def many(cluster):
     """A hundred dead letters of another group, several of one millisecond; returns how many were sent again."""

@@ -98,3 +98,10 @@ def test_a_dash_is_what_comes_in_by_the_pipe_and_of_nothing_nothing_is_sent(run)
 )
 def test_what_cannot_be_is_told(run, words, code, said):
     assert said in run(*words, code=code).output
+
+
+def test_a_tag_or_a_key_cannot_steer_the_terminal(run):
+    run("send", "Hostile", "x", "--tag", "a\x1b[2J", "--key", "k\x9b1m")
+    for words in (("find", "Hostile", "--since", "1h"), ("tail", "Hostile", "--since", "1h", "--limit", "1")):
+        shown = run(*words).stdout
+        assert not {"\x1b", "\x9b"} & set(shown) and r"a\x1b[2J" in shown and r"k\x9b1m" in shown

@@ -57,6 +57,24 @@ def test_or_csv():
     assert run("names", "-o", "csv")[0] == "topic\na\nb\n"
 
 
+HOSTILE = "\x1b[2Ja\x9b1m\r\n\tb\u202e 日\u3000本"
+
+
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(capsys):
+    told = r"\x1b[2Ja\x9b1m\r\n\tb\u202e 日" + "\u3000本"
+    output.table(("A",), [(HOSTILE,)])
+    output.names([HOSTILE])
+    assert capsys.readouterr().out == f"A\n{told}\n{told}\n"
+    output.say(HOSTILE)
+    output.line(HOSTILE)
+    assert capsys.readouterr().out == f"{told}\n".replace(r"\n", "\n") * 2
+
+
+def test_json_keeps_it_but_hides_it():
+    text = output.as_json({"a": HOSTILE})
+    assert json.loads(text) == {"a": HOSTILE} and not set(text) & set(HOSTILE) - set("[2Ja1mb 日\u3000本")
+
+
 @pytest.mark.parametrize("wrong", ["yaml", ""])
 def test_another_format_is_refused(wrong):
     assert CliRunner().invoke(command, ["one", "-o", wrong]).exit_code == 2
