@@ -13,7 +13,7 @@ import click
 
 from sparrowmq.cli.asking import CLUSTER, HELP, F, ask, asking
 from sparrowmq.cli.nouns import refuse_no_change
-from sparrowmq.cli.output import OUTPUT, say, tables
+from sparrowmq.cli.output import OUTPUT, confirm, is_for_people, say, table, tables
 from sparrowmq.client.admin.accounts import accounts, delete_account, put_account, set_white_addresses
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.servers import Servers
@@ -62,9 +62,9 @@ def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 
 
 def at_brokers(command: F) -> F:
-    """Gives a command what `asking` gives, `cluster` and `broker`."""
+    """Gives a command what `asking` gives, --output, `cluster` and `broker`."""
     broker = click.option("--broker", metavar="NAME", help="At this broker and its slaves alone.")
-    return asking(CLUSTER(broker(command)))
+    return asking(OUTPUT(CLUSTER(broker(command))))
 
 
 @click.group(context_settings=HELP)
@@ -74,7 +74,6 @@ def acl() -> None:
 
 @acl.command("list")
 @at_brokers
-@OUTPUT
 def list_accounts(namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None) -> None:
     """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature."""
 
@@ -133,7 +132,7 @@ def delete(
 ) -> None:
     """Delete ACCOUNT: whoever signs as it is refused from then on."""
     if not yes:
-        click.confirm(f"delete account {account}? Who signs as it is refused from then on", abort=True)
+        confirm(f"delete account {account}? Who signs as it is refused from then on")
 
     async def remove(servers: Servers, place: Where) -> None:
         await delete_account(servers, place[1], account)
@@ -161,7 +160,7 @@ def white(
         raise click.UsageError("write each address by itself, without a comma")
     patterns = " ".join(addresses)
     if not yes:
-        click.confirm(f"whoever comes from {patterns} may do everything without signing; go on?", abort=True)
+        confirm(f"whoever comes from {patterns} may do everything without signing; go on?")
 
     async def put(servers: Servers, place: Where) -> None:
         await set_white_addresses(servers, place[1], ",".join(addresses))
@@ -179,12 +178,19 @@ def _at_each(
 ) -> None:
     """Do it at one broker after the other, and say where it is done; the first that refuses ends it."""
 
+    places: list[Where] = []
+
     async def run(admin: Admin) -> None:
         for place in await _places(admin.servers, cluster, broker):
             await work(admin.servers, place)
             say(f"{done} at {place[0]} ({place[1]})")
+            places.append(place)
 
-    ask(namesrv, timeout_s, run)
+    try:
+        ask(namesrv, timeout_s, run)
+    finally:
+        if not is_for_people():
+            table(("BROKER", "ADDRESS"), places)
 
 
 async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Where]:

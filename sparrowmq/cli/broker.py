@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from sparrowmq.cli.asking import CLUSTER, HELP, ask, asking
-from sparrowmq.cli.output import OUTPUT, say, table
+from sparrowmq.cli.output import OUTPUT, done, say, table
 from sparrowmq.cli.progress import Progress
 from sparrowmq.cli.serve import broker as serving
 from sparrowmq.client.admin import brokers
@@ -104,6 +104,7 @@ def config(namesrv: str | None, timeout_s: float, name: str, keys: tuple[str, ..
 
 @broker.command("set")
 @asking
+@OUTPUT
 @click.argument("name")
 @click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
 def change(namesrv: str | None, timeout_s: float, name: str, changes: tuple[str, ...]) -> None:
@@ -116,7 +117,7 @@ def change(namesrv: str | None, timeout_s: float, name: str, changes: tuple[str,
         raise click.UsageError(f"{wrong[0]!r} is no change; write KEY=VALUE")
     wanted = {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in changes)}
     ask(namesrv, timeout_s, lambda admin: admin.change_broker(name, wanted))
-    click.echo(f"changed {', '.join(wanted)} of broker {name}")
+    done(f"changed {', '.join(wanted)} of broker {name}", broker=name, changed=wanted)
 
 
 @broker.command()
@@ -169,8 +170,9 @@ async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, in
 
 @broker.command()
 @asking
+@OUTPUT
 @click.argument("name")
 def undrain(namesrv: str | None, timeout_s: float, name: str) -> None:
     """Let producers find the broker NAME again."""
     count = ask(namesrv, timeout_s, lambda admin: admin.undrain(name))
-    click.echo(f"producers find broker {name} again, with {count} topics")
+    done(f"producers find broker {name} again, with {count} topics", broker=name, topics=count)

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from sparrowmq.cli.asking import asking, connected
 from sparrowmq.cli.moments import moment
-from sparrowmq.cli.output import say
+from sparrowmq.cli.output import OUTPUT, confirm, done, say
 from sparrowmq.cli.progress import Progress
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.access import Credentials
@@ -50,7 +50,7 @@ def _chosen(command: Any) -> Any:
         click.option("--tag", help="Those with one of these tags: A, or 'A || B'."),
     ):
         command = option(command)
-    return asking(command)
+    return asking(OUTPUT(command))
 
 
 @click.command()
@@ -111,7 +111,9 @@ def copy(
             return await _each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
 
     count = connected(namesrv, run)
-    say(f"{'would copy' if given['dry_run'] else 'copied'} {count:,} messages of {topic} to {target}")
+    is_dry = given["dry_run"]
+    sentence = f"{'would copy' if is_dry else 'copied'} {count:,} messages of {topic} to {target}"
+    done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
 
 
 @click.command()
@@ -137,7 +139,8 @@ def replay(namesrv: str | None, timeout_s: float, topic: str, group: str, **give
 
     count = connected(namesrv, run)
     said = "would be sent" if given["dry_run"] else "were sent"
-    say(f"{count:,} messages of {topic} {said} to group {group} again")
+    sentence = f"{count:,} messages of {topic} {said} to group {group} again"
+    done(sentence, topic=topic, group=group, messages=count, dry_run=given["dry_run"])
 
 
 def _client_of(
@@ -179,21 +182,21 @@ async def _each(
 ) -> int:
     """Send what is chosen, batch by batch of one queue; returns how many."""
     if not dry_run and not yes:
-        count = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
-        click.confirm(question.format(f"{count:,}"), abort=True)
-    done, pause_s = 0, 0.0
+        total = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
+        confirm(question.format(f"{total:,}"))
+    count, pause_s = 0, 0.0
     with Progress() as progress:
         async for batch in _batches(mq, topic, **wanted):
             if not dry_run:
-                await _send(send, batch, pause_s, done, progress)
-            done += len(batch)
-            progress.tell(f"{done:,} {'found' if dry_run else 'sent'}")
+                await _send(send, batch, pause_s, count, progress)
+            count += len(batch)
+            progress.tell(f"{count:,} {'found' if dry_run else 'sent'}")
             pause_s = len(batch) / rate if rate is not None else 0.0
-    return done
+    return count
 
 
 async def _send(
-    send: Any, batch: list[ReceivedMessage], pause_s: float, done: int, progress: Progress
+    send: Any, batch: list[ReceivedMessage], pause_s: float, count: int, progress: Progress
 ) -> None:
     """Send a batch after a pause; if it is not sent, say where it begins."""
     try:
@@ -202,7 +205,7 @@ async def _send(
     except BaseException:
         first = batch[0]
         progress.clear()
-        say(f"{done:,} were sent; the next one lies in {first.queue} at offset {first.offset}")
+        say(f"{count:,} were sent; the next one lies in {first.queue} at offset {first.offset}")
         raise
 
 

@@ -13,7 +13,7 @@ import click
 from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.message import SHOWN
 from sparrowmq.cli.moments import iso, moment
-from sparrowmq.cli.output import OUTPUT, is_for_people, say, table
+from sparrowmq.cli.output import OUTPUT, confirm, done, is_for_people, say, table
 from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
@@ -67,6 +67,7 @@ def list_letters(namesrv: str | None, timeout_s: float, group: str, **wanted: An
 
 @dlq.command()
 @asking
+@OUTPUT
 @click.argument("group")
 @_filters
 @click.option("--limit", type=click.IntRange(1), help="The eldest so many; without it all.")
@@ -88,19 +89,24 @@ def redrive(
     come twice. When it ends at a --limit, or is interrupted, it says how to go on, with --since and --skip.
     """
 
-    async def run(admin: Admin) -> str:
+    async def run(admin: Admin) -> tuple[int, _Place | None]:
         total = sum([1 async for _ in _chosen(admin, group, **wanted)])
         if dry_run or not total:
-            return f"{total:,} dead letters of group {group} would be sent again"
+            return total, None
         if not yes:
-            click.confirm(f"let group {group} try {total:,} dead letters again?", abort=True)
+            confirm(f"let group {group} try {total:,} dead letters again?")
         is_cut = total == wanted["limit"]
         letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
         last = await _send_again(admin, letters, total, rate)
-        rest = f"; {_go_on(*last)}" if is_cut else ""
-        return f"sent {total:,} dead letters to group {group} again{rest}"
+        return total, last if is_cut else None
 
-    say(ask(namesrv, timeout_s, run))
+    total, last = ask(namesrv, timeout_s, run)
+    sentence = f"sent {total:,} dead letters to group {group} again"
+    if dry_run or not total:
+        sentence = f"{total:,} dead letters of group {group} would be sent again"
+    since, skip = (iso(last[0]), last[1]) if last else (None, None)
+    rest = f"; {_go_on(*last)}" if last else ""
+    done(sentence + rest, group=group, messages=total, dry_run=dry_run, since=since, skip=skip)
 
 
 async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float | None) -> _Place:

@@ -12,7 +12,7 @@ import click
 
 from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.output import OUTPUT, say, table, tables
+from sparrowmq.cli.output import OUTPUT, confirm, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import ResetTo
@@ -88,7 +88,7 @@ def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> No
 def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
     if not yes:
-        click.confirm(f"delete group {name} with its offsets, retries and dead letters?", abort=True)
+        confirm(f"delete group {name} with its offsets, retries and dead letters?")
     brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_group(name, cluster=cluster))
     tell("deleted", name, brokers)
 

@@ -14,7 +14,18 @@ import click
 from sparrowmq.cli.asking import HELP, ask, asking, connected
 from sparrowmq.cli.copying import copy, replay
 from sparrowmq.cli.moments import iso, moment
-from sparrowmq.cli.output import OUTPUT, as_json, is_for_people, line, say, table
+from sparrowmq.cli.output import (
+    OUTPUT,
+    as_json,
+    csv_row,
+    done,
+    is_csv,
+    is_for_people,
+    is_json,
+    line,
+    say,
+    table,
+)
 from sparrowmq.cli.progress import Progress
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import Client
@@ -168,6 +179,7 @@ def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 
 @message.command()
 @asking
+@OUTPUT
 @click.argument("msg_id", metavar="ID")
 @click.argument("topic", required=False)
 @click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
@@ -177,7 +189,11 @@ def show(namesrv: str | None, timeout_s: float, msg_id: str, topic: str | None, 
     if only_body:
         sys.stdout.buffer.write(found.body)
         return
-    click.echo(as_json(described(found), indent=2))
+    told = described(found)
+    if is_for_people():
+        click.echo(as_json(told, indent=2))
+    else:
+        done("", **told)
 
 
 @message.command()
@@ -205,12 +221,13 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 
 @message.command()
 @asking
+@OUTPUT
 @click.argument("topic")
 @click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
 @click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
 @click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
 @click.option("--limit", type=click.IntRange(1), help="End after so many.")
-@click.option("--json", "is_json", is_flag=True, help="One JSON object a line, with all of each message.")
+@click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
 def tail(
     namesrv: str | None,
     timeout_s: float,
@@ -219,15 +236,19 @@ def tail(
     where: str | None,
     since: datetime | None,
     limit: int | None,
-    is_json: bool,
+    wants_json: bool,
 ) -> None:
     """Print the messages of TOPIC as they come, until Ctrl-C. No group is moved by it."""
 
     async def run(mq: Client) -> None:
         count = 0
+        if is_csv():
+            click.echo(csv_row([head.lower() for head in _FOUND]))
         async for each in _arriving(mq, topic, tag, where, since):
-            if is_json:
+            if wants_json or is_json():
                 click.echo(as_json(described(each)))
+            elif is_csv():
+                click.echo(csv_row(_row(each)))
             else:
                 line(_line(each))
             count += 1

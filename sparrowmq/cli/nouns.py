@@ -33,8 +33,8 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
 
 
 def at_masters(command: F) -> F:
-    """Gives a command what `asking` gives, `cluster`, and NAME."""
-    return asking(CLUSTER(click.argument("name")(command)))
+    """Gives a command what `asking` gives, --output, `cluster`, and NAME."""
+    return asking(OUTPUT(CLUSTER(click.argument("name")(command))))
 
 
 def refuse_no_change(given: Mapping[str, object]) -> None:
@@ -48,4 +48,5 @@ def tell(done: str, name: str, brokers: Iterable[str]) -> None:
     """Say what was done to a noun's name, and where."""
     parent = click.get_current_context().parent
     assert parent is not None, "commands of a noun"
-    click.echo(f"{done} {parent.command.name} {name} at {', '.join(brokers)}")
+    noun, places = parent.command.name or "", list(brokers)
+    output.done(f"{done} {noun} {name} at {', '.join(places)}", **{noun: name}, done=done, brokers=places)

@@ -4,6 +4,8 @@
     json     [{"broker": "broker-a", "max_offset": 7}, ...]; of several tables {"queues": [...], ...}
     csv      the same names in the first line; several tables have an empty line between them
 
+What a command did is a sentence for people, and one object or row for programs.
+
 What is said beside the tables goes to stderr where programs read stdout. Texts of messages, groups and clients are not
 trusted: what would steer a terminal is shown as an escape, such as \\x1b, in all but CSV, which has none.
 """
@@ -91,6 +93,28 @@ def say(text: str) -> None:
     click.echo(text, err=_format() != "table")
 
 
+def confirm(question: str) -> None:
+    """Ask whether to go on, beside what programs read. Raises: Abort, no."""
+    click.confirm(question, abort=True, err=not is_for_people())
+
+
+def done(sentence: str, **told: object) -> None:
+    """Tell what was done: people a sentence, programs one object."""
+    if is_for_people():
+        say(sentence)
+    elif is_json():
+        _print_json({key: _plain(value) for key, value in told.items()})
+    else:
+        _print_csv(list(told), [list(told.values())])
+
+
+def csv_row(cells: Sequence[object]) -> str:
+    """A line of CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(map(_flat, cells))
+    return text.getvalue()
+
+
 def as_json(found: object, indent: int | None = None) -> str:
     """JSON for programs, which people read as well."""
     text = json.dumps(found, indent=indent, ensure_ascii=False)
@@ -110,6 +134,14 @@ def _has_shape(character: str) -> bool:
 
 def is_for_people() -> bool:
     return _format() == "table"
+
+
+def is_json() -> bool:
+    return _format() == "json"
+
+
+def is_csv() -> bool:
+    return _format() == "csv"
 
 
 def _format() -> str:
@@ -137,11 +169,15 @@ def _print_json(found: object) -> None:
 
 
 def _print_csv(heads: Sequence[str], rows: Rows) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_key, heads))
-    writer.writerows([_plain(cell) for cell in row] for row in rows)
-    click.echo(text.getvalue(), nl=False)
+    for cells in [[_key(head) for head in heads], *rows]:
+        click.echo(csv_row(cells))
+
+
+def _flat(cell: object) -> Any:
+    """A cell of CSV: of several values one text, as in `a b` and `key=value`."""
+    if isinstance(cell, Mapping):
+        cell = [f"{key}={value}" for key, value in cell.items()]
+    return " ".join(map(str, cell)) if isinstance(cell, list) else _plain(cell)
 
 
 def _objects(heads: Sequence[str], rows: Rows) -> list[dict[str, Any]]:
@@ -160,4 +196,6 @@ def _plain(cell: object) -> Any:
         return cell.isoformat()
     if isinstance(cell, Mapping):
         return dict(cell)
+    if isinstance(cell, list):
+        return cell
     return cell if isinstance(cell, str | int | float | bool) or cell is None else str(cell)

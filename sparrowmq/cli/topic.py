@@ -8,7 +8,7 @@ import click
 
 from sparrowmq.cli.asking import HELP, ask, asking
 from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.output import OUTPUT, tables
+from sparrowmq.cli.output import OUTPUT, confirm, tables
 from sparrowmq.client.admin.topics import PERMS
 
 _PERM = click.Choice(list(PERMS))
@@ -84,6 +84,6 @@ def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> No
 def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
     if not yes:
-        click.confirm(f"delete topic {name} with all its messages?", abort=True)
+        confirm(f"delete topic {name} with all its messages?")
     brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_topic(name, cluster=cluster))
     tell("deleted", name, brokers)

@@ -127,6 +127,8 @@ def test_with_a_limit_the_next_ones_go_on_where_it_ended(run, many, cluster):
     said = ""
     words: list[str] = []
     for _ in range(4):
+        dry = json.loads(run("redrive", "many", "--dry-run", "--limit", "30", *words, "-o", "json").stdout)
+        assert dry["dry_run"] and dry["messages"] in (10, 30) and dry["group"] == "many"
         said = run("redrive", "many", "--yes", "--limit", "30", *words).stdout
         words = said.partition("go on with ")[2].split()
     assert "sent 10 dead letters" in said and words == [] and many() == 100

@@ -1,3 +1,4 @@
+import csv
 import json
 
 import pytest
@@ -105,3 +106,13 @@ def test_a_tag_or_a_key_cannot_steer_the_terminal(run):
     for words in (("find", "Hostile", "--since", "1h"), ("tail", "Hostile", "--since", "1h", "--limit", "1")):
         shown = run(*words).stdout
         assert not {"\x1b", "\x9b"} & set(shown) and r"a\x1b[2J" in shown and r"k\x9b1m" in shown
+
+
+def test_what_is_shown_and_what_comes_is_for_programs_too(run):
+    (row,) = sent(run, "Told", "a,b", "--tag", "T")
+    shown = next(csv.DictReader(run("show", row["id"], "Told", "-o", "csv").stdout.splitlines()))
+    assert (shown["body"], shown["tag"]) == ("a,b", "T")
+    tail = "tail", "Told", "--since", "1h", "--limit", "1", "-o"
+    assert json.loads(run(*tail, "json").stdout)["body"] == "a,b"
+    (told,) = csv.DictReader(run(*tail, "csv").stdout.splitlines())
+    assert (told["body"], told["id"]) == ("a,b", row["id"])

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli import output
+from sparrowmq.cli.main import main
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7)
 
@@ -19,6 +20,8 @@ def command(what):
         output.say("two brokers")
     elif what == "two":
         output.tables(brokers=(("NAME",), [("a",)]), queues=(("QUEUE",), []))
+    elif what == "done":
+        output.done("made it", topic="t", brokers=["a", "b"], changed={"k": "v"})
     else:
         output.names(["a", "b"], "topic")
 
@@ -92,3 +95,29 @@ def test_columns_are_as_wide_as_their_longest_cell_and_numbers_end_together(caps
 def test_a_table_without_rows_is_its_heads(capsys):
     output.table(("NAME", "N"), [])
     assert capsys.readouterr().out == "NAME  N\n"
+
+
+def test_what_was_done_is_a_sentence_or_an_object():
+    assert run("done") == ("made it\n", "")
+    assert json.loads(run("done", "-o", "json")[0]) == {
+        "topic": "t",
+        "brokers": ["a", "b"],
+        "changed": {"k": "v"},
+    }
+    assert run("done", "-o", "csv")[0] == "topic,brokers,changed\nt,a b,k=v\n"
+
+
+def all_commands(command, path):
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from all_commands(command.get_command(context, name), f"{path} {name}")
+    else:
+        yield path, command
+
+
+@pytest.mark.parametrize("noun", ["topic", "group", "message", "dlq", "acl", "broker", "cluster"])
+def test_every_command_that_asks_a_cluster_takes_an_output(noun):
+    context = click.Context(main)
+    for path, command in all_commands(main.get_command(context, noun), noun):
+        assert path == "broker run" or "-o" in {word for each in command.params for word in each.opts}, path

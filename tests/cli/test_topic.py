@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -55,3 +57,9 @@ def test_errors_say_what_to_do_on_stderr(run):
     ]:
         result = run(verb, *args)
         assert (result.exit_code, result.stdout) == (status, "") and text in result.stderr, result.output
+
+
+def test_programs_are_told_what_was_done_as_one_object(run):
+    told = json.loads(run("create", "told", "-o", "json").stdout)
+    assert told == {"topic": "told", "done": "created", "brokers": ["broker-0"]}
+    assert json.loads(run("delete", "told", "-o", "json", input="y\n").stdout)["done"] == "deleted"
