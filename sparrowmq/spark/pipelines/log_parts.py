@@ -51,6 +51,15 @@ def numbered(writer: TableWriter, files: Sequence[LogFile]) -> int:
     return (writer.last_batch + 1) * max((file.size for file in files), default=0)
 
 
+def added(state: Path) -> dict[str, int]:
+    """What tells whether rows of stored logs were added to a table since: by broker, the last batch that had some."""
+    found: dict[str, int] = {}
+    for path in sorted(state.glob("stored-*.json")):
+        noted = snapshot.load(path, _Noted) or _Noted()
+        found[path.stem] = noted.last_batch if noted.writing is None else noted.writing.batch
+    return {name: batch for name, batch in found.items() if batch >= 0}
+
+
 class _Part(msgspec.Struct):
     """Of the file that begins at `begin`, counted from there."""
 
@@ -65,12 +74,13 @@ class _Noted(msgspec.Struct):
 
     Attributes:
         before: the table has all files that begin before it. ends: how far it has others, by where they begin.
-        writing: what is being added.
+        writing: what is being added. last_batch: the last one that had rows.
     """
 
     before: int = 0
     ends: dict[int, int] = {}
     writing: _Part | None = None
+    last_batch: int = -1
 
 
 class LogParts:
@@ -117,6 +127,7 @@ class LogParts:
         writer.write(_rows(part, span.file, read), part.batch)
         self._noted.writing = None
         self._noted.ends[part.begin] = part.end
+        self._noted.last_batch = writer.last_batch
         snapshot.save(self._path, self._noted)
 
 

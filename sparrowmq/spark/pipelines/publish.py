@@ -8,15 +8,17 @@ what lay deeper is text there, and what was null is absent.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from pyspark.sql import functions as f
 
+from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import topics
@@ -25,13 +27,17 @@ from sparrowmq.spark.pipelines.copying import ends_of, paired
 from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.lake.staged import DAY
 from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.log_parts import added
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.shapes import COORDINATES
 from sparrowmq.spark.pipelines.state import State
+from sparrowmq.spark.pipelines.table import state_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_STORED_FILE: Final = "stored.json"
 
 
 def publish(
@@ -52,7 +58,7 @@ def publish(
         where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
         options: of the sink.
     Raises:
-        ConfigError: it is no such table, or another run sends it.
+        ConfigError: it is no such table, another run sends it, or `backfill` has added rows since it was sent.
         PythonException: a task failed for good; run it again to go on.
     """
     begin, sink = time.monotonic(), topics.sink(options, name_server)
@@ -61,6 +67,10 @@ def publish(
         raise ConfigError(
             f"{table} does not say where its rows come from; the pipeline `table` makes such tables"
         )
+    # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
+    name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
+    folder = Path(f"{table}.state") / name
+    stored = _stored(folder, table)
     rows = messages_of(rows if where is None else rows.where(where))
     if dry_run:
         count = rows.count()
@@ -69,21 +79,32 @@ def publish(
     queues = [
         MessageQueue(*row) for row in rows.select("topic", "brokerName", "queueId").distinct().collect()
     ]
-    # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
-    name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
-    state = State(Path(f"{table}.state") / name, {"topic": topic, "to": name_server})
+    state = State(folder, {"topic": topic, "to": name_server})
     for made in topics.make(
         sink, {topic: max((queue.queue_id for queue in queues), default=0) + 1}, to_cluster
     ):
         say(f"made topic {made}")
     state.keep(paired(queues, topics.writable(sink, [topic]), state.targets))
     with locked(state.folder):
+        snapshot.save(folder / _STORED_FILE, stored)
         # To all runs the targets ended where they did before the first: the rows of each are those of all before.
         floors = state.floors(0, partial(ends_of, sink))
         copied = copy_rows(rows, Copying(sink, state.label, state.targets, floors, chained=True))
     say(f"{copied.sent:,} sent, {copied.there:,} there already")
     read = copied.sent + copied.there
     return Report(read=read, written=copied.sent, batches=1, seconds=time.monotonic() - begin)
+
+
+def _stored(folder: Path, table: str | Path) -> dict[str, int]:
+    """What the table has of stored logs. Raises: ConfigError, that has grown since rows were sent."""
+    now = added(state_of(Path(os.path.abspath(table))))
+    was = snapshot.load(folder / _STORED_FILE, dict[str, int])
+    if was is not None and was != now:
+        raise ConfigError(
+            f"`backfill` has added rows to {table} since it was sent, and rows go in the order of their offsets; "
+            "publish it to another topic, or choose the rows that are lacking by a condition of their own (where)"
+        )
+    return now
 
 
 def messages_of(rows: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.log_parts import LogParts, numbered
+from sparrowmq.spark.pipelines.log_parts import LogParts, added, numbered
 from sparrowmq.spark.stored.blocks import LogFile, Span
 
 SIZE = 100
@@ -22,11 +22,11 @@ class Writer:
     def __init__(self, tmp_path, last_batch=-1):
         self.root, self.last_batch = tmp_path, last_batch
         self.given: list[tuple[int, int]] = []
-        self.fails = False
+        self.fails = self.is_empty = False
 
     def write(self, begin, batch):
         self.given.append((begin, batch))
-        self.last_batch = max(batch, self.last_batch)
+        self.last_batch = self.last_batch if self.is_empty else max(batch, self.last_batch)
         if self.fails:
             raise OSError("the test")
 
@@ -36,7 +36,7 @@ def add(tmp_path):
     """Adds whole files, by their numbers."""
 
     def add(writer, *wanted, before=0):
-        parts = LogParts(tmp_path / "stored.json", before)
+        parts = LogParts(tmp_path / "stored-a.json", before)
         found = [Span(FILES[number], 0, SIZE) for number in wanted]
         read: Any = lambda file, _: file.begin  # noqa: E731
         parts.add(found, writer, read)
@@ -72,6 +72,19 @@ def test_a_file_of_which_no_table_has_anything_is_begun_anew(tmp_path, add):
     writer.fails, writer.last_batch = False, -1
     add(writer, 0, 1)
     assert writer.given == [(100, 0), (0, 0), (100, 1)]
+
+
+def test_what_was_added_changes_with_rows_alone(tmp_path, add):
+    writer = Writer(tmp_path)
+    assert added(tmp_path) == {}
+    add(writer, 0)
+    first = added(tmp_path)
+    writer.is_empty = True
+    add(writer, 1)
+    assert added(tmp_path) == first != {}
+    writer.is_empty = False
+    add(writer, 2)
+    assert added(tmp_path) != first
 
 
 def test_files_that_were_only_counted_are_there(tmp_path, add):

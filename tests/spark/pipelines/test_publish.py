@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines import publish, table
+from sparrowmq.spark.pipelines import backfill, publish, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -58,6 +58,23 @@ def test_each_condition_sends_its_own_rows(topic, where, tmp_path):
     assert publish(tmp_path / "t", again, where="id = 2", **where).written == 1
     assert publish(tmp_path / "t", again, where="id = 1", **where).written == 1
     assert len(rows_of(topic, topic=again)) == 2
+
+
+def test_rows_that_a_backfill_added_since_are_not_taken_to_be_sent(topic, where, folder, tmp_path):
+    topic.send(0, 40)
+    begin = {queue: end // 2 for queue, end in topic.ends().items()}
+    late = {"startingOffsets": json.dumps({topic.name: {"broker-0": begin}})}
+    given = {"spark": topic.spark, "say": lambda _: None}
+    again, table_of = f"{topic.name}-again", tmp_path / "t"
+    sent = table(topic.name, table_of, once=True, options=late, **where).written
+    assert publish(table_of, again, **where).written == sent
+    assert backfill(table_of, folder / "broker-0", **given).written == 40 - sent > 0
+    with pytest.raises(ConfigError, match=r"`backfill` has added rows .* publish it to another topic, or"):
+        publish(table_of, again, **where)
+    before = " or ".join(f"_mq.queueId = {queue} and _mq.queueOffset < {end}" for queue, end in begin.items())
+    assert publish(table_of, again, where=before, **where).written == 40 - sent
+    assert backfill(table_of, folder / "broker-0", **given).written == 0
+    assert publish(table_of, again, where=before, **where).written == 0
 
 
 def test_only_tables_that_say_where_rows_come_from_are_sent(topic, where, tmp_path):
