@@ -56,6 +56,7 @@ from sparrowmq.store.retention import Asked, Hold, Retention
 from sparrowmq.store.scrub import Scrubber
 from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.shortening import differ, shorten
+from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
 from sparrowmq.turn import Turn
@@ -71,6 +72,7 @@ class MessageStore:
         wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
         wants_cleaning: set when retention should not wait for its time; likewise.
         scrubber: what looks for rot; `upkeep` lets it.
+        retention_time: the time by which messages are old.
         settled: log offsets of half messages whose transactions had ended, by the records that the start checked.
     """
 
@@ -92,6 +94,7 @@ class MessageStore:
         self._flusher = Flusher(self._log)
         self._hold = Hold()
         self.scrubber = Scrubber(self._log)
+        self.retention_time = RetentionTime(clock, 0)
         self.settled: set[int] = set()
         self._intake = Intake(
             settings, clock, self._log, self._queues, self._dispatch, self._flusher, self._index is not None
@@ -577,6 +580,7 @@ class MessageStore:
             )
         self._intake.time.begin(found.passed.last_ms)
         self._intake.now_ms, self.settled = found.passed.last_ms, found.passed.settled
+        self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
         self._log.proved_from = found.marks[0]
         self.scrubber.position = self._log.begin
         self._log.skips_damaged = self.settings.corrupt_policy is CorruptPolicy.QUARANTINE

@@ -7,6 +7,10 @@
 So one jump ahead does not give all messages of a year the time of next year, and a short jump back does nothing. Times
 in the log rise but for that last case; who looks at them (retention) asks whether neighbours bear them out.
 Unlike Java, which takes whatever the clock says.
+
+What was deleted does not come back. So messages are old by a time of its own (`RetentionTime`), which does not follow a
+clock that went ahead before that has lasted for a day: it may have been set wrong; or it was wrong before, or the
+machine slept, and a day later all that is old enough goes.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ log = logging.getLogger(__name__)
 SMALL_STEP_MS: Final = 60_000
 PATIENCE_S: Final = 600.0
 _LEAP_MS: Final = 3_600_000
+DAY_S: Final = 86_400.0
 
 
 class StoreTime:
@@ -78,3 +83,40 @@ class StoreTime:
         if now_s - self._behind_s >= PATIENCE_S:
             log.warning("the clock stays %d s behind; messages are stored at its time from now on", behind_s)
             self.now_ms, self._behind_s = clock_ms, None
+
+
+class RetentionTime:
+    """Tells the time by which messages are old; it is read every few seconds.
+
+    Args:
+        newest_ms: when the newest message was stored; 0 without any. A clock that is more than a day ahead of it at the
+            start may be wrong, or nobody sent anything, or the broker was down: that is not known before a day is over.
+    """
+
+    def __init__(self, clock: Clock, newest_ms: int) -> None:
+        self._clock = clock
+        self._told_ms = clock.now_ms()
+        self._told_s = clock.monotonic()
+        self._ahead_s: float | None = None  # since when the clock is far ahead
+        if newest_ms and self._told_ms - newest_ms > DAY_S * 1000:
+            self._told_ms = newest_ms
+
+    def read(self) -> int:
+        """What time it is, in ms."""
+        clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        self._told_ms += round((now_s - self._told_s) * 1000)
+        self._told_s = now_s
+        ahead_ms = clock_ms - self._told_ms
+        if ahead_ms > _LEAP_MS:
+            if self._ahead_s is None:
+                self._ahead_s = now_s
+                log.warning(
+                    "the clock is %d s ahead of the messages, or went ahead; if it still is in a day, old ones are "
+                    "deleted by it, and until then by the time before: check it",
+                    ahead_ms // 1000,
+                )
+            if now_s - self._ahead_s < DAY_S:
+                return self._told_ms
+            log.warning("the clock stays %d s ahead; old messages are deleted by it now", ahead_ms // 1000)
+        self._told_ms, self._ahead_s = clock_ms, None
+        return clock_ms

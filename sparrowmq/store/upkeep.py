@@ -106,7 +106,7 @@ async def _delete_regularly(store: MessageStore) -> None:
             return
         try:
             retention.settings = store.settings  # An operator may have changed them.
-            for _ in retention.run(store.clock.now_ms(), asked):
+            for _ in retention.run(store.retention_time.read(), asked):
                 await asyncio.sleep(0)  # between two queues the loop may serve others
         except OutOfResources as short:
             log.warning("the rest of what is too old stays for now: %s", short)

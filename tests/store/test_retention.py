@@ -291,6 +291,18 @@ def test_a_damaged_time_does_not_let_a_young_file_go(stores):
     stores.leave_damaged()
 
 
+async def test_a_clock_that_goes_ahead_while_the_store_runs_deletes_nothing(stores, caplog):
+    clock = at(4)
+    store = open_at(stores, clock, delete_when=";".join(map(str, range(24))))
+    fill(store)
+    async with running(store):
+        await clock.advance(11)
+        clock._start_ms += 96 * 3_600_000
+        await clock.advance(30)
+        assert store.begin == 0
+        assert caplog.text.count("the clock is 345600 s ahead") == 1
+
+
 @pytest.mark.parametrize("jump_h", [24 * 365, -24 * 365])
 async def test_one_jump_of_the_clock_neither_keeps_files_for_ever_nor_deletes_them_early(stores, jump_h):
     clock = at(4)

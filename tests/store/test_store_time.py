@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparrowmq.store.store_time import PATIENCE_S, StoreTime
+from sparrowmq.store.store_time import DAY_S, PATIENCE_S, RetentionTime, StoreTime
 
 START_MS = 1_800_000_000_000
 YEAR_MS = 365 * 86_400_000
@@ -97,3 +97,59 @@ def test_a_log_from_the_future_is_gone_on_from_and_left(clock, time):
     assert time.read() == START_MS + YEAR_MS
     clock.go(PATIENCE_S)
     assert time.read() == clock.ms
+
+
+def old_by(clock: TwoClocks, newest_ms: int = START_MS) -> RetentionTime:
+    return RetentionTime(clock, newest_ms)  # type: ignore[arg-type]
+
+
+def test_messages_are_old_by_a_clock_that_goes_on(clock, caplog):
+    time = old_by(clock)
+    for seconds in (10, 90_000, 3 * DAY_S):
+        clock.go(seconds)
+        assert time.read() == clock.ms
+    assert caplog.text == ""
+
+
+def test_a_clock_that_went_ahead_makes_nothing_old_for_a_day(clock, caplog):
+    time = old_by(clock)
+    clock.ms += YEAR_MS
+    for _ in range(24):
+        assert time.read() == clock.ms - YEAR_MS
+        clock.go(3590)
+    assert len(caplog.records) == 1
+    clock.go(241)
+    assert time.read() == clock.ms
+    assert "old messages are deleted by it now" in caplog.text
+
+
+def test_a_clock_that_went_ahead_and_is_set_right_was_never_believed(clock):
+    time = old_by(clock)
+    clock.ms += YEAR_MS
+    time.read()
+    clock.go(3600)
+    clock.ms -= YEAR_MS
+    assert time.read() == clock.ms
+    clock.go(DAY_S)
+    clock.ms += YEAR_MS
+    assert time.read() == clock.ms - YEAR_MS
+
+
+def test_a_clock_that_goes_back_is_followed(clock):
+    time = old_by(clock)
+    clock.ms -= YEAR_MS
+    assert time.read() == clock.ms
+
+
+@pytest.mark.parametrize(("down_s", "is_believed"), [(0, True), (DAY_S - 1, True), (4 * DAY_S, False)])
+def test_a_start_far_behind_the_newest_message_deletes_a_day_later(clock, down_s, is_believed):
+    clock.go(down_s)
+    time = old_by(clock)
+    assert (time.read() == clock.ms) is is_believed
+    clock.go(DAY_S + 1)
+    assert time.read() == clock.ms
+
+
+def test_a_store_without_messages_waits_for_nothing(clock):
+    clock.go(YEAR_MS)
+    assert old_by(clock, newest_ms=0).read() == clock.ms
