@@ -117,6 +117,7 @@ class Member:
         return self
 
     async def __aexit__(self, *error: object) -> bool | None:
+        self._note_acknowledged()
         try:
             suppressed = await self._stack.__aexit__(*error)  # type: ignore[arg-type]
         finally:
@@ -300,12 +301,25 @@ class Member:
     async def _step_down(self) -> None:
         assert self._lease is not None
         log.error("not the master of %s any more", self.settings.name)
+        self._note_acknowledged()
         lease, self._lease = self._lease, None
         await lease.end()
         self._found = Found()
         with suppress(EtcdFailed):
             await self._look()
         await self._follow()
+
+    def _note_acknowledged(self) -> None:
+        """Write down what the others have of the log, as the master that we were."""
+        in_sync = (
+            self.broker.term.in_sync if self.broker is not None and self.broker.term is not None else None
+        )
+        if in_sync is None or in_sync.replicated.value <= self._own.acknowledged:
+            return
+        try:
+            self._own.save(self._own.epoch, self._own.line, in_sync.replicated.value)
+        except OSError as error:
+            log.warning("what was acknowledged cannot be written down: %s", error)
 
     # To follow ------------------------------------------------------------------------------------------------------
 
@@ -326,6 +340,16 @@ class Member:
 
         self._followed = epoch
         cut_at = state.shared_end(own.epoch, own.line)
+        if cut_at is not None and cut_at < own.acknowledged:
+            log.critical(
+                "the master at %s is not followed, and nothing is cut: it has the log up to offset %d in common with "
+                "ours, and all that were in sync had it up to %d, so it has lost messages. If they matter, stop all "
+                "members, delete %sstate in etcd, and start this one first, alone; if not, move the store of this one "
+                "away and start it empty (docs/failover.md)",
+                *(leader.address, cut_at, own.acknowledged, self._keys),
+            )
+            await self._become(BrokerRole.SLAVE, member, Term(member, own.epoch))
+            return
         term = Term(member, epoch, leader=leader, cut_at=cut_at, joined=joined)
         try:
             await self._become(BrokerRole.SLAVE, member, term)

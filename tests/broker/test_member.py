@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from sparrowmq.broker.config import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
@@ -262,6 +263,30 @@ async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_
     assert await members.bodies(1) == [b"both", b"the next"]
     (aside,) = (members.settings(1).store_path / "set-aside").glob("*.forked")
     assert b"mine alone" in aside.read_bytes()
+
+
+async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
+    members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    await members.start(1)
+    await members.leader()
+    await members.start(2)
+    await members.in_sync(1, 2)
+    assert await members.send(1, b"both") == OK
+    await members.stop(1)
+    await members.leader(2)
+    before = members.log(1)
+    key = f"/sparrowmq/DefaultCluster/{members.name}/state"
+    found = GroupState.decode((await members.ask.below(key))[key].value)
+    first, (epoch, _) = found.begins
+    lost = structs.replace(found, begins=(first, (epoch, 0)))  # as if it had been elected with an empty log
+    await members.ask.change({}, {key: lost.encode()})
+    with caplog.at_level(logging.CRITICAL):
+        await members.start(1)
+    (told,) = [each.message for each in caplog.records if each.levelno == logging.CRITICAL]
+    assert f"up to offset 0 in common with ours, and all that were in sync had it up to {len(before)}" in told
+    await asyncio.sleep(1.5)
+    assert members.log(1) == before and not (members.settings(1).store_path / "set-aside").exists()
 
 
 async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -> None:

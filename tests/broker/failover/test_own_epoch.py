@@ -15,3 +15,11 @@ def test_what_was_saved_is_found_again(tmp_path):
     own.save(7, "line")
     assert (own.epoch, own.line) == (7, "line")
     assert OwnEpoch.load(tmp_path) == own
+
+
+def test_what_was_acknowledged_is_known_until_another_epoch_is_part_of_it(tmp_path):
+    own = OwnEpoch.load(tmp_path)
+    own.save(7, "line", 4000)
+    assert OwnEpoch.load(tmp_path).acknowledged == 4000
+    own.save(8, "line")
+    assert OwnEpoch.load(tmp_path).acknowledged == 0
