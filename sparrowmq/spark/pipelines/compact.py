@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def compact(
     Args:
         keep_days: take out days that are older than so many.
         all_days: also today, to which files are still added.
+        dry_run: say how many files there are, and change nothing.
     Raises:
         ConfigError: there is no table, or it is being written.
     """
@@ -50,11 +52,11 @@ def compact(
     before = day() + timedelta(days=1) if all_days else day()
     oldest = None if keep_days is None else day() - timedelta(days=keep_days)
     report, begin, state = Report(), time.monotonic(), state_of(root)
-    with locked(state):
+    with nullcontext() if dry_run else locked(state):
         for path, own_state in ((root, state), (root.with_name(f"{root.name}.errors"), state / "errors")):
             if not path.exists():
                 continue
-            lake = open_lake(settled.format, Place(path, own_state, settled.writer))
+            lake = open_lake(settled.format, Place(path, own_state, settled.writer, only_looked_at=dry_run))
             if dry_run:
                 say(f"{path}: {lake.files():,} files")
                 continue

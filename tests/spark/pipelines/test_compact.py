@@ -94,6 +94,19 @@ def test_what_is_no_table_or_is_written_is_refused(tmp_path):
         compact(tmp_path / "t", keep_days=0)
 
 
+def test_a_dry_run_changes_nothing_even_if_a_run_was_cut_off(table, monkeypatch):
+    with monkeypatch.context() as killed:
+        killed.setattr("sparrowmq.spark.pipelines.lake.parquet.Folder._finish", lambda self: None)
+        table.open().commit(3, table.staged(3, 6))
+    before = contents(table.place.path.parent)
+    tend(table, keep_days=1, dry_run=True)
+    assert contents(table.place.path.parent) == before
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_the_command_counts_files(tmp_path):
     table = Table(tmp_path, "parquet")
     keep(state_of(table.place.path), Settled("t", "parquet", "raw", None, writer=WRITER))

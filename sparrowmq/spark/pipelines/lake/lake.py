@@ -29,12 +29,14 @@ class Place:
     Attributes:
         path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
         same over restarts. lane: which, of several writers with batches of their own; a part of their names.
+        only_looked_at: what an earlier run left unfinished stays so.
     """
 
     path: Path
     state: Path
     writer: str
     lane: str = ""
+    only_looked_at: bool = False
 
 
 class Lake(Protocol):

@@ -39,8 +39,9 @@ class Folder:
         self._place = place
         self._commits = place.state / f"commits{place.lane}"
         self._merges = place.state / "merge.json"
-        self._finish()
-        self._finish_merge()
+        if not place.only_looked_at:
+            self._finish()
+            self._finish_merge()
 
     def last_batch(self) -> int:
         return max((int(path.stem) for path in self._commits.glob("*.json")), default=-1)
