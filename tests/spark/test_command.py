@@ -48,13 +48,18 @@ def test_help_names_every_option():
         ((), "Missing option"),
         (("-n", "a:1"), "Missing option '--to'"),
         (("-n", "a:1", "--to", "t", "--format", "orc"), "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
-        (("-n", "a:1", "--to", "t", "-o", "tags"), "'tags' is no option of the source; write KEY=VALUE"),
+        (("-n", "a:1", "--to", "t", "-o", "onError=skip"), "option onError says how messages are sent"),
+        (("-n", "a:1", "--to", "t", "-o", "tags"), "'tags' is no option with its value; write KEY=VALUE"),
     ],
 )
 def test_a_wrong_command_line_is_told(args, complaint):
     found = run(*args)
     assert found.exit_code == 2
     assert complaint in found.output
+
+
+def test_options_of_publish_are_the_sinks():
+    assert "An option of the sink" in CliRunner().invoke(pipeline, ["publish", "--help"]).stdout
 
 
 def test_without_spark_it_says_what_to_install(tmp_path):

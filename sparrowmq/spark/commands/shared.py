@@ -26,6 +26,7 @@ _OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.(\w+): (.+)$", re.MULTILIN
 
 # As the other commands name them; what is on a command line, others on the machine see.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
+_KEYS: Final = "the account's keys also as ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY"
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
@@ -46,16 +47,33 @@ def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, .
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.UsageError(
-                f"{text!r} is no option of the source; write KEY=VALUE, as in -o tags=paid"
+                f"{text!r} is no option with its value; write KEY=VALUE, as in -o tags=paid"
             )
         found[key] = value
     return found
 
 
+def _pairs_of_source(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """`pairs` that the source understands. Raises: UsageError."""
+    from sparrowmq.spark.directions import demand_reading
+
+    found = pairs(context, option, given)
+    try:
+        demand_reading(found)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    return found
+
+
 of_source = click.option(
+    "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_pairs_of_source,
+    help=f"An option of the source (docs/spark.md), as tags=...; {_KEYS}.",
+)  # fmt: skip
+of_sink = click.option(
     "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
-    help="An option of the source (docs/spark.md), as tags=...; the account's keys also as ROCKETMQ_ACCESS_KEY, "
-    "ROCKETMQ_SECRET_KEY.",
+    help=f"An option of the sink (docs/spark.md), as sendTimeoutMs=...; {_KEYS}.",
 )  # fmt: skip
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all that is there now is done.")

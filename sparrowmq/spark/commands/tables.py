@@ -51,7 +51,7 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
 @shared.servers()
 @click.option("--where", metavar="SQL", help="Only rows of which this is true: \"_day = '2026-01-31'\".")
 @click.option("--to-cluster", metavar="NAME", help="Where the topic is made, if there are several.")
-@shared.of_source
+@shared.of_sink
 @shared.dry_run
 @shared.ends_well
 def publish(**given: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.directions import names_of
 from sparrowmq.spark.options import ClusterOptions
 from sparrowmq.spark.pipelines.lake.reading import read_table
 from sparrowmq.spark.pipelines.own_session import reason, unlogged
@@ -33,9 +34,7 @@ PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
 KINDS: Final = ("topic", "store", "table", "parquet", "csv", "json")
 
 # Options that reach brokers, as the other side may need them.
-_OF_BROKERS: Final = frozenset(
-    name.lower() for entry in fields(ClusterOptions) for name in entry.metadata["names"]
-)
+_OF_BROKERS: Final = names_of(ClusterOptions)
 _ROWS_OF_TOPICS: Final = (*PLACE, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
 
 

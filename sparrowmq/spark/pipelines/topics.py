@@ -11,6 +11,7 @@ from typing import Final
 from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.directions import demand_sending
 from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines.admin import admin_of
@@ -91,10 +92,11 @@ async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str
 
 
 def sink(given: Mapping[str, str] | None, name_server: str) -> SinkOptions:
-    """Options of a sink for any topic. Raises: ConfigError, one is wrong, or copies have no use for it."""
+    """Options of a sink for any topic. Raises: ConfigError, one is wrong, or has no meaning for copies."""
     for name in given or {}:
         if name.lower() in _NOT_OF_COPIES:
             raise ConfigError(
                 f"option {name} has no meaning for copies, which come once, one after the other"
             )
+    demand_sending(given or {})
     return parse(SinkOptions, {**(given or {}), "nameServer": name_server})

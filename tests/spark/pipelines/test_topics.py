@@ -34,6 +34,11 @@ def test_an_option_that_copies_have_no_use_for_is_refused():
         topics.sink({"onError": "skip"}, "near:1")
 
 
+def test_an_option_that_chooses_what_is_read_is_refused():
+    with pytest.raises(ConfigError, match="option tags says what is read"):
+        topics.sink({"tags": "paid"}, "near:1")
+
+
 def test_the_widest_broker_says_how_wide_a_topic_is():
     queues = [
         MessageQueue("t", broker, number) for broker, width in (("a", 2), ("b", 4)) for number in range(width)
