@@ -51,6 +51,8 @@ AT_LEAST_ONCE: Final = "at_least_once"
 IDEMPOTENT: Final = "idempotent"
 EXACTLY_ONCE: Final = "exactly_once"
 
+_LONGEST_MS: Final = 2**31 - 1  # what can be waited for a socket: 24 days
+
 
 def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases: tuple[str, ...] = ()) -> Any:
     """A field of the tables below. `...` as the default makes the option required."""
@@ -154,7 +156,9 @@ class SourceOptions(ClusterOptions, RowOptions):
     pull_rows: int = option("pullBatchSize", whole(1, 65_536), 4096)
     pull_bytes: int = option("pullMaxBytes", whole(1024, 8 << 20), 1 << 20)
     pulls_in_flight: int = option("pullsInFlight", whole(1, 256), 16)
-    pull_timeout_ms: int = option("pullTimeoutMs", whole(1), 30_000, ("kafkaConsumer.pollTimeoutMs",))
+    pull_timeout_ms: int = option(
+        "pullTimeoutMs", whole(1, _LONGEST_MS), 30_000, ("kafkaConsumer.pollTimeoutMs",)
+    )
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
@@ -227,7 +231,7 @@ class SinkOptions(ClusterOptions):
     batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
     batch_bytes: int = option("sendBatchBytes", whole(1, 4 << 20), 256 << 10)
     max_in_flight: int = option("maxInFlight", whole(1, 4096), 64)
-    send_timeout_ms: int = option("sendTimeoutMs", whole(1), 10_000)
+    send_timeout_ms: int = option("sendTimeoutMs", whole(1, _LONGEST_MS), 10_000)
     on_error: str = option("onError", one_of("fail", "skip", "dlq"), "fail")
 
     def __post_init__(self) -> None:
@@ -294,7 +298,9 @@ def _by_name(kind: type[Any]) -> dict[str, Field[Any]]:
     return {name.lower(): entry for entry in fields(kind) for name in entry.metadata["names"]}
 
 
-def _value(entry: Field[Any], name: str, value: str) -> Any:
+def _value(entry: Field[Any], name: str, value: object) -> Any:
+    if not isinstance(value, str):
+        raise ConfigError(f"option {name}={value!r} is no text; write {name}='...', or leave it out")
     try:
         return entry.metadata["parse"](value)
     except ValueError as error:
