@@ -180,11 +180,16 @@ def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> 
 @click.argument("topic")
 @click.argument("to", callback=lambda _context, _option, text: _target(text))
 @click.option("--dry-run", is_flag=True, help="Only tell where each queue would go on.")
-def reset(namesrv: str | None, timeout_s: float, name: str, topic: str, to: ResetTo, dry_run: bool) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(
+    namesrv: str | None, timeout_s: float, name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool
+) -> None:
     """Move the group NAME in TOPIC to TO: "earliest", "latest", a time as 2026-11-20T08:00, or an offset.
 
     Members that are on line go on there within seconds; an offset needs that none is. Times without a zone are local.
     """
+    if not dry_run and not yes:
+        confirm(f"move group {name} in topic {topic} to {to}? It passes over what waits before that")
     moved = ask(namesrv, timeout_s, lambda admin: admin.reset(name, topic, to, dry_run=dry_run))
     table(
         ("BROKER", "QUEUE", "OFFSET"),
@@ -263,7 +268,7 @@ def _target(text: str) -> ResetTo:
         return "earliest"
     if text == "latest":
         return "latest"
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     try:
         return datetime.fromisoformat(text)

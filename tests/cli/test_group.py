@@ -61,9 +61,10 @@ def test_lag_is_told_and_a_reset_changes_it(run, cluster):
     assert planned.output.splitlines()[1].split() == ["broker-0", "0", "3"]
     assert run("lag", "billing", "orders").output.splitlines()[1].split()[4] == "0", "nobody was moved"
     for to, offset in (("latest", "3"), ("earliest", "0"), ("2", "2"), ("2020-01-01T00:00", "0")):
-        moved = run("reset", "billing", "orders", to)
+        assert run("reset", "billing", "orders", to, input="n\n").exit_code == 1
+        moved = run("reset", "billing", "orders", to, "--yes")
         assert moved.exit_code == 0 and moved.output.splitlines()[1].split() == ["broker-0", "0", offset]
-    run("reset", "billing", "orders", "2")
+    run("reset", "billing", "orders", "2", input="y\n")
     shown = run("lag", "billing").output.splitlines()[1].split()
     assert shown[:6] == ["orders", "broker-0", "0", "3", "2", "1"]
     assert float(shown[6]) < 60 and shown[7] == datetime.now().date().isoformat()
@@ -77,8 +78,9 @@ def test_errors_say_what_to_do_on_stderr(run):
         ("lag", ["missing"], 1, "no consumer group 'missing'"),
         ("create", ["billing"], 1, "billing is there already"),
         ("change", ["billing"], 2, "nothing is to be changed"),
-        ("reset", ["billing", "missing", "latest"], 1, "no route for topic 'missing'"),
+        ("reset", ["billing", "missing", "latest", "--yes"], 1, "no route for topic 'missing'"),
         ("reset", ["billing", "orders", "yesterday"], 2, "give earliest, latest, a time as"),
+        ("reset", ["billing", "orders", "²"], 2, "give earliest, latest, a time as"),
     ]:
         result = run(verb, *args)
         assert (result.exit_code, result.stdout) == (status, "") and text in result.stderr, result.output
