@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from sparrowmq.cli import hangup
@@ -25,7 +26,8 @@ NEEDED: Final = (
 
 def sparrowmq() -> None:
     """The script `sparrowmq`, and `smq`."""
-    _run("sparrowmq", "sparrowmq.cli.main", "main")
+    name = Path(sys.argv[0]).name  # the shell's completion goes by it
+    _run("smq" if name == "smq" else "sparrowmq", "sparrowmq.cli.main", "main")
 
 
 def mqnamesrv() -> None:

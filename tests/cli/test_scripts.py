@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import tomllib
@@ -34,3 +35,23 @@ def test_what_is_looked_for_comes_with_the_extra():
     extra = {row.partition(">")[0] for row in PROJECT["optional-dependencies"]["server"]}
     modules = {"pyyaml": "yaml", "prometheus-client": "prometheus_client"}
     assert set(NEEDED) == {modules.get(name, name) for name in extra - {"uvloop"}}
+
+
+@pytest.mark.parametrize("script", ["sparrowmq", "smq"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_the_commands(script, shell, tmp_path):
+    file = tmp_path / script
+    file.write_text("from sparrowmq.cli.scripts import sparrowmq; sparrowmq()")
+    variable = f"_{script.upper()}_COMPLETE"
+    page = (ROOT / "docs" / "operating.md").read_text()
+    assert f"{variable}={shell}_source {script}" in page
+
+    def run(wanted, **more):
+        environ = os.environ | {variable: wanted} | more
+        return subprocess.run(
+            [sys.executable, str(file)], env=environ, capture_output=True, text=True, timeout=20
+        )
+
+    assert f"{variable}={shell}_complete" in run(f"{shell}_source").stdout
+    typed = {"COMP_WORDS": f"{script} top", "COMP_CWORD": "top" if shell == "fish" else "1"}
+    assert "topic" in run(f"{shell}_complete", **typed).stdout
