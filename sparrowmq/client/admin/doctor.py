@@ -1,36 +1,46 @@
 """What is wrong with a cluster, as far as its servers can be asked: findings, each with the check and what mends it.
 
     each name server    answers; knows the same brokers as the others
-    each broker         can be reached where clients are told; its disk, permission and clock
+    each broker         can be reached where clients are told, by old ones too; its disk, permission, clock and sends
     a topic             has a route, at every name server; can be written and read
-    a group             its members want the same; somebody is on line where messages wait; what is dead
+    a group             its members want the same; somebody is on line where messages wait; what is dead; whether its
+                        offsets are in the queues, and where it begins without one
 
 A search engine finds these by other words: "No route info of this topic", "connect to <172.17.0.1:10911> failed",
 "CODE: 14 DESC: service not available now. It may be caused by one of the following reasons: the broker's disk is full",
-"the consumer's subscription not latest", "subscription not exist". So each says the words of Java's clients, too.
+"the consumer's subscription not latest", "subscription not exist", "[REJECTREQUEST]system busy", "[TIMEOUT_CLEAN_QUEUE]
+broker busy", CONSUME_FROM_LAST_OFFSET, and the port that is 2 below the broker's. So each says Java's words, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from sparrowmq.client.admin import brokers, groups
-from sparrowmq.client.admin.servers import BrokerPlace, Servers
+from sparrowmq.client.admin import brokers, groups, topics
+from sparrowmq.client.admin.servers import BrokerPlace, Servers, masters_in
 from sparrowmq.errors import NetworkError, NoGroup, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.names import dlq_topic
-from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
-from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import RETRY, dlq_topic
+from sparrowmq.protocol.requests.admin_headers import GetConsumerConnectionList
+from sparrowmq.protocol.requests.bodies import ClusterTable, ConsumerConnections, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 
 DISK_WARNING: Final = 0.75
 DISK_FULL: Final = 0.90
 CLOCK_LIMIT_S: Final = 5
+# Java's defaults of waitTimeMillsInSendQueue and osPageCacheBusyTimeOutMills.
+_SEND_WAIT_MS: Final = 200
+_LOCK_MS: Final = 1000
+_VIP_BELOW: Final = 2
+_FROM_END: Final = "CONSUME_FROM_LAST_OFFSET"
 _READ_AND_WRITE: Final = 6
 _UNITS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 # Where Docker and its kind put containers, which no other machine reaches.
@@ -149,8 +159,13 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
             found.append(Finding(Verdict.WARNING, f"{who} does not say how it is: {error}", check, mend))
         else:
             found.append(Finding(Verdict.OK, f"{who} answers", check))
-            found += _disk(who, status) + _clock(who, status, now_ms())
-            found += await _permission(servers, who, address)
+            settings: dict[str, str] = {}
+            with suppress(SparrowError):  # Not everybody may see them.
+                settings = await brokers.settings(servers, address)
+            found += _disk(who, status, _disk_full(settings)) + _clock(who, status, now_ms())
+            found += _busy(who, status, settings) + _permission(who, settings)
+            if number == 0:
+                found += await _old_clients(who, address, settings, servers.timeout_s)
     return found
 
 
@@ -173,16 +188,90 @@ def _way_to(address: str) -> str:
     return "see that it runs and that no firewall keeps listenPort from you; set brokerIP1 if the address is wrong"
 
 
-def _disk(who: str, status: dict[str, str]) -> list[Finding]:
+def _disk_full(settings: Mapping[str, str]) -> float:
+    """From which share of its disk on a broker takes nothing: Apache's may only be told less, ours only more."""
+    with suppress(ValueError):
+        if "scrubRate" in settings:  # only ours have it
+            return max(DISK_FULL, int(settings.get("diskMaxUsedSpaceRatio", "0")) / 100)
+        return min(DISK_FULL, float(settings.get("diskSpaceWarningLevelRatio", "90")) / 100)
+    return DISK_FULL
+
+
+def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Finding]:
     used, check = float(status.get("commitLogDiskRatio", 0)), "commitLogDiskRatio of its brokerStatus"
     mend = "free some space there, or lower fileReservedTime; writes go on by themselves"
-    if used >= DISK_FULL:
+    if used >= full:
         what = f"{who} takes no messages: {used:.0%} of its disk is used (CODE 14, SERVICE_NOT_AVAILABLE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
     if used >= DISK_WARNING:
-        what = f"{who} has {used:.0%} of its disk used; from {DISK_FULL:.0%} on it takes no message"
+        what = f"{who} has {used:.0%} of its disk used; from {full:.0%} on it takes no message"
         return [Finding(Verdict.WARNING, what, check, mend)]
     return [Finding(Verdict.OK, f"{who} has {used:.0%} of its disk used", check)]
+
+
+def _busy(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
+    """Whether it refuses sends because they wait too long, or because its log is locked too long."""
+    if "sendThreadPoolQueueHeadWaitTimeMills" not in status:
+        return []
+    wait_ms, size, capacity, lock_ms = (
+        _number(status, key)
+        for key in (
+            "sendThreadPoolQueueHeadWaitTimeMills",
+            "sendThreadPoolQueueSize",
+            "sendThreadPoolQueueCapacity",
+            "pageCacheLockTimeMills",
+        )
+    )
+    check = "sendThreadPoolQueue... and pageCacheLockTimeMills of its brokerStatus"
+    is_waiting = wait_ms >= _number(settings, "waitTimeMillsInSendQueue", _SEND_WAIT_MS)
+    is_locked = lock_ms >= _number(settings, "osPageCacheBusyTimeOutMills", _LOCK_MS)
+    if not (is_waiting or is_locked or 0 < capacity <= size):
+        return [Finding(Verdict.OK, f"{who} lets no send wait long", check)]
+    what = (
+        f"{who} refuses sends as it is busy (CODE 2, SYSTEM_BUSY: system busy, start flow control for a while): "
+        f"{size} of {capacity} wait, the first for {wait_ms} ms, and its log has been locked for {lock_ms} ms"
+    )
+    mend = "look at its disk first (iostat -x); then more sendMessageThreadPoolNums, or more brokers for the topics"
+    return [Finding(Verdict.WARNING, what, check, mend)]
+
+
+def _number(table: Mapping[str, str], key: str, otherwise: int = 0) -> int:
+    try:
+        return int(table.get(key, otherwise))
+    except ValueError:
+        return otherwise
+
+
+async def _old_clients(
+    who: str, address: str, settings: Mapping[str, str], timeout_s: float
+) -> list[Finding]:
+    """Whether Java's clients before 4.5 can send: they connect to the port that is 2 below the one they are told."""
+    host, _, port = address.rpartition(":")
+    below = f"{host}:{int(port) - _VIP_BELOW}"
+    # Who has set it off, or takes any port, has none of them.
+    if (
+        settings.get("fastListenPort") == "off"
+        or settings.get("listenPort") == "0"
+        or int(port) <= _VIP_BELOW
+    ):
+        return []
+    check = (
+        f"connected to {below}, where Java's clients before 4.5 and those with vipChannelEnabled=true send"
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port) - _VIP_BELOW)
+    except OSError as error:  # a TimeoutError is one
+        what = (
+            f"old clients cannot send to {who}: connect to <{below}> failed ({error or 'no answer in time'})"
+        )
+        mend = (
+            "let firewalls and containers pass listenPort - 2 as well, or set com.rocketmq.sendMessageWithVIPChannel="
+            "false in those clients; fastListenPort=off if there are none"
+        )
+        return [Finding(Verdict.WARNING, what, check, mend)]
+    writer.close()
+    return [Finding(Verdict.OK, f"old clients can send to {who}", check)]
 
 
 def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
@@ -200,18 +289,12 @@ def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
     return [Finding(Verdict.WARNING, what, check, mend)]
 
 
-async def _permission(servers: Servers, who: str, address: str) -> list[Finding]:
+def _permission(who: str, settings: Mapping[str, str]) -> list[Finding]:
     check = "brokerPermission of its settings (26)"
-    try:
-        answer = await servers.ask(address, GetBrokerConfig())
-    except SparrowError:
-        return []  # Not everybody may see them.
-    told = re.search(rb"^brokerPermission=(\d+)", answer.body, re.MULTILINE)
-    if told is None or int(told[1]) == _READ_AND_WRITE:
+    told = _number(settings, "brokerPermission", _READ_AND_WRITE)
+    if told == _READ_AND_WRITE:
         return []
-    may = {4: "it takes no messages", 2: "it gives no messages"}.get(
-        int(told[1]), "it neither takes nor gives any"
-    )
+    may = {4: "it takes no messages", 2: "it gives no messages"}.get(told, "it neither takes nor gives any")
     mend = "mqadmin updateBrokerConfig -b ADDRESS -k brokerPermission -v 6, once it shall"
     return [Finding(Verdict.WARNING, f"{who} is set so that {may}", check, mend)]
 
@@ -273,6 +356,7 @@ async def _group(servers: Servers, group: str) -> list[Finding]:
         what = f"nothing can be said of group {group}: {error}"
         return [Finding(Verdict.WARNING, what, check, "first mend what keeps you from the broker")]
     found = [*_subscriptions(group, members), *_waiting(group, members, lag)]
+    found += await _places(servers, group, members, lag)
     return found + await _dead(servers, group)
 
 
@@ -316,6 +400,93 @@ def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> 
     return [Finding(Verdict.OK, f"{lag.lag} messages wait for {group}", check)]
 
 
+async def _places(
+    servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag
+) -> list[Finding]:
+    """Whether it consumes from where there is something."""
+    subscribed = {
+        each.topic
+        for member in members
+        if member.running is not None
+        for each in member.running.subscription_set
+    }
+    held: dict[str, dict[MessageQueue, range]] = {}
+    for topic in sorted(subscribed | {each.queue.topic for each in lag.queues}):
+        full = servers.network.full_name(topic)
+        if topic.startswith(RETRY):
+            continue
+        with suppress(SparrowError):  # A topic without a route has a finding of its own.
+            ranges = await topics.ranges(servers, full, masters_in(await servers.route(full)))
+            held[topic] = {
+                servers.network.plain_queue(queue): range(each.min_offset, each.max_offset)
+                for queue, each in ranges.items()
+            }
+    return _outside(group, lag, held) + _from_end(group, lag, held, await _starts(servers, group))
+
+
+async def _starts(servers: Servers, group: str) -> set[str | None]:
+    """Where those who are on line begin."""
+
+    async def at(_: str, address: str) -> str | None:
+        answer = await servers.ask(address, GetConsumerConnectionList(consumer_group=group))
+        return ConsumerConnections.decode(answer.body).consume_from_where
+
+    told, _ = await servers.each({place.name: place.master for place in await servers.brokers()}, at)
+    return set(told.values())
+
+
+def _outside(
+    group: str, lag: groups.GroupLag, held: Mapping[str, Mapping[MessageQueue, range]]
+) -> list[Finding]:
+    """Offsets that are not in their queues."""
+    check, found = "compared its offsets with the beginnings and ends of the queues", []
+    ahead: dict[str, int] = {}
+    gone: dict[str, int] = {}
+    for each in lag.queues:
+        offsets = held.get(each.queue.topic, {}).get(each.queue)
+        if offsets is not None and each.committed > offsets.stop:
+            ahead[each.queue.topic] = ahead.get(each.queue.topic, 0) + each.committed - offsets.stop
+        elif offsets is not None and each.committed < offsets.start:
+            gone[each.queue.topic] = gone.get(each.queue.topic, 0) + offsets.start - each.committed
+    for topic, count in ahead.items():
+        what = (
+            f"{group} is {count} messages ahead of the end of {topic}, so what comes next may never reach it"
+        )
+        mend = (
+            f"`sparrowmq group reset {group} {topic} earliest`, or latest: the topic was made anew, or the broker "
+            "lost its end"
+        )
+        found.append(Finding(Verdict.WRONG, what, check, mend))
+    for topic, count in gone.items():
+        what = f"{count} messages of {topic} were deleted before {group} took them: it goes on behind them"
+        mend = "raise fileReservedTime of the brokers, or have more consumers, if none may be lost"
+        found.append(Finding(Verdict.WARNING, what, check, mend))
+    return found
+
+
+def _from_end(
+    group: str,
+    lag: groups.GroupLag,
+    held: Mapping[str, Mapping[MessageQueue, range]],
+    starts: set[str | None],
+) -> list[Finding]:
+    """Topics that it has no offset of and begins at their end, though there is something."""
+    if _FROM_END not in starts:
+        return []
+    check = "asked its brokers where its members begin (203), and looked for its offsets"
+    begun = {each.queue.topic for each in lag.queues}
+    found = []
+    for topic in sorted(held.keys() - begun):
+        if count := sum(len(each) for each in held[topic].values()):
+            what = (
+                f"{group} has no offset of {topic} and begins at its end ({_FROM_END}): the {count} messages that are "
+                "there do not come"
+            )
+            mend = f'`sparrowmq group reset {group} {topic} earliest` if they shall, or start="earliest"'
+            found.append(Finding(Verdict.WARNING, what, check, mend))
+    return found
+
+
 async def _dead(servers: Servers, group: str) -> list[Finding]:
     topic = dlq_topic(group)
     check = f"looked for its dead letters in {topic}"
@@ -323,7 +494,7 @@ async def _dead(servers: Servers, group: str) -> list[Finding]:
         await servers.route(topic)
     except SparrowError:
         return []  # It has none.
-    mend = f"look at them with Admin.dead_letters({group!r}), and send them again with Admin.resend"
+    mend = f"look at them with `sparrowmq dlq list {group}`, and send them again with `sparrowmq dlq redrive {group}`"
     return [
         Finding(Verdict.WARNING, f"{group} has dead letters: messages that failed every try", check, mend)
     ]

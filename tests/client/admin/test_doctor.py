@@ -8,9 +8,23 @@ import pytest
 
 from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.doctor import Finding, Verdict, _clock, _disk, _way_to
+from sparrowmq.client.admin.doctor import (
+    Finding,
+    Verdict,
+    _busy,
+    _clock,
+    _disk,
+    _disk_full,
+    _from_end,
+    _outside,
+    _starts,
+    _way_to,
+)
+from sparrowmq.client.admin.groups import GroupLag, QueueLag
 from sparrowmq.client.client import connect
 from sparrowmq.clock import SystemClock
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.headers import UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.protocol.requests.registration import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
@@ -182,10 +196,75 @@ async def test_dead_letters_are_told(tmp_path):
             (await anext(aiter(messages))).retry()
             while not await mq.admin.dead_letters("g"):
                 pass
-        assert "Admin.dead_letters" in wrong(await mq.admin.examine(group="g"), "g has dead letters").mend
+        assert "`sparrowmq dlq list g`" in wrong(await mq.admin.examine(group="g"), "g has dead letters").mend
 
 
 def test_the_limit_of_the_disk_is_the_brokers():
-    from sparrowmq.client.admin.doctor import DISK_FULL
+    assert BrokerSettings().disk_full_ratio == _disk_full({"scrubRate": "1", "diskMaxUsedSpaceRatio": "75"})
+    late = BrokerSettings(disk_max_used_percent=95)
+    assert late.disk_full_ratio == _disk_full({"scrubRate": "1", "diskMaxUsedSpaceRatio": "95"}) == 0.95
+    apache = {"diskMaxUsedSpaceRatio": "95", "diskSpaceWarningLevelRatio": "85"}
+    assert (_disk_full(apache), _disk_full({})) == (0.85, 0.90)
 
-    assert BrokerSettings().disk_full_ratio == DISK_FULL
+
+async def test_a_disk_that_may_get_fuller_is_not_told_to_be_full(tmp_path):
+    async with Cluster(tmp_path, disk_max_used_percent=95) as cluster, Admin(cluster.namesrv) as admin:
+        settings = await admin.broker_settings("broker-0")
+    (found,) = _disk("broker a", {"commitLogDiskRatio": "0.92"}, _disk_full(settings))
+    assert found.verdict is Verdict.WARNING and "from 95% on" in found.what
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ({}, Verdict.OK),
+        ({"sendThreadPoolQueueHeadWaitTimeMills": "199"}, Verdict.OK),
+        ({"sendThreadPoolQueueHeadWaitTimeMills": "200"}, Verdict.WARNING),
+        ({"sendThreadPoolQueueSize": "10000"}, Verdict.WARNING),
+        ({"pageCacheLockTimeMills": "1000"}, Verdict.WARNING),
+    ],
+)
+def test_a_broker_that_is_too_busy_for_sends_is_told(told, verdict):
+    still = {"sendThreadPoolQueueHeadWaitTimeMills": "0", "sendThreadPoolQueueSize": "0"}
+    (found,) = _busy("broker a", still | {"sendThreadPoolQueueCapacity": "10000"} | told, {})
+    assert found.verdict is verdict and ("SYSTEM_BUSY" in found.what) is (verdict is Verdict.WARNING)
+    patient = {"waitTimeMillsInSendQueue": "5000"}
+    (found,) = _busy("broker a", still | {"sendThreadPoolQueueHeadWaitTimeMills": "300"}, patient)
+    assert found.verdict is Verdict.OK
+
+
+async def test_a_group_ahead_of_a_topic_that_was_made_anew_is_told(tmp_path):
+    async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("t", queues=1)
+        await mq.send("t", b"x")
+        await mq.admin.create_group("g")
+        ahead = UpdateConsumerOffset(consumer_group="g", topic="t", queue_id=0, commit_offset=50)
+        await mq.admin.servers.ask(cluster.brokers[0].address, ahead)
+        found = wrong(await mq.admin.examine(group="g"), "g is 49 messages ahead of the end of t")
+        assert found.verdict is Verdict.WRONG and "group reset g t earliest" in found.mend
+
+
+def test_messages_that_were_deleted_before_they_were_taken_are_told():
+    queue = MessageQueue("t", "a", 0)
+    lag = GroupLag("g", (QueueLag(queue, 100, 20, None),), 0.0)
+    (found,) = _outside("g", lag, {"t": {queue: range(50, 100)}})
+    assert (
+        found.verdict is Verdict.WARNING and "30 messages of t were deleted before g took them" in found.what
+    )
+    assert _outside("g", lag, {"t": {queue: range(20, 100)}}) == []
+
+
+async def test_a_group_that_begins_at_the_end_of_what_is_there_is_told(tmp_path):
+    queue, nothing = MessageQueue("t", "a", 0), GroupLag("g", (), 0.0)
+    held = {"t": {queue: range(3)}, "empty": {queue: range(0)}}
+    (found,) = _from_end("g", nothing, held, {"CONSUME_FROM_LAST_OFFSET"})
+    assert "the 3 messages that are there do not come" in found.what and "earliest" in found.mend
+    assert _from_end("g", nothing, held, {"CONSUME_FROM_FIRST_OFFSET"}) == []
+    begun = GroupLag("g", (QueueLag(queue, 3, 0, None),), 0.0)
+    assert _from_end("g", begun, held, {"CONSUME_FROM_LAST_OFFSET"}) == []
+    async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
+        await mq.admin.create_topic("t")
+        async with mq.subscribe("t", group="g"):
+            while not await mq.admin.members("g"):
+                await asyncio.sleep(0)
+            assert await _starts(mq.admin.servers, "g") == {"CONSUME_FROM_LAST_OFFSET"}
