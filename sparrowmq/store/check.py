@@ -9,6 +9,7 @@ The store must not be open: a running broker's queues and index are behind its l
   file ends in a blank; behind the last record all is zero;
 - in each queue offsets are dense; each record has its entry and each entry its record, with size and tags code;
 - each index entry points to a record that has such a key, chains lead back, and each key of each record is found;
+- all queues are there of which the last checkpoint knew;
 - the checkpoint claims no more than there is.
 
 Every test of the store ends with it (the idea of bbolt's `Tx.Check`).
@@ -30,6 +31,8 @@ from sparrowmq.store.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, tags_code
 from sparrowmq.store.entries import Entry
 from sparrowmq.store.index import Index, IndexFile
 from sparrowmq.store.keys import key_hash, keys_of
+from sparrowmq.store.layout import LOCK_OF_JAVA, Layout
+from sparrowmq.store.queue_ends import QueueEnds
 from sparrowmq.store.queue_table import QueueTable
 from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
@@ -57,6 +60,7 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
     check = _Check(settings, log, queues, index, watch)
     yield from check.log_and_queues()
     yield from check.all_queues()
+    yield from check.lost_queues(vfs)
     if index is not None:
         yield from check.index_files(index)
     yield from check.checkpoint(found)
@@ -134,6 +138,21 @@ class _Check:
             entry = queue.read(queue_offset, 1)[0]
             if not entry.is_gap:
                 yield from self._entry(name, queue, queue_offset, entry)
+
+    def lost_queues(self, vfs: Vfs) -> Iterator[str]:
+        """Look for the queues that the last checkpoint knew, if no broker of Java ran since."""
+        layout = self._settings.layout
+        known = QueueEnds(vfs, layout.ends).load()
+        if known.positions is None or known.positions.dispatched < self._log.begin or _was_javas(vfs, layout):
+            if self._next and not list(self._queues):
+                yield "the log has messages, but there is no queue; the next start makes them anew"
+            return
+        for (topic, queue_id), wanted in known.ends.items():
+            queue = self._queues.get(topic, queue_id)
+            if queue is None or queue.is_empty:
+                yield f"queue {topic}/{queue_id} is missing; it ended at {wanted.end}, and the next start makes it anew"
+            elif queue.end.value < wanted.end and (topic, queue_id) not in self._next:
+                yield f"queue {topic}/{queue_id} ends at {queue.end.value}, the last checkpoint says {wanted.end}"
 
     def index_files(self, index: Index) -> Iterator[str]:
         done, total = 0, sum(file.next for file in index.files)
@@ -234,6 +253,16 @@ class _Check:
             return None
         record = self._log.sound_record(offset)
         return records.outline(record) if record is not None else None
+
+
+def _was_javas(vfs: Vfs, layout: Layout) -> bool:
+    """Whether a broker of Java was the last that opened the store."""
+    if not vfs.exists(layout.lock):
+        return False
+    file = vfs.open(layout.lock, writable=False)
+    content = vfs.read(file, 0, len(LOCK_OF_JAVA))
+    vfs.close(file)
+    return content == LOCK_OF_JAVA
 
 
 def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:

@@ -1,5 +1,6 @@
 """The check: each thing that can be wrong with a store gets its sentence, and a sound store none."""
 
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -72,6 +73,37 @@ def planted(stores: Stores, clock: ManualClock) -> Planted:
     planted = Planted(stores, clock)
     stores.leave_damaged()
     return planted
+
+
+def test_a_queue_whose_folder_is_gone_is_missed(planted: Planted):
+    shutil.rmtree(planted.queue.parent)
+    assert violations(planted) == [
+        "queue Orders/0 is missing; it ended at 5, and the next start makes it anew"
+    ]
+
+
+def test_all_queues_at_once_are_missed(planted: Planted):
+    shutil.rmtree(planted.settings.layout.consume_queue)
+    assert violations(planted) == [
+        "queue Orders/0 is missing; it ended at 5, and the next start makes it anew"
+    ]
+
+
+def test_without_queues_and_what_a_checkpoint_knew_of_them_the_log_tells_it(planted: Planted):
+    shutil.rmtree(planted.settings.layout.consume_queue)
+    shutil.rmtree(planted.settings.layout.ends)
+    assert violations(planted) == [
+        "the log has messages, but there is no queue; the next start makes them anew"
+    ]
+
+
+def test_queues_of_a_topic_that_was_deleted_are_not_missed(stores: Stores):
+    store = stores.open()
+    put(store)
+    put(store, topic="Bills")
+    store.checkpoint()
+    store.delete_topic("Bills")
+    store.close()
 
 
 def violations(planted: Planted) -> list[str]:
