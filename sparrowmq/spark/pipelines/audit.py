@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.new_folder import demand_absent
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.sides import KEY, PLACE, Side
@@ -71,8 +71,8 @@ def audit(
     sides = [Side.parse(each) for each in (left, right) if each is not None]
     given = {**(options or {}), **({"nameServer": name_server} if name_server else {})}
     topic = topic or next((side.where for side in sides if side.kind == "topic"), None)
-    if to is not None and Path(to).exists():
-        raise ConfigError(f"{to} is there already; name another folder")
+    if to is not None:
+        demand_absent(to)
     session, begin, found = own_session(spark), time.monotonic(), Findings()
     keys = (by, right_by or by)
     rows = [side.rows(session, key, topic, given) for side, key in zip(sides, keys, strict=False)]

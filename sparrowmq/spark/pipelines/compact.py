@@ -50,7 +50,7 @@ def compact(
     if settled is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
     before = day() + timedelta(days=1) if all_days else day()
-    oldest = None if keep_days is None else day() - timedelta(days=keep_days)
+    oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
     report, begin, state = Report(), time.monotonic(), state_of(root)
     with nullcontext() if dry_run else locked(state):
         for path, own_state in ((root, state), (root.with_name(f"{root.name}.errors"), state / "errors")):

@@ -75,6 +75,9 @@ def dedup(
 def _window_ms(window: str) -> int:
     try:
         days = window.strip().removesuffix("d")
-        return int(days) * _DAY_MS if days != window.strip() else milliseconds(window)
+        found = int(days) * _DAY_MS if days != window.strip() else milliseconds(window)
     except ValueError:
         raise ConfigError(f"window={window!r} is no time; write 90s, 12h or 7d") from None
+    if found <= 0:
+        raise ConfigError(f"window={window!r} remembers nothing, so no repeat would go; write 90s, 12h or 7d")
+    return found

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 from sparrowmq.client.admin.groups import GroupLag
@@ -66,8 +67,8 @@ def lag(
         NoGroup: a group that was named is not there.
         ConfigError, NetworkError
     """
-    if every_s <= 0 or (rounds is not None and rounds < 1):
-        raise ConfigError(f"every_s={every_s:g}, rounds={rounds}: give more than 0")
+    if not 0 < every_s < inf or (rounds is not None and rounds < 1):
+        raise ConfigError(f"every_s={every_s:g}, rounds={rounds}: give more than 0, and an end")
     parsed = parse(SourceOptions, {"topic": "none", **(options or {}), "nameServer": name_server})
     begin, report, done = time.monotonic(), Report(), 0
     try:

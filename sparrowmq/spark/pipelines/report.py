@@ -111,7 +111,8 @@ class Report:
             return
         from sparrowmq.spark.exposed import exposed  # needs the extra `server`
 
-        with exposed(address, lambda page: self.tell_metrics(page, name)):
+        with exposed(address, lambda page: self.tell_metrics(page, name)) as where:
+            to_stderr(f"figures at http://{where}/metrics")
             yield
 
     def line(self) -> str:

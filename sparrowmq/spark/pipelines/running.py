@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import IllegalArgumentException
+
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.limits import HAS_LIMITS
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.report import Report, watch
@@ -39,7 +42,12 @@ class Stream:
     checkpoint: str
 
     def run(self, report: Report, *, once: bool, every: str) -> None:
-        """Returns when all is read that was there (`once`), or when it is stopped. Raises: StreamingQueryException."""
+        """Returns when all is read that was there (`once`), or when it is stopped.
+
+        Raises:
+            ConfigError: `every` is no time.
+            StreamingQueryException
+        """
         report.count_losses(parse(SourceOptions, self.given))
         if not once:
             watch(self._start({"processingTime": every}), report)
@@ -60,7 +68,13 @@ class Stream:
     def _start(self, trigger: Mapping[str, Any]) -> StreamingQuery:
         given = {**self.given, "checkpointLocation": self.checkpoint}
         rows = self.spark.readStream.format("rocketmq").options(**given).load()
-        writing = rows.writeStream.foreachBatch(self.take).trigger(**trigger)
+        writing = rows.writeStream.foreachBatch(self.take)
+        try:
+            writing = writing.trigger(**trigger)
+        except IllegalArgumentException:
+            raise ConfigError(
+                f"every={trigger.get('processingTime')!r} is no time; write 10 seconds, or 1 minute"
+            ) from None
         return writing.option("checkpointLocation", self.checkpoint).start()
 
 

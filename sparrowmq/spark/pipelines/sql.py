@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import StoredOptions, parse
+from sparrowmq.spark.pipelines.new_folder import demand_absent
 from sparrowmq.spark.pipelines.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.report import Report
 from sparrowmq.spark.pipelines.span import since_until, span_of, told
@@ -68,7 +69,8 @@ class Answer:
         self.report.seconds += time.monotonic() - begin
 
     def save(self, to: str | Path) -> None:
-        """Write the rows as Parquet files into a folder that is not there yet."""
+        """Write the rows as Parquet files into a folder that is not there yet. Raises: ConfigError, it is there."""
+        demand_absent(to)
         begin, count = time.monotonic(), Observation()
         rows = self.chosen.observe(count, f.count(f.lit(1)).alias("rows"))
         rows.write.mode("error").parquet(str(to))

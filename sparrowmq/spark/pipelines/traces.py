@@ -21,6 +21,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import trace as traces
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
+from sparrowmq.spark.pipelines.new_folder import demand_absent
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.span import since_until, span_of, told
@@ -63,7 +64,10 @@ def trace(
         to: a folder that is not there yet, for the single reports as Parquet files.
     Raises:
         NoRoute: there is no such topic.
+        ConfigError: the folder is there.
     """
+    if to is not None:
+        demand_absent(to)
     given = {**(options or {}), "nameServer": name_server, "topic": topic}
     given |= since_until(since, until)
     begin, session, span = time.monotonic(), own_session(spark), span_of(given)

@@ -60,6 +60,11 @@ def test_days_that_are_too_old_go(table):
     assert table.open().last_batch() == 2
 
 
+def test_days_from_before_the_calendar_are_none(table):
+    tend(table, keep_days=1_000_000, day=lambda: date.fromisoformat("2026-03-02"))
+    assert table.numbers() == list(range(6))
+
+
 def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_known(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg._KEPT", timedelta(0))
     table = Table(tmp_path, "iceberg")

@@ -61,7 +61,12 @@ def test_repeats_are_what_has_the_same_key_by_any_expression(topic, drop):
 
 @pytest.mark.parametrize(
     ("given", "complaint"),
-    [({"by": "nothing"}, "by='nothing' cannot be understood"), ({"window": "soon"}, "write 90s, 12h or 7d")],
+    [
+        ({"by": "nothing"}, "by='nothing' cannot be understood"),
+        ({"window": "soon"}, "write 90s, 12h or 7d"),
+        ({"window": "0"}, "no repeat would go"),
+        ({"window": "-1d"}, "no repeat would go"),
+    ],
 )
 def test_wrong_arguments_are_told(topic, drop, given, complaint):
     send(topic, 1)

@@ -59,6 +59,9 @@ def test_without_names_all_groups_are_shown_and_one_that_is_not_there_is_told(na
         lag(["nobody"], name_server=namesrv)
     with pytest.raises(ConfigError, match="give more than 0"):
         lag(name_server=namesrv, every_s=0)
+    for endless in ("nan", "inf"):
+        with pytest.raises(ConfigError, match="give more than 0"):
+            lag(name_server=namesrv, every_s=float(endless))
 
 
 def test_a_group_that_nobody_can_tell_of_is_an_error_of_its_round(tmp_path):

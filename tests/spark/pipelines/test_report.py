@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -54,6 +55,13 @@ def test_control_c_ends_a_query_in_order():
     assert not watch(query, report)
     assert query.is_stopped
     assert (report.offsets, report.read) == ({}, 0)
+
+
+def test_the_port_of_figures_is_told_where_any_was_asked_for(capsys):
+    with Report().told_at("127.0.0.1:0", "table orders"):
+        told = capsys.readouterr().err
+        address = told.removeprefix("figures at ").strip()
+        assert "sparrowmq_pipeline_read_total" in urlopen(address).read().decode()
 
 
 def offset(end):

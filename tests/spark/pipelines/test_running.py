@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.report import Report
 from sparrowmq.spark.pipelines.running import Stream, with_defaults
@@ -63,6 +64,12 @@ def test_all_that_is_there_is_taken_in_batches_of_their_size_and_nothing_twice(t
     assert report.read == 150
     assert sum(report.offsets[topic.name]["broker-0"].values()) == 250
     assert run().batches == 0
+
+
+def test_a_pause_that_is_no_time_is_told(topic, tmp_path):
+    stream = Stream(topic.spark, topic.options, lambda _rows, _batch: None, str(tmp_path / "checkpoint"))
+    with pytest.raises(ConfigError, match="every='nonsense' is no time; write 10 seconds"):
+        stream.run(Report(), once=False, every="nonsense")
 
 
 @pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.slow), "run_by_batches"])
