@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import shared
 
 _PATH = click.Path(path_type=Path)
@@ -71,7 +72,15 @@ def publish(**given: Any) -> Any:
 @shared.ends_well
 def backfill(**given: Any) -> Any:
     """Add to TABLE, which the pipeline `table` has begun, what its topic had before, from the files of a stored log."""
-    return shared.pipelines().backfill(**given)
+    pipelines = shared.pipelines()
+    from sparrowmq.spark.pipelines.table import begun
+
+    settled = begun(given["table"].absolute())
+    if settled is not None and "," in settled.topic:
+        raise ConfigError(
+            f"{given['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"
+        )
+    return pipelines.backfill(**given)
 
 
 @click.command()

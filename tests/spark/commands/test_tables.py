@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from sparrowmq.spark.command import pipeline
 from sparrowmq.spark.pipelines import table
+from sparrowmq.spark.pipelines.table import Settled, keep, state_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -54,6 +55,15 @@ def test_publish_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
     args = ["publish", str(tmp_path / "t"), "commanded", "-n", topic.options["nameServer"]]
     assert json.loads(CliRunner().invoke(pipeline, [*args, "--dry-run"]).stdout)["read"] == 4
     assert json.loads(CliRunner().invoke(pipeline, args).stdout)["written"] == 4
+
+
+def test_backfill_of_a_table_of_several_topics_is_refused(tmp_path):
+    begin = {topic: {"broker-0": {"0": 0}} for topic in "ab"}
+    keep(state_of(tmp_path / "t"), Settled("a,b", "parquet", "raw", None, begin=begin))
+    found = CliRunner().invoke(pipeline, ["backfill", str(tmp_path / "t"), "--store", str(tmp_path)])
+    assert found.exit_code == 1
+    assert "is of several topics, a,b" in found.stderr
+    assert json.loads(found.stdout)["error"].startswith(str(tmp_path / "t"))
 
 
 def test_archive_and_backfill_end_with_one_line_of_json(topic, folder, tmp_path, monkeypatch):
