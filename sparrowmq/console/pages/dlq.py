@@ -130,7 +130,8 @@ class Letters:
             await self._look_on()
 
     async def _go_on(self) -> None:
-        self._give_up()
+        if not self._next.visible:
+            return  # pressed twice
         self._before += len(self._shown)
         await self._view.attempt(self._look_on())
 
