@@ -201,6 +201,11 @@ class Actions:
         await brokers.change_settings(self._servers, address, changes)
 
     @needs(Role.ADMIN)
+    async def use_name_servers(self, addresses: str) -> None:
+        """Have the console ask other name servers, until it stops."""
+        await self._look.use_name_servers(addresses)
+
+    @needs(Role.ADMIN)
     async def put_account(self, addresses: list[str], wanted: UpdateAndCreateAclConfig) -> None:
         """Make an account, or change it, at some brokers."""
         for address in addresses:

@@ -20,9 +20,10 @@ from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.access import Credentials, Tls
+from sparrowmq.client.cluster.addresses import addresses_of
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.console.metrics import CountedAdmin, CountedServers
-from sparrowmq.errors import SparrowError
+from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
 from sparrowmq.protocol.requests.bodies import ProducerEntry, TopicConfig
@@ -94,6 +95,7 @@ class Look:
     ) -> None:
         self._connection = partial(Client, namesrv, credentials=credentials, tls=tls, clock=clock)
         self.client = self._connection()
+        self.is_encrypted = bool(tls)
         self.clock = clock or SystemClock()
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted
@@ -118,6 +120,21 @@ class Look:
     @property
     def name_servers(self) -> list[str]:
         return list(self.servers.network.name_servers.addresses)
+
+    async def use_name_servers(self, text: str) -> None:
+        """Ask other name servers from now on, for all visitors and until the console stops.
+
+        Raises:
+            ConfigError: one of the addresses is none; NetworkError: one of them does not answer. Nothing has changed.
+        """
+        addresses, page = addresses_of(text)
+        if page is not None:
+            raise ConfigError(
+                f"{page} is an address server; name the name servers themselves, as host:port;host:port"
+            )
+        await asyncio.gather(*(inventory.namesrv_settings(self.servers, each) for each in addresses))
+        self.servers.network.name_servers.addresses[:] = addresses
+        self.forget()
 
     async def brokers(self) -> list[BrokerNow]:
         """Every broker with its figures; one that does not answer has none."""

@@ -1,10 +1,13 @@
 from datetime import timedelta
 
+import pytest
+
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
 from sparrowmq.client.admin.topics import local_time
 from sparrowmq.console.look import BrokerNow, behind_s
-from sparrowmq.errors import NoGroup
+from sparrowmq.errors import ConfigError, NetworkError, NoGroup
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.testing import Cluster
 
 NOW_MS = 1_700_000_000_000
 
@@ -88,3 +91,14 @@ async def test_a_dry_run_tells_where_each_queue_would_go_on_and_moves_nobody(loo
     targets = await look.targets("orders", "latest")
     assert sum(targets.values()) == 4
     assert (await look.admin.lag("billing", "orders")).lag == 4
+
+
+async def test_other_name_servers_are_asked_once_each_of_them_answers(two, look, tmp_path):
+    async with Cluster(tmp_path / "other", brokers=1) as other:
+        with pytest.raises(NetworkError):
+            await look.use_name_servers(f"{other.namesrv};127.0.0.1:1")
+        with pytest.raises(ConfigError, match="name the name servers themselves"):
+            await look.use_name_servers("http://127.0.0.1/rocketmq/nsaddr")
+        assert look.name_servers == [two.namesrv] and len(await look.brokers()) == 2
+        await look.use_name_servers(other.namesrv)
+        assert look.name_servers == [other.namesrv] and len(await look.brokers()) == 1

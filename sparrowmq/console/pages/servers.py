@@ -9,6 +9,7 @@ from nicegui import ui
 
 from sparrowmq.client.admin import inventory
 from sparrowmq.client.admin.doctor import Finding, Verdict
+from sparrowmq.console.forms import buttons, dialog
 from sparrowmq.console.listing import Column, Row, badge, table
 from sparrowmq.console.view import View
 from sparrowmq.errors import SparrowError
@@ -27,6 +28,12 @@ async def draw(view: View) -> None:
         except SparrowError as error:
             rows.append({"address": address, "state": badge("no answer", "red-8"), "told": str(error)})
     table(_SERVERS, rows, "no address is known")
+    if view.actions.may("use_name_servers"):
+        ui.button("Ask others", icon="swap_horiz", on_click=_others_dialog(view).open).props(
+            "outline no-caps dense"
+        )
+    for line in channel_lines(view.look.is_encrypted):
+        ui.label(line).classes("text-sm opacity-80")
     ui.label("The doctor").classes("text-lg")
     place = ui.column().classes("w-full gap-2")
 
@@ -45,6 +52,36 @@ async def draw(view: View) -> None:
             table(
                 _SETTINGS, [{"key": key, "value": value} for key, value in sorted(each.items())], wraps=True
             )
+
+
+def _others_dialog(view: View) -> ui.dialog:
+    async def use() -> bool:
+        done = await view.act(
+            view.actions.use_name_servers(addresses.value or ""), "the console asks these now"
+        )
+        if done:
+            view.reload()
+        return done
+
+    with dialog("Ask other name servers") as opened:
+        ui.label(
+            "For all visitors, until the console stops; its next start asks those of -n again. Each has to answer."
+        ).classes("text-sm opacity-80")
+        addresses = ui.input("Addresses", value=";".join(view.look.name_servers)).classes("w-full")
+        addresses.props('outlined dense placeholder="host:port;host:port"')
+        buttons(opened, "Ask these", use)
+    return opened
+
+
+def channel_lines(is_encrypted: bool) -> list[str]:
+    """How the console reaches the servers, and what of the official one's switches means nothing here."""
+    state = "on" if is_encrypted else "off"
+    encrypted = f"TLS: {state}. It is chosen at the start, with --tls, for all connections."
+    second = (
+        "VIP channel: does not apply. The console sends to the brokers' own port, which takes all that the second one "
+        "takes; `sparrowmq doctor` looks whether old clients reach that."
+    )
+    return [encrypted, second]
 
 
 def _show(finding: Finding) -> None:
