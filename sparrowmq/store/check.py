@@ -149,6 +149,8 @@ class _Check:
             return
         for (topic, queue_id), wanted in known.ends.items():
             queue = self._queues.get(topic, queue_id)
+            if wanted.end == wanted.begin:
+                continue
             if queue is None or queue.is_empty:
                 yield f"queue {topic}/{queue_id} is missing; it ended at {wanted.end}, and the next start makes it anew"
             elif queue.end.value < wanted.end and (topic, queue_id) not in self._next:
