@@ -117,8 +117,8 @@ class IndexFile:
         """Add the offsets of entries with that hash, newest first, until `found` has `limit`.
 
         Raises:
-            BadStore: the slot, or an entry, leads to an entry of another slot; or the slot leads nowhere, as others do
-                that are used.
+            BadStore: the slot, or an entry, leads to an entry of another slot, or on to a later one; or the slot leads
+                nowhere, as others do that are used; or an entry is older than the file.
         """
         slot = key_hash % self.slots
         number = self.linked.newest(slot)
@@ -130,11 +130,15 @@ class IndexFile:
             entry_hash, offset, seconds, previous = self.entry(number)
             if entry_hash % self.slots != slot:
                 break
+            if previous >= number or seconds < 0:
+                raise BadStore(
+                    f"{self.file.path} is damaged: entry {number} cannot be what it was; {_REMEDY}"
+                )
             stored_ms = self.begin_ms + seconds * 1000
             # Entries know whole seconds only.
             if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
                 found[offset] = None
-            if previous >= number or stored_ms < begin_ms - 999:
+            if stored_ms < begin_ms - 999:
                 return
             number = previous
         if number != 0 and len(found) < limit and not self._is_of_slot(number, slot):

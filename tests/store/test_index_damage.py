@@ -50,6 +50,22 @@ def test_an_index_that_was_off_for_a_while_is_made_anew(stores: Stores, killed: 
     assert found is not None and found.index_file > 0  # the next start believes it
 
 
+@pytest.mark.parametrize("field_at", [12, 16])
+def test_an_entry_that_leads_on_or_is_older_than_its_file_is_damage(stores: Stores, field_at: int):
+    """A flipped bit in its seconds, or in the number of the entry before it, would hide those behind it."""
+    store = stores.open()
+    for number in range(6):
+        put(store, b"%d" % number, key="key")
+    store.dispatch()
+    assert len(store.query("Orders", "key", *FOREVER)) == 6
+    (path,) = Path(store.settings.layout.index).iterdir()
+    at = 40 + store.settings.index_slots * 4 + 4 * 20 + field_at
+    overwrite(path, at, bytes([path.read_bytes()[at] | (0x80 if field_at == 12 else 0x40)]))
+    with pytest.raises(BadStore, match="entry 4 cannot be what it was; start the broker again"):
+        store.query("Orders", "key", *FOREVER)
+    stores.leave_damaged()
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_index_with_scrambled_slots_says_so_and_is_made_anew(stores: Stores, killed: bool):
     store = stores.open()
