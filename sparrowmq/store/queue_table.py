@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from sparrowmq.errors import BadStore
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles, QueueEnd
 from sparrowmq.store.layout import Layout
 
@@ -37,7 +38,7 @@ class QueueTable:
     def load(self, known: int | None, writable: bool = True) -> None:
         """Find the queues on disk; `known` as in `ConsumeQueue.load`. Raises: BadStore."""
         for key in self._on_disk():
-            self.obtain(*key).load(known, writable)
+            self._load(self.obtain(*key), known, writable)
 
     def restore(
         self, ends: Mapping[tuple[str, int], QueueEnd], known: int | None
@@ -50,8 +51,17 @@ class QueueTable:
                 damaged[queue] = begins
         for key in self._on_disk():
             if key not in ends:
-                self.obtain(*key).load(known)
+                self._load(self.obtain(*key), known, writable=True)
         return damaged
+
+    def _load(self, queue: ConsumeQueue, known: int | None, writable: bool) -> None:
+        try:
+            queue.load(known, writable)
+        except OSError as error:
+            raise BadStore(
+                f"queue {queue.topic}/{queue.queue_id} cannot be read: {error}; delete the folder consumequeue: "
+                "it is made anew from the log"
+            ) from error
 
     def remove(self, queue: ConsumeQueue) -> None:
         """Delete one queue, and its topic's folder if it was the last one there."""

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -94,6 +95,19 @@ def test_a_start_makes_a_file_anew_that_cannot_be_read(stores: Stores, number: i
     filled(stores, disk).close()
     disk.bad[str(file(stores.open(), number)), 0] = errno.EIO
     stores._open.pop().close()
+    assert bodies(stores.open(vfs=disk)) == TEXTS
+
+
+def test_a_start_that_cannot_tell_where_an_unreadable_queue_ends_says_what_to_do(stores: Stores):
+    disk = FaultyDisk()
+    store = filled(stores, disk)
+    store.close()
+    shutil.rmtree(store.settings.layout.ends)
+    disk.bad[str(file(store, 2)), 0] = errno.EIO
+    with pytest.raises(BadStore, match=r"queue Orders/0 cannot be read: .* delete the folder consumequeue"):
+        stores.open(vfs=disk)
+    shutil.rmtree(store.settings.layout.consume_queue)
+    disk.bad.clear()
     assert bodies(stores.open(vfs=disk)) == TEXTS
 
 
