@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.asking import HELP, ask, asking
+from sparrowmq.cli.moments import time_of
 from sparrowmq.cli.nouns import add_list, at_masters, refuse_no_change, tell
 from sparrowmq.cli.output import OUTPUT, confirm, say, table, tables
 from sparrowmq.client.admin.admin import Admin
@@ -271,8 +272,8 @@ def _target(text: str) -> ResetTo:
     if text.isdecimal():
         return int(text)
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        return time_of(text)
+    except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is none; give earliest, latest, a time as 2026-11-20T08:00, or an offset"
         ) from None

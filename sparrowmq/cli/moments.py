@@ -17,11 +17,18 @@ def moment(_context: object, _option: object, text: str | None) -> datetime | No
     try:
         if text[-1:] in AGES and text[:-1].replace(".", "", 1).isdigit():
             return datetime.now().astimezone() - timedelta(**{AGES[text[-1]]: float(text[:-1])})
-        return datetime.fromisoformat(text)
+        return time_of(text)
     except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago"
         ) from None
+
+
+def time_of(text: str) -> datetime:
+    """A time that is one on this machine. Raises: ValueError, OverflowError."""
+    found = datetime.fromisoformat(text)
+    found.timestamp()  # the first and the last days of the calendar have none in some zones
+    return found
 
 
 def iso(timestamp_ms: int) -> str:

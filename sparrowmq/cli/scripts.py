@@ -5,7 +5,9 @@ Nothing is imported above that comes with the extra: pip makes the scripts wheth
 
 from __future__ import annotations
 
+import os
 import sys
+from errno import ENOSPC
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +29,19 @@ NEEDED: Final = (
 def sparrowmq() -> None:
     """The script `sparrowmq`, and `smq`."""
     name = Path(sys.argv[0]).name  # the shell's completion goes by it
-    _run("smq" if name == "smq" else "sparrowmq", "sparrowmq.cli.main", "main")
+    if not all(map(is_text, sys.argv)):
+        print(f"{name}: the command line is not UTF-8; give such a body as a --file", file=sys.stderr)
+        sys.exit(2)
+    try:
+        _run("smq" if name == "smq" else "sparrowmq", "sparrowmq.cli.main", "main")
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # it would be told once more at the end
+        print(f"{name}: the output cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 def mqnamesrv() -> None:
@@ -45,6 +59,15 @@ def mqbroker() -> None:
 def mqadmin() -> None:
     """The script `mqadmin`, which needs nothing of the extra but for an account (yaml)."""
     import_module("sparrowmq.cli.mqadmin.main").main()
+
+
+def is_text(word: str) -> bool:
+    """Whether a word of a command line was UTF-8."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _run(script: str, module: str, command: str) -> None:

@@ -80,6 +80,7 @@ def test_errors_say_what_to_do_on_stderr(run):
         ("change", ["billing"], 2, "nothing is to be changed"),
         ("reset", ["billing", "missing", "latest", "--yes"], 1, "no route for topic 'missing'"),
         ("reset", ["billing", "orders", "yesterday"], 2, "give earliest, latest, a time as"),
+        ("reset", ["billing", "orders", "0001-01-01"], 2, "give earliest, latest, a time as"),
         ("reset", ["billing", "orders", "²"], 2, "give earliest, latest, a time as"),
     ]:
         result = run(verb, *args)

@@ -12,6 +12,6 @@ def test_times_are_given_as_such_or_as_how_long_ago():
     assert since is not None
     ago = datetime.now().astimezone() - since
     assert abs(ago - timedelta(hours=1.5)) < timedelta(seconds=5)
-    for wrong in ("", "h", "9" * 30 + "d"):
+    for wrong in ("", "h", "9" * 30 + "d", "0001-01-01"):
         with pytest.raises(click.BadParameter):
             moment(None, None, wrong)

@@ -55,3 +55,20 @@ def test_a_shell_completes_the_commands(script, shell, tmp_path):
     assert f"{variable}={shell}_complete" in run(f"{shell}_source").stdout
     typed = {"COMP_WORDS": f"{script} top", "COMP_CWORD": "top" if shell == "fish" else "1"}
     assert "topic" in run(f"{shell}_complete", **typed).stdout
+
+
+def test_words_that_are_not_utf_8_are_told():
+    code = "from sparrowmq.cli import scripts; scripts.{}()"
+    for script, words, status in (("sparrowmq", "message send t", 2), ("mqadmin", "topicList -n", 1)):
+        program = [sys.executable, "-c", code.format(script), *words.split(), os.fsdecode(b"\xff")]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=20)
+        assert done.returncode == status and "the command line is not UTF-8" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_an_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        program = [sys.executable, "-m", "sparrowmq", "version"]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1 and "cannot be written: No space left" in done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr

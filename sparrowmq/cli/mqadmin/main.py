@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from sparrowmq.cli.mqadmin.options import WrongOptions, parse, usage
 from sparrowmq.cli.mqadmin.table import COMMANDS, Command, find
+from sparrowmq.cli.scripts import is_text
 
 if TYPE_CHECKING:
     from sparrowmq.client.cluster.access import Credentials
@@ -64,6 +65,9 @@ def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
         return 0
     if words[0] == "help" and len(words) == 2:
         return _help(words[1], out, wrong)
+    if not all(map(is_text, words)):
+        err.write("mqadmin: the command line is not UTF-8; write it so\n")
+        return wrong
     command = find(words[0])
     if command is None:
         out.write(f"The sub command {words[0]} not exist.\n")
