@@ -49,7 +49,7 @@ def test_errors_say_what_to_do_on_stderr(run):
     run("create", "orders")
     for verb, args, status, text in [
         ("show", ["missing"], 1, "no route for topic 'missing'"),
-        ("create", ["orders"], 1, "orders is there already"),
+        ("create", ["orders"], 1, "orders is there already, at broker-0; change it, or take another name"),
         ("create", ["no topic"], 2, "illegal characters"),
         ("create", ["t", "-q", "0"], 2, "--queues"),
         ("change", ["orders"], 2, "nothing is to be changed"),

@@ -47,7 +47,8 @@ async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMes
         return await _at(servers, msg_id, *found_at)
     if topic is None:
         raise ConfigError(
-            f"{msg_id} names no broker of this cluster, so its sender made it; such ids are found with `topic`"
+            f"{msg_id} names no broker of this cluster, so its sender made it; such ids are found in "
+            "their topic: name it, too"
         )
     masters = await servers.masters_of(topic)
     request = QueryMessage(topic, msg_id, AT_ONCE, 0, FOR_EVER_MS, unique_key_query=True)

@@ -151,7 +151,7 @@ async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exi
     there, _ = await _configs(servers, name, masters)
     if there and not exist_ok:
         raise AlreadyThere(
-            f"group {name} is there already, at {', '.join(there)}; change it with `change_group`, or say `exist_ok`"
+            f"group {name} is there already, at {', '.join(there)}; change it, or take another name"
         )
     return await servers.change(
         f"setting group {name}", masters, lambda _, address: _put(servers, address, wanted)

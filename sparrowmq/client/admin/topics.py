@@ -85,7 +85,7 @@ async def create(
     masters = await servers.masters(cluster)
     if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
         raise AlreadyThere(
-            f"topic {name} is there already, at {', '.join(there)}; change it with `change_topic`, or say `exist_ok`"
+            f"topic {name} is there already, at {', '.join(there)}; change it, or take another name"
         )
     wanted = TopicConfig(name, queues, queues, number_of(perm))
     return await servers.change(
