@@ -7,7 +7,7 @@ exception that stands for it where it is asked, so that commands can tell them a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, TextIO, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.failures import Failure, no_route, number_failure, of
@@ -26,6 +26,8 @@ from sparrowmq.remoting.session import Response
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")
 
+INT: Final = (1 << 31) - 1
+LONG: Final = (1 << 63) - 1
 PATIENT: int = 3  # so many times as long as usual, for what takes a broker long
 
 
@@ -65,13 +67,16 @@ class Call:
         """The value of an option, without blanks around it."""
         return self._given.get(letter, otherwise).strip()
 
-    def number(self, letter: str, otherwise: int = 0) -> int:
-        """The value of an option that is a number. Raises: Failure, it is none."""
+    def number(self, letter: str, otherwise: int = 0, most: int = LONG) -> int:
+        """The value of an option that is a number. Raises: Failure, it is none, or none of Java's."""
         text = self.text(letter, str(otherwise))
         try:
-            return int(text)
+            found = int(text)
         except ValueError:
             raise number_failure(text) from None
+        if abs(found) > most:
+            raise number_failure(text)
+        return found
 
     def is_true(self, letter: str, otherwise: bool = False) -> bool:
         """Whether the value is "true", in whatever case."""
@@ -102,6 +107,7 @@ class Call:
         return self.servers.network.name_servers.addresses
 
     async def pause(self, seconds: float) -> None:
+        self._out.flush()  # a command that pauses may never end, and a file or a pipe is read meanwhile
         await self.servers.network.clock.sleep(seconds)
 
     async def ask(

@@ -14,7 +14,7 @@ from typing import Final
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin import messages as looked
-from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.call import INT, Call
 from sparrowmq.cli.mqadmin.failures import Failure, broker_failure, client_failure, of
 from sparrowmq.cli.mqadmin.messages import address_of
 from sparrowmq.client.client import Client
@@ -102,7 +102,7 @@ def again(message: looked.Message) -> Message:
 
 async def send_msg_status(call: Call) -> None:
     """How long a broker takes for each of some messages; they go to the topic that bears its name."""
-    broker, size, count = call.text("b"), call.number("s", 128), call.number("c", 50)
+    broker, size, count = call.text("b"), call.number("s", 128, INT), call.number("c", 50)
     async with producing(call) as mq:
         await _send(mq, Message(broker, _jodie(16)))
         for _ in range(count):
@@ -119,7 +119,7 @@ def _jodie(size: int) -> bytes:
 async def check_msg_send_rt(call: Call) -> None:
     """How long each of some sends to a topic takes, queue by queue."""
     amount = call.number("a", 100)
-    message = Message(call.text("t"), b"a" * call.number("s", 128))
+    message = Message(call.text("t"), b"a" * call.number("s", 128, INT))
     call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#RT")
     try:
         queues = Route.build(message.topic, await call.route(message.topic)).writable
@@ -138,7 +138,7 @@ async def check_msg_send_rt(call: Call) -> None:
 
 async def cluster_rt(call: Call) -> None:
     """How long sends to each broker take, over and over."""
-    amount, size, interval = call.number("a", 100), call.number("s", 128), call.number("i", 10)
+    amount, size, interval = call.number("a", 100), call.number("s", 128, INT), call.number("i", 10)
     as_log = call.is_true("p")
     clusters = (await call.cluster()).cluster_addr_table
     chosen = [call.text("c")] if call.has("c") else java.names(clusters)

@@ -1,4 +1,8 @@
+import os
 import re
+import subprocess
+import sys
+import threading
 
 from sparrowmq.cli.mqadmin.sending import result_text, status_name
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
@@ -38,5 +42,20 @@ def test_the_time_of_sends_is_measured(admin, topic):
     assert [row.split()[1:3] for row in rows[1:7]] == [[str(each % 4), "true"] for each in range(6)]
     rows = admin.ok("sendMsgStatus -b broker-0 -c 2").splitlines()
     assert len(rows) == 2 and rows[0].startswith("rt=") and "SendResult [sendStatus=SEND_OK" in rows[0]
+    for size in ("99999999999999999999999", "2147483648"):
+        assert f'For input string: "{size}"' in admin(f"sendMsgStatus -b broker-0 -s {size}").err
     said = admin("clusterRT -c Nowhere -a 2")
     assert (said.code, said.out.splitlines()[-1]) == (1, "cluster [Nowhere] not exist")
+
+
+def test_what_never_ends_shows_in_a_file_as_it_comes(admin):
+    code = "from sparrowmq.cli.mqadmin.main import main; main()"
+    words = ["clusterRT", "-a", "1", "-i", "60", "-n", admin.cluster.namesrv]
+    program = [sys.executable, "-c", code, *words]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(program, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        limit = threading.Timer(15, process.kill)
+        limit.start()
+        assert process.stdout is not None and process.stdout.readline().startswith("#Cluster Name")
+        limit.cancel()
+        process.kill()
