@@ -97,20 +97,22 @@ def redrive(
             confirm(f"let group {group} try {total:,} dead letters again?")
         is_cut = total == wanted["limit"]
         letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
-        last = await _send_again(admin, letters, total, rate)
-        return total, last if is_cut else None
+        count, last = await _send_again(admin, letters, total, rate)
+        return count, last if is_cut else None
 
-    total, last = ask(namesrv, timeout_s, run)
-    sentence = f"sent {total:,} dead letters to group {group} again"
-    if dry_run or not total:
-        sentence = f"{total:,} dead letters of group {group} would be sent again"
+    count, last = ask(namesrv, timeout_s, run)
+    sentence = f"sent {count:,} dead letters to group {group} again"
+    if dry_run or not count:
+        sentence = f"{count:,} dead letters of group {group} would be sent again"
     since, skip = (iso(last[0]), last[1]) if last else (None, None)
     rest = f"; {_go_on(*last)}" if last else ""
-    done(sentence + rest, group=group, messages=total, dry_run=dry_run, since=since, skip=skip)
+    done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
 
 
-async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float | None) -> _Place:
-    """One after the other, as fast as they may go; returns where the last one lies."""
+async def _send_again(
+    admin: Admin, letters: _Letters, total: int, rate: float | None
+) -> tuple[int, _Place | None]:
+    """One after the other, as fast as they may go; returns how many are not gone, and where the last one lies."""
     last: _Place | None = None
     count = 0
     with Progress() as progress:
@@ -126,8 +128,7 @@ async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float |
             progress.clear()
             say(f"{count:,} of {total:,} were sent; {_go_on(*last) if last else 'begin anew'}")
             raise
-    assert last is not None, "there was one when they were counted"
-    return last
+    return count, last
 
 
 def _go_on(store_timestamp_ms: int, nth: int) -> str:
