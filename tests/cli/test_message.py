@@ -4,13 +4,20 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from sparrowmq import sync
 from sparrowmq.cli.message import message
 from sparrowmq.testing.background import BackgroundCluster
+
+
+TOPICS = ("One", "Lines", "Torn", "Tailed", "Piped", "Hostile", "Told")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with BackgroundCluster(tmp_path_factory.mktemp("message")) as cluster:
+        with sync.connect(cluster.namesrv) as mq:
+            for topic in TOPICS:  # else name servers may not know yet, as tests look, what a send has made
+                mq.admin.create_topic(topic)
         yield cluster
 
 
