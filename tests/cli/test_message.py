@@ -8,7 +8,6 @@ from sparrowmq import sync
 from sparrowmq.cli.message import message
 from sparrowmq.testing.background import BackgroundCluster
 
-
 TOPICS = ("One", "Lines", "Torn", "Tailed", "Piped", "Hostile", "Told")
 
 
