@@ -95,18 +95,25 @@ class RetentionTime:
 
     def __init__(self, clock: Clock, newest_ms: int) -> None:
         self._clock = clock
-        self._told_ms = clock.now_ms()
-        self._told_s = clock.monotonic()
+        self._newest_ms = newest_ms
+        self._told: tuple[int, float] | None = None  # what was told last, and when, by the steady clock
         self._ahead_s: float | None = None  # since when the clock is far ahead
-        if newest_ms and self._told_ms - newest_ms > DAY_S * 1000:
-            self._told_ms = newest_ms
 
     def read(self) -> int:
         """What time it is, in ms."""
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
-        self._told_ms += round((now_s - self._told_s) * 1000)
-        self._told_s = now_s
-        ahead_ms = clock_ms - self._told_ms
+        told_ms = self._next_ms(clock_ms, now_s)
+        self._told = (told_ms, now_s)
+        return told_ms
+
+    def _next_ms(self, clock_ms: int, now_s: float) -> int:
+        if self._told is None:
+            is_old = self._newest_ms and clock_ms - self._newest_ms > DAY_S * 1000
+            expected_ms = self._newest_ms if is_old else clock_ms
+        else:
+            told_ms, told_s = self._told
+            expected_ms = told_ms + round((now_s - told_s) * 1000)
+        ahead_ms = clock_ms - expected_ms
         if ahead_ms > _LEAP_MS:
             if self._ahead_s is None:
                 self._ahead_s = now_s
@@ -116,7 +123,7 @@ class RetentionTime:
                     ahead_ms // 1000,
                 )
             if now_s - self._ahead_s < DAY_S:
-                return self._told_ms
+                return expected_ms
             log.warning("the clock stays %d s ahead; old messages are deleted by it now", ahead_ms // 1000)
-        self._told_ms, self._ahead_s = clock_ms, None
+        self._ahead_s = None
         return clock_ms
