@@ -22,6 +22,7 @@ from sparrowmq.errors import DiskFull, SparrowError, StoreFailed
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
+from sparrowmq.store.flush import Flusher, _Order
 from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
@@ -84,6 +85,16 @@ FULLS: dict[str, float] = {
     "reopen": 0.5,
     "full": 2,
 }
+# Syncs by the thread, which begin in one step and end in a later one, as the loop goes on.
+THREADS: dict[str, float] = {
+    "append": 10,
+    "batch": 4,
+    "dispatch": 4,
+    "thread": 8,
+    "flush": 0.5,
+    "checkpoint": 1,
+    "reopen": 0.3,
+}
 # Steps, states of each cut, and what is done.
 WORKLOADS = (
     (20, 10, STEPS),
@@ -92,6 +103,7 @@ WORKLOADS = (
     (20, 8, FAILS),
     (20, 8, DELETES),
     (20, 8, FULLS),
+    (25, 8, THREADS),
 )
 
 
@@ -160,6 +172,7 @@ class Model:
     count: int = 0
     deletions: list[Deletion] = field(default_factory=list)
     store: MessageStore = None  # type: ignore[assignment]
+    syncing: tuple[Flusher, _Order] | None = None  # what the thread of a store is at
 
     def __post_init__(self) -> None:
         self.store = self.store or open_store(self.vfs)
@@ -187,6 +200,28 @@ class Model:
     def flush(self) -> None:
         self.store.flush()
         self._promise()
+
+    def thread(self) -> None:
+        """What the thread that syncs is at ends, and it says so; or it begins with what was written until now."""
+        flusher = self.store._flusher
+        if self.syncing is not None and self.syncing[0] is flusher:
+            ended, self.syncing = self.syncing[1], None
+            for file in ended.files:
+                self.vfs.note("sync_end", file.file.fd)
+            flusher.flushed.advance(self.synced(ended))
+            self._promise()
+            return
+        self.store._intake._write_burst()
+        flusher.kick()
+        self.syncing = None
+        if not flusher._orders.empty() and (order := flusher._next_order()) is not None:
+            self.syncing = flusher, order
+            for file in order.files:
+                self.vfs.note("sync_begin", file.file.fd)
+
+    def synced(self, order: _Order) -> int:
+        """Up to where the log is on disk then."""
+        return order.target
 
     def checkpoint(self) -> None:
         self.store.checkpoint()

@@ -5,6 +5,7 @@ any point, and gives the states that a cut there could leave: what a sync covere
 combination of 512-byte sectors, each in any version that it went through, any size that a file went through,
 and any of the names that no folder sync covered. A file whose folder is not there is not there.
 
+A sync of another thread takes its time: it covers what was written before its `sync_begin`, once it has its `sync_end`.
 After a sync that failed the kernel takes for written what it could not write: it can be read, no later sync brings it
 to disk, and only what is written again is.
 
@@ -86,7 +87,7 @@ class RecordVfs:
             self.data[first][rest[0] : rest[0] + len(rest[1])] = rest[1]
         elif kind == "truncate":
             self.data[first] = _content(bytes(self.data[first]), [("size", rest[0])])
-        elif kind not in ("sync", "sync_failed", "sync_folder", "ack"):
+        elif kind not in ("sync", "sync_begin", "sync_end", "sync_failed", "sync_folder", "ack"):
             _link(self.folders, self.names, (kind, first, *rest))
         self.effects.append((kind, first, *rest))
 
@@ -236,6 +237,9 @@ class Disk:
         self.data: dict[int, bytes] = dict(enumerate(start.files.values()))
         self.loose_names: list[Effect] = []
         self.loose_data: dict[int, list[Effect]] = {}
+        self.begun: dict[
+            int, int
+        ] = {}  # by file, how many of its loose changes the sync covers that is under way
         self.believed: dict[int, list[Effect]] = {}  # what a failed sync left: no sync will bring it to disk
 
     def apply(self, effect: Effect) -> None:
@@ -248,7 +252,12 @@ class Disk:
             self.loose_data.setdefault(first, []).append((rest[0], rest[1]))
         elif kind == "truncate":
             self.loose_data.setdefault(first, []).append(("size", rest[0]))
+        elif kind == "sync_begin":
+            self.begun[first] = len(self.loose_data.get(first, []))
+        elif kind == "sync_end":
+            self._end_sync(first)
         elif kind == "sync_failed":
+            self.begun.pop(first, None)
             self.believed.setdefault(first, []).extend(self.loose_data.pop(first, []))
         elif kind == "sync":
             self._sync(first)
@@ -259,7 +268,14 @@ class Disk:
         elif kind != "ack":
             self.loose_names.append(effect)
 
+    def _end_sync(self, number: int) -> None:
+        assert not self.believed.get(number), "no sync of a thread goes on after one that failed"
+        loose, covered = self.loose_data.get(number, []), self.begun.pop(number, 0)
+        self.data[number] = bytes(_content(self.data[number], loose[:covered]))
+        self.loose_data[number] = loose[covered:]
+
     def _sync(self, number: int) -> None:
+        self.begun.pop(number, None)
         loose, believed = self.loose_data.pop(number, []), self.believed.get(number, [])
         if not believed:
             self.data[number] = bytes(_content(self.data[number], loose))

@@ -5,19 +5,36 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.record import decode
+from sparrowmq.store import commit_log
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
+from sparrowmq.store.flush import Flusher, _Order
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Retention
-from tests.store.crash_model import BURSTS, DROPS, FAILS, STEPS, WORKLOADS, Exploration, Tally, sites_of
+from tests.store import crash_model
+from tests.store.crash_model import (
+    BURSTS,
+    DROPS,
+    FAILS,
+    SETTINGS,
+    STEPS,
+    THREADS,
+    WORKLOADS,
+    Exploration,
+    Model,
+    Tally,
+    sites_of,
+)
 from tests.store.crash_states import Disk, DiskState, Mutant, RecordVfs
 
 MANY_STATES = 60_000
+MANY_OF_A_FORM = 500
 # What the store syncs, and whether it matters that it does so before its next effect.
 SITES = {
     "checkpoint.py:save:sync": False,  # the next effect removes `abort`: a clean start copes with an older checkpoint
@@ -60,6 +77,8 @@ QUICK: dict[str, Workload] = {
     "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
     "files go before queues are on disk": (1, 25, DROPS),
     "what a failed sync left is believed": (1, 20, FAILS),
+    "the thread syncs the newest file of a burst only": (1, 25, THREADS),
+    "what came while a sync was under way counts with it": (3, 25, THREADS),
 }
 
 
@@ -100,6 +119,29 @@ def test_no_crash_loses_what_was_acknowledged(capsys, wanted, most_per_cut):
     with capsys.disabled():
         print(f"\n{len(tally.states)} crash states, {tally.examined} recoveries, {tally.kills} kills")
     assert tally.violations == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "module", "name", "value"),
+    [
+        pytest.param((BURSTS, DROPS), commit_log, "_PIECE", 100, id="bursts that are written in pieces"),
+        pytest.param(
+            (STEPS, DROPS),
+            crash_model,
+            "SETTINGS",
+            replace(SETTINGS, commit_log_path="/other/log"),
+            id="a log elsewhere",
+        ),
+    ],
+)
+def test_nor_does_one_of_a_store_of_another_form(monkeypatch, kinds, module, name, value):
+    monkeypatch.setattr(module, name, value)
+    tally = Tally()
+    for seed in range(2000, 2010):
+        for weights in kinds:
+            if len(tally.states) < MANY_OF_A_FORM and not tally.violations:
+                Exploration(seed, 25, 2, tally, weights=weights).run()
+    assert tally.violations == [] and len(tally.states) >= MANY_OF_A_FORM
 
 
 def test_every_sync_of_the_store_is_on_the_list():
@@ -158,6 +200,18 @@ def too_young(self: Retention, now_ms: int, used: float, asked: Asked = Asked.NO
     return max(0, sum(file.begin <= self._log.end for file in self._log.row.files) - 1)
 
 
+def newest_file(self: Flusher) -> None:
+    """Order a sync of what was written, where that is more than one file of the last one alone."""
+    end = self._log.written
+    if end > self._ordered:
+        self._orders.put(_Order(end, self._log.row.between(self._ordered, end)[-1:]))
+        self._ordered = end
+
+
+def all_that_is_written(self: Model, order: _Order) -> int:
+    return self.store.written.value
+
+
 def believe_pages(self: Recovery, scan_from: int, end: int) -> None:
     """Sync what can be read, as if that brought it to disk."""
 
@@ -168,6 +222,8 @@ LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
     "a record without its CRC passes for one of Java": (CommitLog, "problem", java_rule),
     "files go before queues are on disk": (Retention, "expired", too_young),
     "what a failed sync left is believed": (Recovery, "_write_again", believe_pages),
+    "the thread syncs the newest file of a burst only": (Flusher, "kick", newest_file),
+    "what came while a sync was under way counts with it": (Model, "synced", all_that_is_written),
 }
 
 
