@@ -19,7 +19,7 @@ def read_table(spark: SparkSession, path: Path) -> DataFrame:
     state = path.with_name(f"{path.name}.state")
     if (path / "_delta_log").is_dir():
         return _of_files(spark, path, _delta_files(path))
-    if (state / "catalog.db").exists():
+    if (path / "metadata").is_dir():
         return _of_files(spark, path, _iceberg_files(path, state), has_day=True)
     files = [str(file) for file in sorted(path.glob(f"{DAY}=*/*.parquet"))]
     return _of_files(spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))])

@@ -31,6 +31,14 @@ def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind)
     ]
 
 
+def test_what_another_format_left_when_it_never_began_hides_no_rows(spark, tmp_path):
+    place = Place(tmp_path / "t", tmp_path / "t.state", "writer")
+    open_lake("iceberg", place)
+    rows = spark.sql("select id, date'2026-01-31' as _day from range(3)")
+    open_lake("parquet", place).commit(0, stage(rows, tmp_path / "staged", "w-000000000", keeps_day=False))
+    assert sorted(row.id for row in read_table(spark, tmp_path / "t").collect()) == [0, 1, 2]
+
+
 def test_a_folder_without_a_table_is_told(spark, tmp_path):
     with pytest.raises(ConfigError, match="has no rows; name the folder of a table"):
         read_table(spark, tmp_path / "nothing")
