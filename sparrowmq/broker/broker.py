@@ -274,7 +274,7 @@ class Broker:
             role, is_over = self._master(store, delayed, timed, transactions, figures)
         staged = folder / "stagedBatches.json"
         staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
-        status = Status(settings, figures, clock, self.term.told if self.term else dict)
+        status = Status(settings, figures, clock, self._told)
         sends = SendHandler(store, writer, topics, groups, transactions, send_rules(settings, store), figures)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
@@ -399,6 +399,15 @@ class Broker:
                 found(term.leader.address, term.leader.shipping)
         delayed = mirrored[-1].part_of_slave(self._save_periods_s[1])
         return [delayed, replica.part(), mirror.part()], _never
+
+    def _told(self) -> dict[str, str]:
+        """What `brokerStatus` says of master and slaves: names of ours, which no tool of Apache's reads."""
+        term, replica = self.term, self._replica
+        table = term.told() if term is not None else {}
+        problem = (term.problem() if term is not None else "") or (
+            replica.problem if replica is not None else ""
+        )
+        return table | {"replicationProblem": problem} if problem else table
 
     def _reads(self, settings: BrokerSettings) -> PullRules:
         """Who was the master, or starts, and knows no master yet may have what nobody else has, so nobody reads it."""

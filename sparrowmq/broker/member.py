@@ -87,7 +87,7 @@ class Member:
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._told = ""
-        self._doubt: str | None = None  # why we are not elected, though we are in sync
+        self._problem = ""  # why our store keeps us from leading, or following
         self._started = self._clock.monotonic()
         self._first_epoch: int | None = None  # that etcd had since the start
         self._was_out = False  # of sync, since the start
@@ -214,14 +214,15 @@ class Member:
         member = self.settings.broker_id
         assert self.broker is not None
         doubt = state.doubt(member, self._own, self.broker.store.end) if member in state.in_sync else None
-        if doubt is not None and doubt != self._doubt:
+        problem = f"not elected, though in sync: this is not the store that was ({doubt})" if doubt else ""
+        if doubt is not None and problem != self._problem:
             log.critical(
                 "not elected, though etcd has this member in sync in epoch %d: this is not the store that was (%s). "
                 "Bring that one back, or another member that is in sync (in sync: %s). Only if they are lost for good: "
                 "stop all members, delete %sstate in etcd, and start the one that has most, alone (docs/failover.md)",
                 *(state.epoch, doubt, ", ".join(map(str, state.in_sync)), self._keys),
             )
-        self._doubt = doubt
+        self._problem = problem
         return doubt is None and state.may_lead(member, self._is_fresh)
 
     async def _try_to_lead(self) -> None:
@@ -259,7 +260,7 @@ class Member:
     async def _lead(self, lease: Lease, state: GroupState) -> None:
         settings = self.settings
         self._own.save(state.epoch, state.line)
-        self._lease, self._is_deposed, self._followed = lease, False, None
+        self._lease, self._is_deposed, self._followed, self._problem = lease, False, None, ""
         self._tasks.spawn(self._renew(lease, self._found.leader_version), "lease")
         log.warning("elected: the master of %s in epoch %d", settings.name, state.epoch)
         in_sync = InSync(
@@ -326,10 +327,10 @@ class Member:
     async def _follow(self) -> None:
         """Be the slave of whoever leads; of nobody, if nobody does."""
         leader, state, own = self._found.leader, self._found.state, self._own
-        member = self.settings.broker_id
-        if leader is None or state is None or leader.member == member:
+        self._problem = ""
+        if leader is None or state is None or leader.member == self.settings.broker_id:
             self._followed = None
-            await self._become(BrokerRole.SLAVE, member, Term(member, own.epoch))
+            await self._become_nobodys_slave()
             return
         epoch, line = leader.epoch, state.line
         log.info("following the master at %s in epoch %d", leader.address, epoch)
@@ -348,14 +349,29 @@ class Member:
                 "away and start it empty (docs/failover.md)",
                 *(leader.address, cut_at, own.acknowledged, self._keys),
             )
-            await self._become(BrokerRole.SLAVE, member, Term(member, own.epoch))
+            self._problem = (
+                f"the master at {leader.address} is not followed: it has lost messages that we have"
+            )
+            await self._become_nobodys_slave()
             return
-        term = Term(member, epoch, leader=leader, cut_at=cut_at, joined=joined)
+        member = self.settings.broker_id
+        term = Term(member, epoch, leader=leader, cut_at=cut_at, joined=joined, problem=self._obstacle)
         try:
             await self._become(BrokerRole.SLAVE, member, term)
         except LogsDiffer as error:
             log.critical("the master at %s is not followed: %s", leader.address, error)
-            await self._become(BrokerRole.SLAVE, member, Term(member, own.epoch))
+            self._problem = f"the master at {leader.address} is not followed: {error}"
+            await self._become_nobodys_slave()
+
+    async def _become_nobodys_slave(self) -> None:
+        member = self.settings.broker_id
+        await self._become(BrokerRole.SLAVE, member, Term(member, self._own.epoch, problem=self._obstacle))
+
+    def _obstacle(self) -> str:
+        """What is in our way, for whoever asks."""
+        if self._problem or not self._told:
+            return self._problem
+        return f"who is the master cannot be seen: {self._told}"
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
         """Stop the broker that there is, and start another one. Raises: as a Broker."""

@@ -28,7 +28,7 @@ _WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "BEHIND MESSAGES", "PROBLEM")
 def cluster(namesrv: str | None, timeout_s: float, cluster: str | None, messages: bool) -> None:
     """Tell who leads, who is in sync, how far each slave is behind its master, and what passes through each broker.
 
-    The status is 1 when a broker does not answer.
+    The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
     """
     found = ask(namesrv, timeout_s, lambda admin: admin.standings(cluster, count=messages))
     rows = [_row(each) for each in found]

@@ -22,6 +22,8 @@ from sparrowmq.broker.member import Member, demand_member
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
+from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.backup import backup
 from sparrowmq.store.message_store import MessageStore
@@ -175,6 +177,12 @@ class Members:
         """An etcd that is away."""
         raise EtcdFailed("no answer")
 
+    async def problem(self, number: int) -> str:
+        """Why it neither leads nor follows, as operators are told."""
+        session = await self.pool.session(f"127.0.0.1:{self._settings[number].port}")
+        told = KVTable.decode((await session.call(GetBrokerRuntime())).body).table
+        return told.get("replicationProblem", "")
+
     async def bodies(self, number: int) -> list[bytes]:
         session = await self.pool.session(f"127.0.0.1:{self._settings[number].port}")
         answer = await session.call(pull_request("orders"), accept={19, 20, 21}, timeout_s=10)
@@ -285,6 +293,7 @@ async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
         await members.start(1)
     (told,) = [each.message for each in caplog.records if each.levelno == logging.CRITICAL]
     assert f"up to offset 0 in common with ours, and all that were in sync had it up to {len(before)}" in told
+    assert "is not followed: it has lost messages that we have" in await members.problem(1)
     await asyncio.sleep(1.5)
     assert members.log(1) == before and not (members.settings(1).store_path / "set-aside").exists()
 
@@ -323,6 +332,7 @@ async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_no
     (told,) = [each.message for each in caplog.records if each.levelno == logging.CRITICAL]
     assert "not elected, though etcd has this member in sync in epoch 1" in told
     assert "never was part of one" in told and "in sync: 1, 2" in told
+    assert "not elected, though in sync: this is not the store" in await members.problem(2)
     await members.start(1)
     assert await members.leader() == 1
     await members.in_sync(1, 2)
@@ -414,6 +424,7 @@ async def test_a_log_that_was_never_part_of_an_epoch_is_not_cut_and_not_mixed(
         async with asyncio.timeout(20):
             while not any("is not followed any more" in each.message for each in caplog.records):
                 await asyncio.sleep(0.02)
+    assert "the master has other bytes than we between" in await members.problem(2)
     assert members.log(2) == before
     assert not (members.settings(2).store_path / "set-aside").exists()
     await members.in_sync(1)

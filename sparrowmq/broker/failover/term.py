@@ -21,6 +21,7 @@ class Term:
         cut_at: up to where the log is the master's, too, if that is proved; the rest is put aside.
         holds: whether it is still the time that this tells of; a master's announces itself only then.
         joined: is told, before anything is appended, that the log is the beginning of the master's.
+        problem: why it neither leads nor follows; "" where nothing is in the way.
     """
 
     member: int
@@ -30,9 +31,10 @@ class Term:
     cut_at: int | None = None
     holds: Callable[[], bool] = lambda: True
     joined: Callable[[], object] = lambda: None
+    problem: Callable[[], str] = lambda: ""
 
     def told(self) -> dict[str, str]:
-        """What `brokerStatus` says of it: names of ours, which no tool of Apache's reads."""
+        """What `brokerStatus` says of who leads."""
         table = {"memberId": str(self.member), "masterEpoch": str(self.epoch)}
         if self.in_sync is not None:
             table["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))

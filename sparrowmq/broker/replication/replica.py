@@ -35,6 +35,7 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
+_ENDED: Final = "it ended the connection: it was stopped, or its log says why"
 _SAID_NOTHING: Final = (
     "it ended the connection before it said anything: its log says why, or it wants a haSecret"
 )
@@ -110,6 +111,13 @@ class Replica:
         """Whether there is a connection to a master that has all that is here."""
         return self.link is not None and self.link.is_following
 
+    @property
+    def problem(self) -> str:
+        """Why no master is followed now; "" if one is, or none is known."""
+        if self.is_following or self._is_stopped:
+            return ""
+        return str(self.alarm) if self.alarm is not None else self._told
+
     def use(self, address: str) -> None:
         """The master's log is shipped there, says a name server; it matters only without haMasterAddress."""
         if self._rules.master is None and not self._is_stopped and address and address != self._address:
@@ -157,7 +165,7 @@ class Replica:
         finally:
             link.close()
             self.link = None
-        self._why_ended = "the connection ended" if link.has_heard else _SAID_NOTHING
+        self._why_ended = _ENDED if link.has_heard else _SAID_NOTHING
         return link.error
 
     async def _connect(self, address: str) -> Upstream:

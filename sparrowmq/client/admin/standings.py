@@ -32,7 +32,7 @@ class Standing:
         behind_bytes, behind_s: a slave, behind its master; None where one of the two does not answer.
         behind_messages: likewise, where that was asked for.
         in_tps, out_tps: messages a second that it took and gave, of late.
-        problem: why it does not tell; then all of that is None.
+        problem: why it does not tell, then all of that is None; or why it neither leads nor follows.
     """
 
     cluster: str
@@ -110,6 +110,7 @@ def _standing(
         in_tps=_rate(table, brokers.TAKEN),
         out_tps=_rate(table, brokers.GIVEN),
         version=table.get("brokerVersionDesc"),
+        problem=table.get("replicationProblem"),
     )
 
 

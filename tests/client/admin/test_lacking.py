@@ -30,7 +30,8 @@ async def test_the_messages_that_a_slave_lacks_are_counted_topic_by_topic(
         async with Admin(both.namesrv) as admin:
             master, slave = await admin.standings(count=True)
             (_, plain) = await admin.standings()
-    assert (slave.behind_messages, slave.problem) == (3, None) and slave.behind_bytes
+    assert slave.behind_messages == 3 and slave.behind_bytes
+    assert plain.problem is not None and plain.problem.startswith("cannot connect to 127.0.0.1:1 ")
     assert (master.behind_messages, plain.behind_messages, plain.behind_bytes) == (
         None,
         None,

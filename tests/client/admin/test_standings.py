@@ -52,6 +52,13 @@ def test_an_elected_master_tells_its_epoch_and_who_is_in_sync() -> None:
     assert (master.member, master.epoch, master.in_sync) == (2, 7, (1, 2))
 
 
+def test_one_that_neither_leads_nor_follows_says_why_and_is_measured_all_the_same() -> None:
+    slave = _standing(
+        PLACE, 1, {"m:1": figures(1000), "s:1": figures(400, replicationProblem="not the store")}
+    )
+    assert (slave.problem, slave.behind_bytes) == ("not the store", 600)
+
+
 @pytest.mark.parametrize(("broker_id", "is_told"), [(0, True), (1, False)])
 def test_one_that_does_not_answer_says_why_and_who_follows_it_is_not_measured(
     broker_id: int, is_told: bool
