@@ -8,7 +8,8 @@ The store must not be open: a running broker's queues and index are behind its l
 - the log's files follow each other, and have one size; each record is sound and says that it lies where it lies; a
   file ends in a blank; behind the last record all is zero;
 - in each queue offsets are dense; each record has its entry and each entry its record, with size and tags code;
-- each index entry points to a record that has such a key, chains lead back, and each key of each record is found;
+- each index entry points to a record that has such a key, chains lead back, and each key of each record is found; the
+  header of each index file fits its entries;
 - all queues are there of which the last checkpoint knew;
 - the checkpoint claims no more than there is.
 
@@ -159,6 +160,8 @@ class _Check:
     def index_files(self, index: Index) -> Iterator[str]:
         done, total = 0, sum(file.next for file in index.files)
         for file in index.files:
+            if not file.makes_sense(self._stored_ms):
+                yield f"index {file.name}: its header does not fit its entries, or their records"
             used = set()
             for number in range(1, file.next):
                 if self._watch is not None:
@@ -249,6 +252,10 @@ class _Check:
             if found.physical_offset
             not in index.find(found.topic, key, 1 << 30, stored_ms - 1000, stored_ms + 1000)
         ]
+
+    def _stored_ms(self, offset: int) -> int | None:
+        found = self._outline_at(offset)
+        return found.store_timestamp_ms if found is not None else None
 
     def _outline_at(self, offset: int) -> Outline | None:
         if not self._log.begin <= offset < self._log.end:

@@ -20,7 +20,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -38,6 +38,9 @@ HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 _CHUNK: Final = 1 << 16  # entries that are read at once
+_UP_TO_A_SECOND_MS: Final = (
+    1000  # the end of a file that was cut is known by its last entry, in whole seconds
+)
 _REMEDY: Final = "start the broker again, which makes the index anew from the log"
 
 
@@ -167,6 +170,20 @@ class IndexFile:
         """Whether it shows: it was cut, cannot be read, or lacks slots."""
         is_whole = self.file.is_whole and not self.was_cut and not self.file.unreadable
         return not is_whole or self.lacks_slots()
+
+    def makes_sense(self, stored_ms: Callable[[int], int | None]) -> bool:
+        """Whether the header fits the first and the last entry, and their records; by it files are passed over.
+
+        Args:
+            stored_ms: when the record at an offset of the log was stored; None if that is not known.
+        """
+        if self.next <= 1:
+            return True
+        ends = (1, self.begin_offset, self.begin_ms), (self.next - 1, self.end_offset, self.end_ms)
+        return self.next <= self.entries and all(
+            self.entry(number)[1] == offset and abs(ms - (stored_ms(offset) or ms)) < _UP_TO_A_SECOND_MS
+            for number, offset, ms in ends
+        )
 
     def _is_of_slot(self, number: int, slot: int) -> bool:
         """Whether an entry, perhaps one that was written after the header, has that slot."""

@@ -141,6 +141,24 @@ def is_found(store: MessageStore, key: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("field", range(4), ids=["begin time", "end time", "begin offset", "end offset"])
+def test_a_header_that_does_not_fit_is_damage_and_the_index_is_made_anew(
+    stores: Stores, killed: bool, field: int
+):
+    """By its times a search passes over a file, and by its offsets the check of a store over what it lacks."""
+    store = stores.open()
+    fill(store)
+    store.checkpoint()
+    stores.crash(store) if killed else store.close()
+    (path,) = Path(store.settings.layout.index).iterdir()
+    overwrite(path, field * 8, b"\x42" * 8)
+    assert any("its header does not fit" in violation for violation in verify(store.settings))
+    store = stores.open()
+    for number in range(5):
+        assert len(store.query("Orders", f"message-{number}", *FOREVER)) == 1
+
+
 def test_an_index_that_was_only_switched_off_is_not_kept(stores: Stores):
     store = stores.open()
     fill(store)
