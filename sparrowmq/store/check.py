@@ -160,7 +160,7 @@ class _Check:
     def index_files(self, index: Index) -> Iterator[str]:
         done, total = 0, sum(file.next for file in index.files)
         for file in index.files:
-            if not file.makes_sense(self._stored_ms):
+            if not file.makes_sense(self._log.stored_ms):
                 yield f"index {file.name}: its header does not fit its entries, or their records"
             used = set()
             for number in range(1, file.next):
@@ -252,10 +252,6 @@ class _Check:
             if found.physical_offset
             not in index.find(found.topic, key, 1 << 30, stored_ms - 1000, stored_ms + 1000)
         ]
-
-    def _stored_ms(self, offset: int) -> int | None:
-        found = self._outline_at(offset)
-        return found.store_timestamp_ms if found is not None else None
 
     def _outline_at(self, offset: int) -> Outline | None:
         if not self._log.begin <= offset < self._log.end:

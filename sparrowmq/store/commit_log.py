@@ -18,7 +18,7 @@ from concurrent.futures import Executor, Future
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge
-from sparrowmq.protocol.messages.record import Buffer, check, is_sound
+from sparrowmq.protocol.messages.record import Buffer, check, is_sound, store_timestamp_ms
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
 from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from sparrowmq.store.damage import record_places
@@ -234,6 +234,11 @@ class CommitLog:
         except CorruptRecord:
             return None
         return record if record is not None and self.problem(record, offset) is None else None
+
+    def stored_ms(self, offset: int) -> int | None:
+        """When the record at `offset` was stored, in ms; None if none lies there, or it is damaged."""
+        record = self.sound_record(offset) if self.begin <= offset < self.end else None
+        return store_timestamp_ms(record) if record is not None else None
 
     def problem(self, record: memoryview, offset: int) -> str | None:
         """What is wrong with the record at `offset`."""

@@ -444,7 +444,7 @@ class Recovery:
         if self.index is None:
             return self.log.end
         indexed = self._indexed(self.index, known)
-        if not all(file.makes_sense(self._stored_ms) for file in self.index.files):
+        if not all(file.makes_sense(self.log.stored_ms) for file in self.index.files):
             return self._index_anew(self.index, "has a header that does not fit what follows it")
         return indexed
 
@@ -469,11 +469,6 @@ class Recovery:
             if index.has_unreadable():
                 return self._index_anew(index, "cannot be read")
         return known - 1
-
-    def _stored_ms(self, offset: int) -> int | None:
-        """When the record there was stored; None if it is gone, or damaged."""
-        record = self.log.sound_record(offset) if self.log.begin <= offset < self.log.end else None
-        return records.store_timestamp_ms(record) if record is not None else None
 
     def _index_anew(self, index: Index, why: str) -> int:
         """Delete the index, which then knows the records up to the answer; a damaged file of it is set aside."""

@@ -20,7 +20,6 @@ from enum import Enum
 from typing import Final
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.store.checkpoint import Checkpointer
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
@@ -172,5 +171,5 @@ class Retention:
         """
         if offset >= self._log.end:
             return now_ms
-        record = self._log.sound_record(offset)
-        return store_timestamp_ms(record) if record is not None else -1
+        stored_ms = self._log.stored_ms(offset)
+        return stored_ms if stored_ms is not None else -1
