@@ -162,6 +162,13 @@ class Members:
                     return
                 await asyncio.sleep(0.02)
 
+    async def two_in_sync(self) -> None:
+        """Start a master, 1, and a slave, 2, that is in sync with it."""
+        await self.start(1)
+        await self.leader()
+        await self.start(2)
+        await self.in_sync(1, 2)
+
     async def send(self, number: int, body: bytes, topic: str = "orders") -> int:
         """The code of the answer; while it becomes another one there is none, and SERVICE_NOT_AVAILABLE is as good."""
         try:
@@ -255,10 +262,7 @@ async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(membe
 async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_the_new_masters(
     members: Members,
 ) -> None:
-    await members.start(1)
-    await members.leader()
-    await members.start(2)
-    await members.in_sync(1, 2)
+    await members.two_in_sync()
     assert await members.send(1, b"both") == OK
     await members.stop(1)
     await members.leader(2)
@@ -276,10 +280,7 @@ async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_
 async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await members.start(1)
-    await members.leader()
-    await members.start(2)
-    await members.in_sync(1, 2)
+    await members.two_in_sync()
     assert await members.send(1, b"both") == OK
     await members.stop(1)
     await members.leader(2)
@@ -299,10 +300,7 @@ async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
 
 
 async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -> None:
-    await members.start(1)
-    await members.leader()
-    await members.start(2)
-    await members.in_sync(1, 2)
+    await members.two_in_sync()
     await members.stop(2)
     await members.in_sync(1)
     assert await members.send(1, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -319,10 +317,7 @@ async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -
 async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_nobody(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await members.start(1)
-    await members.leader()
-    await members.start(2)
-    await members.in_sync(1, 2)
+    await members.two_in_sync()
     assert await members.send(1, b"both") == OK
     await members.power_cut(1, 2)
     members.take_disk(2)
@@ -342,10 +337,7 @@ async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_no
 
 
 async def test_the_only_one_in_sync_is_not_elected_without_its_disk_and_is_with_it(members: Members) -> None:
-    await members.start(1)
-    await members.leader()
-    await members.start(2)
-    await members.in_sync(1, 2)
+    await members.two_in_sync()
     await members.stop(1)
     assert await members.leader(2) == 2
     assert await members.send(2, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
