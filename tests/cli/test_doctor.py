@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
 from sparrowmq.testing.background import BackgroundCluster
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import skipped_without
 from tests.crash.wires import Machine, Wires, demand
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +64,8 @@ def test_without_a_name_server_it_says_so():
 
 @pytest.fixture
 def wires() -> Iterator[Wires]:
-    try:
+    with skipped_without("a network of its own"):
         demand()
-    except NotHere as reason:
-        pytest.skip(f"needs a network of its own: {reason}")
     with Wires(seed=5) as wires:
         yield wires
 

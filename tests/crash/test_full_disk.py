@@ -7,7 +7,7 @@ import pytest
 
 from tests.crash.full_disk import FailedSync, FullDisk
 from tests.crash.loop_disk import LoopDisk
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import skipped_without
 from tests.crash.small_disk import SmallDisk
 
 SEED = random.randrange(1 << 32)
@@ -15,10 +15,8 @@ SEED = random.randrange(1 << 32)
 
 @pytest.fixture
 def small(tmp_path: Path):
-    try:
+    with skipped_without("a loop device"):
         disk = SmallDisk(tmp_path, 96 << 20)
-    except NotHere as reason:
-        pytest.skip(f"needs a loop device: {reason}")
     with disk:
         yield disk
 
@@ -38,10 +36,8 @@ async def test_a_broker_lives_through_a_full_disk(tmp_path: Path, small: SmallDi
 async def test_after_a_failed_sync_nothing_is_acknowledged_and_all_is_served(
     tmp_path: Path, small: SmallDisk
 ):
-    try:
+    with skipped_without("a loop device"):
         disk = LoopDisk(tmp_path, "ext4", small.folder / "image")
-    except NotHere as reason:
-        pytest.skip(f"needs a loop device: {reason}")
     with disk:
         rig = FailedSync(tmp_path, SEED, small, disk)
         await rig.cycle()

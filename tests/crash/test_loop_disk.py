@@ -11,17 +11,15 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.settings import StoreSettings
 from tests.crash import loop_disk
 from tests.crash.loop_disk import LoopDisk, demand
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import NotHere, skipped_without
 from tests.store.stores import messages, put
 
 
 @pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
 def disk(tmp_path: Path, request) -> LoopDisk:
-    try:
+    with skipped_without("a loop device"):
         demand(request.param)
         return LoopDisk(tmp_path, request.param)
-    except NotHere as reason:
-        pytest.skip(f"needs a loop device: {reason}")
 
 
 def test_a_power_cut_takes_what_no_sync_has_covered(disk: LoopDisk):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.network import Begun, NetworkRig, Plan
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import skipped_without
 from tests.crash.wires import CUT, demand
 from tests.interop.etcd import needs_etcd
 
@@ -15,10 +15,8 @@ pytestmark = pytest.mark.timeout(300)
 
 
 async def played(folder: Path, is_elected: bool, *episodes: Plan | None) -> NetworkRig:
-    try:
+    with skipped_without("a network of its own"):
         demand()
-    except NotHere as reason:
-        pytest.skip(f"needs a network of its own: {reason}")
     seed = random.randrange(1 << 32)
     with ExitStack() as stack:
         rig = NetworkRig(folder, seed, stack, is_elected=is_elected)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.loop_disk import LoopDisk, demand
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import skipped_without
 from tests.crash.rounds import CrashRig, Points, sentences
 
 
@@ -44,11 +44,9 @@ async def test_nothing_acknowledged_is_lost_by_a_death_between_two_effects_on_fi
 
 @pytest.fixture
 def disk(request, tmp_path: Path):
-    try:
+    with skipped_without("a loop device"):
         demand(request.param)
         disk = LoopDisk(tmp_path, request.param)
-    except NotHere as reason:
-        pytest.skip(f"needs a loop device: {reason}")
     with disk:
         yield disk
 

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import NotHere, skipped_without
 from tests.crash.small_disk import SmallDisk
 
 
 def test_nobody_finds_a_byte_on_a_disk_that_is_full(tmp_path: Path):
-    try:
+    with skipped_without("a loop device"):
         disk = SmallDisk(tmp_path, 4 << 20)
-    except NotHere as reason:
-        pytest.skip(f"needs a loop device: {reason}")
     with disk:
         disk.fill()
         with pytest.raises(OSError, match="No space left"):

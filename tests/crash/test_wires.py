@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.not_here import NotHere
+from tests.crash.not_here import skipped_without
 from tests.crash.wires import CUT, Machine, Trouble, Wires, demand
 
 PORT = 4000
@@ -16,10 +16,8 @@ END = b"end"
 
 @pytest.fixture
 def wires() -> Iterator[Wires]:
-    try:
+    with skipped_without("a network of its own"):
         demand()
-    except NotHere as reason:
-        pytest.skip(f"needs a network of its own: {reason}")
     with Wires(seed=5) as wires:
         yield wires
 
