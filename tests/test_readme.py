@@ -53,9 +53,7 @@ def test_the_client_without_async(tmp_path, cluster):
 def test_the_test_of_a_user(tmp_path):
     (tmp_path / "test_orders.py").write_text(TEST)
     plugin = ("-p", "no:sparrowmq", "-p", "sparrowmq.testing.plugin")
-    assert "1 passed" in run(
-        tmp_path, "-m", "pytest", *plugin, "-o", "asyncio_mode=auto", "-c", os.devnull, "test_orders.py"
-    )
+    assert "1 passed" in run(tmp_path, "-m", "pytest", *plugin, "-c", os.devnull, "test_orders.py")
 
 
 def test_commands_are_those_that_the_package_installs():
