@@ -1,7 +1,7 @@
-"""`./run compile`: compile the modules on a message's way (`sparrowmq.compiled.MODULES`) with mypyc, where they stand.
+"""`./run compile`: compile the modules that each message passes (`sparrowmq.compiled.MODULES`) with mypyc, in place.
 
-It takes one to two minutes, nearly all of them in the C compiler; any will do, with Python's headers. Without them
-everything runs from source, as it does after each edit until this is done again.
+The C compiler needs one to two minutes; any C compiler will do, with Python's headers. Without them, and after each
+edit of such a module, everything runs from source at half the speed.
 """
 
 from __future__ import annotations

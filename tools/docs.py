@@ -1,10 +1,10 @@
-"""Writes the pages of docs/ that can be told from the code: `python -m tools.docs`; `--check` only compares.
+"""The pages of the site that are made from the code when it is built (site.py), and are not committed.
 
-    docs/coverage.md   each capability of tools/seeds.toml, and the tests marked with its id
-    docs/requests.md   each request of the protocol: its code, header and reply, who serves it, or why nobody does
-    docs/interop.md    what works between which client and which broker (matrix.py)
-    docs/configuration.md   each setting of the servers (settings.py)
-    docs/floors.svg    the parts of the package, and which imports which (floors.py)
+    operate/configuration.md   each setting of the servers (settings.py)
+    understand/coverage.md     each capability of tools/seeds.toml, and the tests marked with its id
+    understand/floors.svg      the parts of the package, and which imports which (floors.py)
+    understand/interop.md      what works between which client and which broker (matrix.py)
+    understand/requests.md     each request of the protocol: its code, header, reply and server, or why it has none
 
 Tests are read, not run: marks are found in the syntax tree, so a page does not depend on what a machine can run.
 """
@@ -12,53 +12,32 @@ Tests are read, not run: marks are found in the syntax tree, so a page does not 
 from __future__ import annotations
 
 import ast
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from tools.floors import draw
-from tools.matrix import BadCell, page, read_cells, read_matrix
+from tools.matrix import page, read_cells, read_matrix
 from tools.settings import settings_page
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(__file__).with_name("seeds.toml")
 UNSHOWN = "unshown"
-NOTE = "<!-- Written by `./run docs`; do not edit. -->"
 
 
-def main(arguments: list[str]) -> int:
-    if arguments not in ([], ["--check"]):
-        print("usage: ./run docs [--check]", file=sys.stderr)
-        return 2
-    try:
-        pages = {
-            "docs/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests"), read_unshown()),
-            "docs/requests.md": requests(),
-            "docs/interop.md": page(read_matrix(), read_cells(ROOT / "tests"), NOTE),
-            "docs/configuration.md": settings_page(NOTE),
-            "docs/floors.svg": draw(),
-        }
-    except (BadCoverage, BadCell) as error:
-        print(error, file=sys.stderr)
-        return 1
-    stale = [name for name, text in pages.items() if not is_current(ROOT / name, text)]
-    if "--check" in arguments:
-        for name in stale:
-            print(f"{name} is out of date; write it with `./run docs` and commit it", file=sys.stderr)
-        return 1 if stale else 0
-    for name in stale:
-        (ROOT / name).write_text(pages[name], encoding="utf-8")
-        print(f"wrote {name}")
-    return 0
+def generated_pages() -> dict[str, str]:
+    """The text of each generated page by its path below docs/. Raises: BadCoverage, BadCell."""
+    return {
+        "operate/configuration.md": settings_page(),
+        "understand/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests"), read_unshown()),
+        "understand/floors.svg": draw(),
+        "understand/interop.md": page(read_matrix(), read_cells(ROOT / "tests")),
+        "understand/requests.md": requests(),
+    }
 
 
 class BadCoverage(Exception):
     """The marks of the tests and seeds.toml do not fit: an id that is unknown, or that no test shows."""
-
-
-def is_current(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text(encoding="utf-8") == text
 
 
 # --- coverage
@@ -105,17 +84,17 @@ def marks(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 def coverage(
     seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[str]], unshown: Mapping[str, str]
 ) -> str:
-    """docs/coverage.md. Raises: BadCoverage."""
+    """docs/understand/coverage.md. Raises: BadCoverage."""
     known = {seed for area in seeds.values() for seed in area}
     if problems := list(misfits(known, tests, unshown)):
         raise BadCoverage("\n".join(problems))
     lines = [
-        "# What is shown to work",
-        f"\n{NOTE}\n",
-        f"{len(tests)} of {len(known)} capabilities have a test that shows them.",
+        "# Capabilities and their tests\n",
+        "This page lists what SparrowMQ can do, and the tests that prove each capability.",
+        f"{len(tests)} of {len(known)} capabilities have a test. Paths are below `tests/`.",
     ]
     for title, area in seeds.items():
-        lines += [f"\n## {title}\n", "| id | capability | shown by |", "|---|---|---|"]
+        lines += [f"\n## {title}\n", "| id | capability | tests |", "|---|---|---|"]
         for seed, text in area.items():
             places = "<br>".join(f"`{place.removeprefix('tests/')}`" for place in tests.get(seed, []))
             lines.append(f"| {seed} | {cell(text)} | {places or 'not yet: ' + cell(unshown[seed])} |")
@@ -138,14 +117,17 @@ def misfits(known: Set[str], tests: Mapping[str, list[str]], unshown: Mapping[st
 
 
 def requests() -> str:
-    from sparrowmq.protocol.requests.table import ROWS, Role
+    from sparrowmq.protocol.requests.request_table import ROWS, Role
 
     served = sum(not row.unserved for row in ROWS)
     lines = [
-        "# Requests",
-        f"\n{NOTE}\n",
-        f"SparrowMQ serves {served} of the {len(ROWS)} requests of the RocketMQ protocol.",
-        "They are the rows of `sparrowmq/protocol/requests/table.py`; the modules beside it have each header's fields.",
+        "# Requests\n",
+        "This page lists every request of the RocketMQ protocol, for authors of clients and tools.",
+        f"SparrowMQ serves {served} of the {len(ROWS)}; the others have a reason in the column `served by`.\n",
+        "- **header** and **reply** are classes of `sparrowmq/protocol/requests/`, which have the fields.",
+        "- **access** is the permission that an account needs with `aclEnable=true`.",
+        "  `read` and `write` hold for the named topic or group (SUB, PUB), `client` needs any account.",
+        "  `admin` and `cluster` need an administrator ([Security](../operate/security.md)).",
         "\n| code | name | header | reply | served by | access |",
         "|---:|---|---|---|---|---|",
     ]
@@ -162,7 +144,3 @@ def requests() -> str:
 
 def cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """The floors of the package, and a drawing of them that is made from what the modules really import.
 
-    docs/floors.svg   a box for each part, and a line to each part that it imports, always down
+    docs/understand/floors.svg   a box for each part, and a line to each part that it imports, always down
 
 A part is a folder or a module right below the package. It imports its own modules and lower floors, never a part beside
 it; `tests/test_tidy.py` sees to that.
@@ -27,15 +27,15 @@ FLOORS: Final = (
         "safety",
         "background",
         "snapshot",
-        "config",
-        "changing",
-        "kinds",
+        "settings",
+        "live_settings",
+        "setting_kinds",
         "stats",
         "logs",
         "compiled",
         "memory",
         "descriptors",
-        "shown",
+        "safe_text",
         "version",
     },
     {"protocol", "filter"},

@@ -1,8 +1,8 @@
-"""The page docs/interop.md: what each client does with each broker, told from the marks of the tests.
+"""The page docs/understand/interop.md: what works between which client and which broker, from the marks of the tests.
 
 A test carries `@pytest.mark.cell("sql")`, a row of tests/interop/matrix.toml. The columns are those of the fixture
 that it takes: `client` is every foreign client on our broker, `java` both of Java's; any other test is one of our
-own client, on our broker and on Apache's. `columns=[...]` says otherwise. What a cell cannot be, matrix.toml tells.
+own client, on our broker and on Apache's, unless `columns=[...]` names others. matrix.toml has the unsupported cells.
 """
 
 from __future__ import annotations
@@ -68,16 +68,18 @@ def columns_of(fixtures: list[str]) -> tuple[str, ...]:
     return tuple(column for columns in named for column in columns) if named else OURS
 
 
-def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell], note: str) -> str:
+def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell]) -> str:
     """The page's text. Raises: BadCell."""
     shown = shown_cells(matrix, found)
     columns, rows = matrix["columns"], matrix["rows"]
     done = sum(bool(shown[cell]) or cannot(matrix, *cell) is not None for cell in shown)
     lines = [
-        "# What works with what",
-        f"\n{note}\n",
-        "Our client on our broker and on Apache's; the clients of others, unmodified, on our broker.",
-        "Each `yes` is a test, run on every change or, when slow, by `./run interop`; a number is a reason why not.",
+        "# What works with what\n",
+        "This page shows which features work between which client and which broker.",
+        "The first three columns are SparrowMQ's Python client, on three brokers.",
+        "The other columns are unmodified clients of Apache RocketMQ, on SparrowMQ's broker.\n",
+        "Each `yes` is a test, which runs on every change, or by `./run interop` if it is slow.",
+        "A number refers to the reasons below the table.",
         f"{done} of {len(shown)} cells are settled.\n",
         f"| | {' | '.join(columns.values())} |",
         f"|---|{':-:|' * len(columns)}",
@@ -86,8 +88,9 @@ def page(matrix: Mapping[str, Mapping[str, Any]], found: list[Cell], note: str) 
     for row, title in rows.items():
         words = [word(matrix, shown, reasons, row, column) for column in columns]
         lines.append(f"| {title} | {' | '.join(words)} |")
-    lines += ["", *(f"{number}. {reason}" for reason, number in reasons.items())]
-    lines += ["", "| scenario | shown by |", "|---|---|"]
+    lines += ["\n## What a client or broker cannot do\n"]
+    lines += [f"{number}. {reason}" for reason, number in reasons.items()]
+    lines += ["\n## Tests of each feature\n", "| feature | tests |", "|---|---|"]
     for row, title in rows.items():
         places = dict.fromkeys(f"`{cell.place}`" for cell in found if cell.row == row)
         lines.append(f"| {title} | {'<br>'.join(places) or 'not yet'} |")

@@ -1,6 +1,6 @@
 """Puts small faults into the code, one at a time, and sees whether a test finds each: `python -m tools.mutants`.
 
-    python -m tools.mutants             all of them, two at a time; writes docs/mutants.md
+    python -m tools.mutants             all of them, two at a time; writes build/mutants.md
     python -m tools.mutants WORD ...    those whose file, promise or test contains a word; the others stay on the
                                         page with what came of them before
     python -m tools.mutants --check     only whether the lists fit the code: seconds, and part of the tests
@@ -38,7 +38,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 LISTS: Final = Path(__file__).with_name("faults")
-PAGE: Final = "docs/mutants.md"
+PAGE: Final = "build/mutants.md"
 WORKERS: Final = 2
 LIMIT_S: Final = 30
 COPIED: Final = (
@@ -260,11 +260,12 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float) -> int:
 
 
 def write_page(mutants: Sequence[Mutant], played: Sequence[Outcome]) -> None:
-    """Write docs/mutants.md: what was played now, and what is known of the others."""
+    """Write build/mutants.md: the verdicts of this run, and those of earlier runs that the file has."""
     file = ROOT / PAGE
     now = {outcome.mutant: outcome for outcome in played}
     before = set(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else set()
     outcomes = [now.get(mutant) or Outcome(mutant, verdict_on(mutant, before)) for mutant in mutants]
+    file.parent.mkdir(exist_ok=True)
     file.write_text(page(outcomes), encoding="utf-8")
 
 
@@ -279,7 +280,7 @@ def tally(outcomes: Sequence[Outcome]) -> str:
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    """docs/mutants.md."""
+    """The text of build/mutants.md."""
     lines = [
         "# Mutants",
         "",

@@ -5,7 +5,7 @@
     ./run sparks 4.1.4 -k stream      arguments behind the versions go to pytest
 
 Each version has an environment below build/ with nothing in it but pyspark; everything else is that of .venv. The first
-time it fetches some 450 MB a version. How the versions were chosen: docs/adr/0022-several-sparks.md.
+time it fetches some 450 MB a version. How the versions were chosen: docs/understand/adr/0022-several-sparks.md.
 """
 
 from __future__ import annotations
