@@ -29,8 +29,8 @@ from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.scrub import Scrubber
-from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.shipping import Shipping
+from sparrowmq.store.store_settings import StoreSettings
 
 TOPIC: Final = "Orders"
 HOST: Final = hosts.pack("127.0.0.1:10911")

@@ -29,7 +29,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.layout import offset_name
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from tests.interop.kits import PeerMissing
 from tests.interop.wire import Wire
 

@@ -83,7 +83,8 @@ def circumstances() -> str:
     versions = f"Python {platform.python_version()} (ours {form}), Java {java[1] if java else 'absent'}"
     machine = f"{os.cpu_count()} cores ({_cpu()}), {memory_gib:.0f} GiB, {platform.system()}"
     busy = f"load average at the end {os.getloadavg()[0]:.1f}"
-    return f"{date.today().isoformat()}, commit {commit}{changed}; {machine}; {versions}; {busy}."
+    lines = (f"{date.today().isoformat()}, commit {commit}{changed}; {machine};", f"{versions}; {busy}.")
+    return "\n".join(lines)
 
 
 def _cpu() -> str:

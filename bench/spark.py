@@ -29,11 +29,11 @@ from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
 from bench.rounds import names
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.register import session
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.worker_network import connect
 
 QUESTION: Final = __doc__.splitlines()[0]
 WARM_UPS: Final = 3

@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
 from bench.spark import SETTINGS
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, SinkOptions, parse
 from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.register import session
+from sparrowmq.spark.worker_network import connect
 
 QUESTION: Final = __doc__.splitlines()[0]
 LEVELS: Final = (AT_LEAST_ONCE, IDEMPOTENT, EXACTLY_ONCE)

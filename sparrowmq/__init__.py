@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparrowmq.client.admin.topics import TopicShare as TopicShare
     from sparrowmq.client.client import Client as Client
     from sparrowmq.client.client import connect as connect
-    from sparrowmq.client.cluster.access import Credentials as Credentials
+    from sparrowmq.client.cluster.credentials import Credentials as Credentials
     from sparrowmq.client.consuming.consumer import Consumer as Consumer
     from sparrowmq.client.consuming.pull_consumer import PullConsumer as PullConsumer
     from sparrowmq.client.consuming.received import ReceivedMessage as ReceivedMessage
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from sparrowmq.client.sending.outcome import SendResult as SendResult
     from sparrowmq.client.sending.outcome import SendStatus as SendStatus
     from sparrowmq.client.sending.producer import Producer as Producer
-    from sparrowmq.client.sending.settings import ProducerSettings as ProducerSettings
-    from sparrowmq.client.sending.transactions import Transaction as Transaction
+    from sparrowmq.client.sending.producer_settings import ProducerSettings as ProducerSettings
+    from sparrowmq.client.sending.transaction import Transaction as Transaction
     from sparrowmq.errors import AccessDenied as AccessDenied
     from sparrowmq.errors import AlreadyThere as AlreadyThere
     from sparrowmq.errors import BadStore as BadStore
@@ -105,7 +105,7 @@ _HOMES = {
     "ConnectionClosed": "errors",
     "Consumer": "client.consuming.consumer",
     "CorruptRecord": "errors",
-    "Credentials": "client.cluster.access",
+    "Credentials": "client.cluster.credentials",
     "DiskFull": "errors",
     "EndTransactionTrace": "protocol.messages.trace",
     "EtcdFailed": "errors",
@@ -130,7 +130,7 @@ _HOMES = {
     "NotSafeInTime": "errors",
     "OutOfResources": "errors",
     "Producer": "client.sending.producer",
-    "ProducerSettings": "client.sending.settings",
+    "ProducerSettings": "client.sending.producer_settings",
     "ProtocolError": "errors",
     "PubTrace": "protocol.messages.trace",
     "PullConsumer": "client.consuming.pull_consumer",
@@ -153,7 +153,7 @@ _HOMES = {
     "SubBeforeTrace": "protocol.messages.trace",
     "Topic": "client.admin.topics",
     "TopicShare": "client.admin.topics",
-    "Transaction": "client.sending.transactions",
+    "Transaction": "client.sending.transaction",
     "TransactionEnded": "errors",
     "connect": "client.client",
 }

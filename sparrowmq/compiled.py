@@ -1,6 +1,6 @@
 """The modules that every message passes can run compiled: mypyc makes extension modules of the same source, beside it.
 
-    ./run setup, ./run compile     tools/compile.py: MODULES -> *.so, and what the sources were then -> RECORD
+    ./run compile                  tools/compile.py: MODULES -> *.so, and what the sources were then -> RECORD
     import sparrowmq               all sources as recorded, or no record (a wheel): the compiled modules run
                                    one differs, or SPARROWMQ_SOURCE is set: none of them does, all run from source
 
@@ -55,25 +55,25 @@ MODULES: Final = (
     "sparrowmq.store.slots",
     "sparrowmq.store.keys",
     "sparrowmq.store.index",
-    "sparrowmq.store.dispatch",
-    "sparrowmq.store.reading",
+    "sparrowmq.store.log_dispatch",
+    "sparrowmq.store.queue_reading",
     "sparrowmq.store.store_time",
     "sparrowmq.store.intake",
     "sparrowmq.store.message_store",
     "sparrowmq.auth.guard",
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.latencies",
-    "sparrowmq.remoting.dispatch",
-    "sparrowmq.broker.filtering",
+    "sparrowmq.remoting.request_dispatch",
+    "sparrowmq.broker.sql_matching",
     "sparrowmq.broker.detour",
     "sparrowmq.broker.topics",
-    "sparrowmq.broker.writing",
+    "sparrowmq.broker.message_writer",
     "sparrowmq.broker.half_message",
     "sparrowmq.broker.open_transactions",
     "sparrowmq.broker.transactions",
-    "sparrowmq.broker.handlers.send",
-    "sparrowmq.broker.handlers.pull",
-    "sparrowmq.broker.handlers.transactions",
+    "sparrowmq.broker.handlers.send_handler",
+    "sparrowmq.broker.handlers.pull_handler",
+    "sparrowmq.broker.handlers.transactions_handler",
 )
 
 if TYPE_CHECKING:

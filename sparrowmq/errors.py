@@ -22,7 +22,7 @@
     ├── NoMessage                 no broker has a message of this id
     ├── AlreadyThere              what is to be created exists
     ├── ChangeFailed              a change reached some brokers and not all
-    ├── SendFailed                every attempt to send failed; the last cause is chained
+    ├── SendFailed                every attempt to send failed
     │   └── SendManyFailed        some of many messages failed; it has what became of each
     ├── TransactionEnded          a transaction was used before it began, or ended twice
     ├── ClientClosed              the client was closed while, or before, it was asked
@@ -47,7 +47,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 # Codes after which the same send may succeed on another broker (Java client 4.9.8,
 # DefaultMQProducer.retryResponseCodes).
@@ -204,8 +204,8 @@ class NameServerUnreachable(NetworkError):
 
     def __str__(self) -> str:
         return (
-            f"cannot ask name server {self.addresses} ({self.reason}); check that it runs, and that its address and "
-            "port are right and can be reached from here"
+            f"cannot ask name server {self.addresses} ({self.reason}); start one with `sparrowmq dev` or `mqnamesrv`, "
+            "or check that this address and port are right and can be reached from here"
         )
 
 
@@ -243,13 +243,18 @@ class EtcdFailed(NetworkError):
 
 
 class NoRoute(SparrowError):
-    """No name server knows a broker for the topic."""
+    """No name server knows a broker for the topic; or, without a name server, no queue of the topic takes messages."""
 
-    def __init__(self, topic: str, namesrv: str) -> None:
+    def __init__(self, topic: str, namesrv: str | None) -> None:
         super().__init__(topic, namesrv)
         self.topic = topic
 
     def __str__(self) -> str:
+        if self.args[1] is None:
+            return (
+                f"no route for topic {self.topic!r}: none of its queues takes messages; look at its permission with "
+                f"`sparrowmq topic show {self.topic}`, and at brokerPermission of its brokers"
+            )
         return (
             f"no route for topic {self.topic!r} at name server {self.args[1]}; create the topic, or check that a "
             "broker which allows it (autoCreateTopicEnable) is registered there"
@@ -307,22 +312,26 @@ class ChangeFailed(SparrowError):
 
 
 class SendFailed(SparrowError):
-    """Every attempt to send a message failed; the last cause is chained.
+    """Every attempt to send a message failed.
 
     Attributes:
         is_in_doubt: the message may be stored all the same, as an answer got lost.
+        cause: the error of the last attempt; None if there was no attempt. Its text is part of this error's text, so
+            it is not chained, and no traceback prints it a second time.
     """
 
-    def __init__(self, text: str, is_in_doubt: bool = False) -> None:
+    def __init__(self, text: str, is_in_doubt: bool = False, cause: BaseException | None = None) -> None:
         super().__init__(text)
         self.is_in_doubt = is_in_doubt
+        self.cause = cause
 
 
 class SendManyFailed(SendFailed):
-    """Some of many messages failed; the first failure is chained.
+    """Some of many messages failed.
 
     Attributes:
         results: for each message, in their order, its SendResult or its error.
+        cause: the first of these errors.
     """
 
     def __init__(self, results: Sequence[Any]) -> None:
@@ -331,6 +340,7 @@ class SendManyFailed(SendFailed):
             f"{len(failures)} of {len(results)} messages failed, the first one so: {failures[0]}. "
             "`results` of this error has what became of each",
             any(getattr(failure, "is_in_doubt", False) for failure in failures),
+            failures[0],
         )
         self.results = list(results)
 

@@ -11,16 +11,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from typing import Final
 
-from sparrowmq.config import Settings, setting
-from sparrowmq.kinds import choice, integer
+from sparrowmq.setting_kinds import choice, integer
+from sparrowmq.settings import Settings, setting
 
 OURS: Final = "sparrowmq"
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -48,13 +46,13 @@ class LogSettings(Settings):
     """How much is said."""
 
     log_level: Level = setting(
-        "logLevel", Level.INFO, choice(Level), "how important a line of the log is at least", live=True
+        "logLevel", Level.INFO, choice(Level), "Least important level that is logged.", live=True
     )
     slow_request_ms: int = setting(
         "slowRequestMillis",
         1000,
         integer(0, 3_600_000),
-        "requests that took so long are told in the log, with what took it, but for held polls; 0: none",
+        "Time from which a request is logged as slow, in milliseconds. 0 logs none.",
         live=True,
     )
 
@@ -97,12 +95,16 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
+        import json  # few servers log JSON
+
         return json.dumps(line, ensure_ascii=False)
 
 
 def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
     if file is None:
         return logging.StreamHandler()
+    from logging.handlers import RotatingFileHandler, WatchedFileHandler  # loads pickle and queue
+
     if size_bytes is None:
         return WatchedFileHandler(file, encoding="utf-8")
     return RotatingFileHandler(file, maxBytes=size_bytes, backupCount=keep, encoding="utf-8")

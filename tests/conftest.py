@@ -1,8 +1,8 @@
 """What holds for every test: which run side by side, and what may not pass unseen on CI.
 
-`./run test` has a worker more than processors (docs/adr/0008-pytest-xdist.md). A file's tests stay together in one of
-them, so that what a module's fixture starts is started once, and so do the files that share a session's fixture. What
-takes longest begins first, or the other workers would wait for it at the end.
+`./run test` has a worker more than processors (ADR 0008). A file's tests stay together in one of them, so that what a
+module's fixture starts is started once, and so do the files that share a session's fixture. What takes longest begins
+first, or the other workers would wait for it at the end.
 On CI a skipped test is an error unless its reason says what that machine really lacks.
 """
 
@@ -43,7 +43,7 @@ ALLOWED_SKIPS = [
 TOGETHER = {
     "tests/console/pages": "console",
     "tests/console/test_forms.py": "console",
-    "tests/console/test_frame.py": "console",
+    "tests/console/test_page_frame.py": "console",
     "tests/console/test_walk.py": "console",
     "tests/spark/commands": "pipelines",
     "tests/spark/pipelines": "pipelines",

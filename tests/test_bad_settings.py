@@ -15,7 +15,7 @@ from sparrowmq.cli.main import main
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 
 # Command line, content of broker.conf if it has one, and words of the answer.
 LINES = [
@@ -36,7 +36,7 @@ LINES = [
         "the command line: listenPort = '70000' is wrong; it must be a whole",
     ),
     ("broker -n nowhere", None, "namesrvAddr = 'nowhere' is wrong; it must be host:port"),
-    ("broker -n a:1,b:2", None, "or several of them with ; between"),
+    ("broker -n a:1,b:2", None, "or several with ; between"),
     ("broker -c {conf}", b"listenPort=abc\n", "{conf}: listenPort = 'abc' is wrong"),
     (
         "broker -c {conf}",

@@ -1,19 +1,50 @@
-"""docs/client.md: every piece of code runs as it stands there, inside the connection that the page begins with."""
+"""docs/use/client.md: every piece of code runs as printed, inside the connection that the page begins with."""
 
 import ast
 import asyncio
+import json
 import re
+import subprocess
+from dataclasses import fields
 from pathlib import Path
 from types import CodeType
 
 import pytest
 
 import sparrowmq
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, PullSettings
+from sparrowmq.client.consuming.process_queue import FlowLimits
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from tests.environments import python_with, variables
 
-PAGE = (Path(__file__).parents[1] / "docs" / "client.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "use" / "client.md").read_text()
 FRAME, *PIECES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 GOES_ON = ("closed()", "serve()")  # until cancelled
 HANDLED_S = 10
+# Defaults that are no literal, as the page writes them.
+WRITTEN = {
+    "flow": ("FlowLimits()", FlowLimits()),
+    "offset_folder": ("~/.rocketmq_offsets", Path.home() / ".rocketmq_offsets"),
+}
+# Arguments that `subscribe` explains, and those of a pull consumer that are as for `subscribe`.
+ELSEWHERE = {
+    ProducerSettings: set(),
+    ConsumerSettings: {"group"},
+    PullSettings: {"group", "start", "pull_batch", "strategy", "on_assigned", "on_revoked", "offset_folder"},
+}
+
+
+# Imports what each piece imports, and looks up what each takes from our package.
+IMPORTS = """
+import ast, json, sys
+for piece in json.load(sys.stdin):
+    for node in ast.walk(ast.parse(piece)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            exec(ast.unparse(node))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("sparrowmq."):
+            import sparrowmq
+            eval(ast.unparse(node))
+"""
 
 
 def compiled(piece: str) -> CodeType:
@@ -27,21 +58,36 @@ def number_and_heading(piece: str) -> str:
     return f"{PIECES.index(piece) + 1}: {heading}"
 
 
+def test_imports_of_the_pieces_need_the_client_alone():
+    python = python_with()
+    pieces = [FRAME, *PIECES]
+    done = subprocess.run(
+        [python, "-c", IMPORTS],
+        input=json.dumps(pieces),
+        env=variables(python),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 async def ready(mq: sparrowmq.Client) -> None:
-    """What a reader has at hand: some orders to consume."""
+    """Send what a reader has at hand: some orders to consume, and a topic and a group to look at."""
     for tag in ("paid", "refunded"):
         await mq.send("orders", b'{"id": "o-0", "amount": 5}', tag=tag, fifo="customer-7")
+    await mq.admin.create_topic("invoices", queues=4, exist_ok=True)
+    await mq.admin.create_group("archive", exist_ok=True)
 
 
-def test_the_frame_is_what_the_pieces_stand_in():
+def test_page_begins_with_the_connection_around_all_pieces():
     assert FRAME.strip().endswith("...")
     compiled(FRAME)
     assert len(PIECES) > 15
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=number_and_heading)
-async def test_a_piece_runs(piece, rocketmq_server, tmp_path, monkeypatch, request):
-    monkeypatch.setattr("sparrowmq.client.consuming.settings.OFFSET_FOLDER", tmp_path)
+async def test_piece_runs(piece, rocketmq_server, tmp_path, monkeypatch, request):
+    monkeypatch.setattr("sparrowmq.client.consuming.consumer_settings.OFFSET_FOLDER", tmp_path)
     billed: asyncio.Queue[object] = asyncio.Queue()
     async with sparrowmq.connect(rocketmq_server.namesrv) as mq:
         await ready(mq)
@@ -60,3 +106,26 @@ async def test_a_piece_runs(piece, rocketmq_server, tmp_path, monkeypatch, reque
             return
         await asyncio.wait_for(running, HANDLED_S)
         assert "bill(" not in piece or not billed.empty()
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [
+        ("Producer settings", ProducerSettings),
+        ("Consumer settings", ConsumerSettings),
+        ("Pull consumer settings", PullSettings),
+    ],
+)
+def test_table_of_settings_has_each_setting_with_its_default(heading, settings):
+    section = PAGE.partition(f"### {heading}\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `([^|]*)` \|", section, re.MULTILINE)
+    written = {name: default for names, default in rows for name in re.findall(r"\w+", names)}
+    there = {each.name for each in fields(settings)} - ELSEWHERE[settings]
+    assert set(written) == there
+    given = settings(**dict.fromkeys({"group"} & {each.name for each in fields(settings)}, "billing"))
+    for name in there:
+        default = getattr(given, name)
+        if name in WRITTEN:
+            assert (written[name], default) == WRITTEN[name]
+        else:
+            assert written[name] == repr(default), name

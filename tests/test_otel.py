@@ -11,14 +11,14 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SendFailed
 from sparrowmq.otel import Tracing
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from tests.client.scripted import Scripted
 
 

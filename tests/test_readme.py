@@ -1,26 +1,27 @@
-"""What the README shows, run as it stands there; tests/spark/test_programs.py runs what it shows of Spark."""
+"""The README: its programs run with the extras that it names, its commands, links and figures exist.
+
+tests/spark/test_programs.py runs its Spark program.
+"""
 
 import os
 import re
 import subprocess
-import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from sparrowmq.client import sync
 from sparrowmq.testing.background import BackgroundCluster
+from tests.environments import python_with, variables
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-CLIENT, BLOCKING, SPARK, TEST = BLOCKS
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CLIENT, TEST, SPARK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def run(tmp_path: Path, *command: str) -> str:
+def run(python: Path, folder: Path, *words: str) -> str:
+    """Return the output of a Python's program, which has to end well."""
     ran = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=280
+        [python, *words], cwd=folder, env=variables(python), capture_output=True, text=True, timeout=280
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -37,31 +38,32 @@ def at(cluster, program: str) -> str:
     return program.replace("127.0.0.1:9876", cluster.namesrv)
 
 
-def test_the_client(tmp_path, cluster):
-    assert run(tmp_path, "-c", at(cluster, CLIENT)).endswith("{'amount': 5}\n")
+def test_the_client_sends_and_consumes(tmp_path, cluster):
+    assert run(python_with(), tmp_path, "-c", at(cluster, CLIENT)) == "{'amount': 5}\n"
 
 
-def test_the_client_without_async(tmp_path, cluster):
-    run(tmp_path, "-c", at(cluster, BLOCKING))
-    with (
-        sync.connect(cluster.namesrv) as mq,
-        mq.subscribe("orders", group="g", start="earliest") as orders,
-    ):
-        assert next(iter(orders)).body == b"hello"
+def test_the_client_is_among_the_first_25_lines():
+    assert README[: README.index(CLIENT) + len(CLIENT)].count("\n") < 25
 
 
-def test_the_test_of_a_user(tmp_path):
+def test_the_first_link_comes_after_at_most_350_words():
+    before = re.split(r"(?<!!)\[[^\]]*\]\(", README)[0]
+    assert len(before.split()) <= 350
+
+
+def test_the_test_of_a_user_passes(tmp_path):
     (tmp_path / "test_orders.py").write_text(TEST)
-    plugin = ("-p", "no:sparrowmq", "-p", "sparrowmq.testing.plugin")
-    assert "1 passed" in run(tmp_path, "-m", "pytest", *plugin, "-c", os.devnull, "test_orders.py")
-
-
-def test_commands_are_those_that_the_package_installs():
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    block = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)[0]
-    assert {line.split()[0] for line in block.splitlines() if line} <= set(scripts)
+    assert "1 passed" in run(
+        python_with("testing"), tmp_path, "-m", "pytest", "-c", os.devnull, "test_orders.py"
+    )
 
 
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\((?!http)([^)#]+)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_figures_are_those_of_the_benchmarks():
+    results = (ROOT / "bench" / "RESULTS.md").read_text(encoding="utf-8")
+    figures = set(re.findall(r"\b\d{1,3}(?:,\d{3})+\b", README)) - {"336,776", "9,000", "2,000"}
+    assert figures and sorted(each for each in figures if each not in results) == []

@@ -43,7 +43,7 @@ def test_an_unknown_verb_lists_them_too_but_fails():
         (["--no-header", "tests/store/test_flush.py"], False),
         (["tests/store/test_flush.py::test_a[1::2]", "-q"], False),
         (["-k", "flush"], False),
-        (["-m", "slow"], False),
+        (["-m", "nightly"], False),
         (["--pdb"], False),
         (["-s"], False),
     ],
@@ -81,40 +81,102 @@ def test_what_it_starts_keeps_its_bytecode(run, monkeypatch):
     assert "PYTHONDONTWRITEBYTECODE" not in environment and environment["NAMED"] == "by the user"
 
 
-def test_setup_is_done_again_only_when_a_lock_changed(run, monkeypatch, tmp_path):
-    for name in ("BUILD_LOCK", "LOCK", "STAMP"):
-        monkeypatch.setattr(run, name, tmp_path / name)
-        (tmp_path / name).touch()
+@pytest.fixture
+def installed(run, monkeypatch, tmp_path) -> list[list[str]]:
+    """The commands that set-up runs, with locks and stamps in a folder of the test."""
+    commands: list[list[str]] = []
+    monkeypatch.setattr(run, "VENV", tmp_path)
     monkeypatch.setattr(run, "PYTHON", Path(sys.executable))
-    installed: list[list[str]] = []
-    monkeypatch.setattr(run, "execute", installed.append)
-    run.setup()
-    words = ("--require-hashes", "--require-hashes", "--editable", "tools.compile")
-    assert all(word in command for word, command in zip(words, installed, strict=True))
-    run.setup()
-    assert len(installed) == 4
-    run.LOCK.write_text("other==1.0")
-    run.setup()
-    assert len(installed) == 8
+    monkeypatch.setattr(run, "REQUIREMENTS", tmp_path)
+    for name in ("build.txt", *(f"{packages}.txt" for packages in run.PACKAGES)):
+        (tmp_path / name).write_text("one==1.0\n")
+    monkeypatch.setattr(run, "installer", lambda: (["uv", "pip", "install"], {}))
+    monkeypatch.setattr(run, "execute", lambda command, environment: commands.append(command))
+    return commands
+
+
+def test_setup_is_done_again_only_when_a_lock_changed(run, installed):
+    run.setup("demo")
+    words = ("build.txt", "demo.txt", "--editable")
+    for word, command in zip(words, installed, strict=True):
+        assert any(part.endswith(word) for part in command)
+    assert all("--require-hashes" in command for command in installed[:2])
+    run.setup("demo")
+    assert len(installed) == 3
+    (run.REQUIREMENTS / "demo.txt").write_text("other==1.0")
+    run.setup("demo")
+    assert len(installed) == 6
+
+
+def test_a_verb_installs_its_own_packages_only(run, installed):
+    run.setup("dev")
+    run.setup("demo")  # all of the demo's packages are among them
+    assert len(installed) == 3
+    run.setup("release")
+    assert any(part.endswith("release.txt") for part in installed[4])
+    assert {packages for _, _, packages in run.VERBS.values()} <= set(run.PACKAGES)
+
+
+def test_the_demo_needs_no_linter_no_browser_and_no_lake():
+    lock = (RUN.parent / "requirements" / "demo.txt").read_text()
+    names = {line.partition("==")[0] for line in lock.splitlines() if "==" in line}
+    assert "pyspark" in names
+    assert not names & {"ruff", "mypy", "playwright", "pyiceberg", "deltalake", "nicegui", "pytest"}
+
+
+def test_sets_of_packages_agree_on_versions():
+    """One .venv takes several sets, so a package has the same version in each."""
+    versions: dict[str, set[str]] = {}
+    for name in ("demo", "dev", "docs", "release"):
+        for line in (RUN.parent / "requirements" / f"{name}.txt").read_text().splitlines():
+            if "==" in line and line[0].isalnum():
+                package, _, version = line.removesuffix(" \\").partition(" ;")[0].partition("==")
+                versions.setdefault(package, set()).add(version.strip())
+    assert {package: found for package, found in versions.items() if len(found) > 1} == {}
 
 
 def test_a_command_that_fails_is_shown(run, capsys):
     with pytest.raises(SystemExit, match="1"):
-        run.execute([sys.executable, "-c", "raise SystemExit(3)"])
+        run.execute([sys.executable, "-c", "raise SystemExit(3)"], None)
     assert "this command failed with status 3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("setting", ["PIP_INDEX_URL", "PIP_NO_INDEX"])
-def test_pip_installs_when_it_was_told_where_from(run, monkeypatch, tmp_path, setting):
-    monkeypatch.setattr(run, "PIP_FILES", [])
-    for name in run.PIP_SETTINGS:
+def test_uv_gets_the_settings_of_pip(run, monkeypatch, tmp_path):
+    for name in ("UV_DEFAULT_INDEX", "UV_FIND_LINKS", "UV_HTTP_TIMEOUT", "SSL_CERT_FILE"):
         monkeypatch.delenv(name, raising=False)
-    uv = tmp_path / "uv"
-    uv.touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert run.uv_is_better()
-    monkeypatch.setenv(setting, "1")
-    assert not run.uv_is_better()
+    settings = run.uv_settings(
+        {
+            "index-url": "http://127.0.0.1:1/simple",
+            "find-links": f"{tmp_path} /not/there http://127.0.0.1:1/files",
+            "cert": "/etc/ca.pem",
+            "no-color": "1",
+        }
+    )
+    assert settings == {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_DEFAULT_INDEX": "http://127.0.0.1:1/simple",
+        "UV_FIND_LINKS": f"{tmp_path},http://127.0.0.1:1/files",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+    }
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:2/simple")
+    assert "UV_DEFAULT_INDEX" not in run.uv_settings({"index-url": "http://127.0.0.1:1/simple"})
+
+
+def test_settings_of_pip_come_from_its_files_and_the_environment(run, monkeypatch, tmp_path):
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://127.0.0.1:1/simple\ntimeout = 7\n")
+    monkeypatch.setattr(run, "PYTHON", Path(sys.executable))
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:2/simple")
+    found = run.pip_settings()
+    assert found["index-url"] == "http://127.0.0.1:2/simple"
+    assert found["timeout"] == "7"
+
+
+def test_pip_installs_where_uv_cannot_be_had(run, monkeypatch, capsys):
+    monkeypatch.setattr(subprocess, "call", lambda *_, **__: 1)
+    command, environment = run.installer()
+    assert command[1:4] == ["-m", "pip", "install"] and "DIST_EXTRA_CONFIG" in environment
+    assert "uv cannot be installed here" in capsys.readouterr().err
 
 
 def test_a_python_that_cannot_make_environments_is_told_what_to_install(run, monkeypatch, capsys):
@@ -123,3 +185,16 @@ def test_a_python_that_cannot_make_environments_is_told_what_to_install(run, mon
     with pytest.raises(SystemExit, match="1"):
         run.make_venv()
     assert "apt install python3." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen"), [([], "not slow and not nightly"), (["--all"], "not nightly")]
+)
+def test_ci_runs_slow_tests_too(run, monkeypatch, arguments, chosen):
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(run, "start", lambda *command, java: started.append(command))
+    monkeypatch.setenv("SPARROWMQ_SOURCE", "1")
+    run.test(arguments)
+    (command,) = started
+    assert command[command.index("-m", 2) + 1] == chosen and "--all" not in command
+    assert "./run test --all" in (RUN.parent / ".ci" / "run").read_text()

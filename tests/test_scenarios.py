@@ -22,7 +22,7 @@ def scenarios() -> Iterator[Any]:
     """Each file; one that begins with `# slow` takes half a minute or more."""
     for file in sorted(FOLDER.glob("*.txt")):
         slow = file.read_text(encoding="utf-8").startswith("# slow\n")
-        yield pytest.param(file.stem, marks=[pytest.mark.slow, pytest.mark.timeout(600)] if slow else [])
+        yield pytest.param(file.stem, marks=[pytest.mark.nightly, pytest.mark.timeout(600)] if slow else [])
 
 
 @pytest.mark.parametrize("name", list(scenarios()))

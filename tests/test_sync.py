@@ -1,8 +1,8 @@
 import sparrowmq
-import sparrowmq.client.sync
+import sparrowmq.client.blocking_client
 import sparrowmq.sync
 
 
 def test_the_blocking_client_is_found_in_both_places():
     for name in ("connect", "SyncClient", "SyncConsumer", "SyncProducer", "SyncPullConsumer"):
-        assert getattr(sparrowmq.sync, name) is getattr(sparrowmq.client.sync, name)
+        assert getattr(sparrowmq.sync, name) is getattr(sparrowmq.client.blocking_client, name)

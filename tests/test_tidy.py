@@ -45,13 +45,13 @@ NAMES_OF_OTHERS = (
 # The four places that may catch everything: the dispatcher and what it waits for, the session and whom it tells of an
 # answer, the user's callbacks, the chores.
 CATCH_ALL = {
-    "sparrowmq/remoting/dispatch.py",
+    "sparrowmq/remoting/request_dispatch.py",
     "sparrowmq/remoting/session.py",
     "sparrowmq/waiting.py",
     "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",
-    "sparrowmq/client/consuming/watched.py",
-    "sparrowmq/client/sending/watched.py",
+    "sparrowmq/client/consuming/hooked_messages.py",
+    "sparrowmq/client/sending/hooked_producer.py",
     "sparrowmq/broker/chores.py",
 }
 MAY_WRITE = {"sparrowmq/store/vfs.py"}

@@ -1,37 +1,77 @@
-"""docs/tutorial.md, from its first command to its last, as a reader would do it, at a cluster of its own."""
+"""docs/start/tutorial.md: run from the first command to the last, as a reader does, with the extra `server` alone."""
 
 from __future__ import annotations
 
 import ast
-import os
+import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from sparrowmq import sync
-from tests.interop.apache import free_ports
+from tests.environments import python_with, variables
+from tests.examples.test_clusters import free_port
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+PAGE = (ROOT / "docs" / "start" / "tutorial.md").read_text()
 PIECES = re.findall(r"```(sh|python|text)?\n(.*?)```", PAGE, re.DOTALL)
 SMALL = ["mappedFileSizeCommitLog=4m", "maxHashSlotNum=5000", "maxIndexNum=20000", "fastListenPort=off"]
 ADDRESS = "127.0.0.1:9876"
-ROOM = 1100  # start.py puts brokers from the name server's port + 1035 on
+# Runs one piece of code after the other, with the same names, and answers each with its output.
+READER = """
+import contextlib, io, json, sys
+names = {}
+for line in sys.stdin:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(json.loads(line), "tutorial.md", "exec"), names)
+    print(json.dumps(printed.getvalue()), flush=True)
+"""
+CONNECT = "from sparrowmq import sync\nmq = sync.connect({!r}).__enter__()"
+CLOSE = "mq.__exit__(None, None, None)"
+
+
+class Reader:
+    """A Python that a reader types the pieces of the page into."""
+
+    def __init__(self, folder: Path) -> None:
+        python = python_with("server")
+        self._process = subprocess.Popen(
+            [python, "-c", READER],
+            env=variables(python, HOME=str(folder)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate(timeout=30)
+
+    def run(self, code: str) -> str:
+        """Run a piece of code, and return its output."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(code) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, code
+        printed: str = json.loads(answer)
+        return printed
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """The page's cluster, small and on ports of this machine; gives its name server's address."""
+    """Start the page's cluster, small and on free ports; yield the address of its name server."""
     [command] = [text for kind, text in PIECES if "start.py" in text]
-    port = next(port for port in iter(lambda: free_ports(1)[0], None) if port + ROOM < 1 << 16)
+    port = free_port()
     words = command.replace("cluster 9876", f"{folder} {port}").split()
+    python = python_with("server")
     process = subprocess.Popen(
-        [sys.executable, *words[1:], *SMALL], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [python, *words[1:], *SMALL], stdout=subprocess.PIPE, text=True, env=variables(python), cwd=ROOT
     )
     assert process.stdout is not None
     with process, process.stdout:
@@ -45,10 +85,9 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 def shell(commands: str, address: str) -> None:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euc", commands.replace(ADDRESS, address)],
-        env=os.environ | {"PATH": path, "NAMESRV_ADDR": address},
+        env=variables(python_with("server"), NAMESRV_ADDR=address),
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -59,30 +98,23 @@ def shell(commands: str, address: str) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_every_command_and_every_piece_does_what_the_page_says(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sparrowmq.client.consuming.settings.OFFSET_FOLDER", tmp_path)
+def test_all_commands_and_code_print_what_the_page_shows(tmp_path):
     printed = ""
-    with cluster(tmp_path / "cluster") as address, sync.connect(address) as mq:
-        names: dict[str, object] = {"mq": mq}
+    with cluster(tmp_path / "cluster") as address, Reader(tmp_path) as reader:
+        reader.run(CONNECT.format(address))
         for kind, piece in PIECES:
             if kind == "sh":
                 shell(piece, address)
             elif kind == "text":
                 assert printed == piece
             elif kind == "python" and "..." not in piece:
-                capsys.readouterr()
-                exec(compile(piece, "tutorial.md", "exec"), names)
-                printed = capsys.readouterr().out
+                printed = reader.run(piece)
+        reader.run(CLOSE)
 
 
-def test_the_page_has_pieces_of_each_kind_and_all_python_can_be_read():
+def test_page_has_code_of_each_kind_and_valid_python():
     kinds = [kind for kind, _ in PIECES]
     assert kinds.count("python") >= 9 and kinds.count("sh") >= 6 and kinds.count("text") >= 8
     for kind, piece in PIECES:
         if kind == "python":
             ast.parse(piece)
-
-
-def test_every_link_leads_somewhere():
-    for target in re.findall(r"\]\((?!http)([^)#]+)", PAGE):
-        assert (ROOT / "docs" / target).exists(), target

@@ -18,18 +18,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sparrowmq.auth import policy
+from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.accounts import Account, Perm
-from sparrowmq.auth.files import AccountFiles
 from sparrowmq.auth.policy import Caller, TopicAt
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
-from sparrowmq.protocol.requests.table import Row
 from sparrowmq.protocol.signature import ACCESS_KEY
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from sparrowmq.auth import policy
 from sparrowmq.auth.policy import Caller, TopicAt
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.protocol.requests.table import Row
+from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.signature import ACCESS_KEY, SigningKey
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request

@@ -12,7 +12,7 @@ NAMED_ELSEWHERE knows them. What is None or not there is not asked about; the ha
 Unlike Java 4.9.7, which asks about nothing but 10, 310, 11, 12, 15, 34, 35, 36 and 38, and wants an administrator for
 17, 25, 200, 207 and 215 alone: batches (320), lite pulls (361), locks (41, 42) and reading or giving back by offset
 (33, 36) need what a send, a pull, or a pull of that message's topic needs, and every code that changes or shows what
-belongs to others needs an administrator (docs/differences.md).
+belongs to others needs an administrator (docs/understand/differences.md).
 Source: PlainAccessValidator.parse and PlainPermissionManager.checkPerm, Java 4.9.7.
 """
 
@@ -27,7 +27,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.names import RETRY, TRACE_TOPIC, retry_topic
 from sparrowmq.protocol.requests import headers
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck, Heartbeat, LockQueues
-from sparrowmq.protocol.requests.table import Access, Row
+from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.header import Request
 
 

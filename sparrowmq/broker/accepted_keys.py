@@ -57,7 +57,7 @@ _OF_5 = (
     "users and policies of 5.x are not there; use aclEnable=true with conf/plain_acl.yml, and leave it out"
 )
 _WITHOUT_FAILOVER = (
-    "set enableControllerMode=true and etcdEndpoints instead (docs/failover.md), and leave it out"
+    "set enableControllerMode=true and etcdEndpoints instead (docs/operate/failover.md), and leave it out"
 )
 
 ACCEPTED: Final = {key: reason for reason, keys in _BY_REASON.items() for key in keys.split()}

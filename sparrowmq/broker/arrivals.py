@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from sparrowmq.clock import Clock
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.reading import Read, Status
+from sparrowmq.store.queue_reading import Read, Status
 
 T = TypeVar("T")
 

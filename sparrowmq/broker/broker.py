@@ -13,76 +13,76 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
 from sparrowmq.background import Background
-from sparrowmq.broker.access import AccessControl, topics_of
+from sparrowmq.broker.access_control import AccessControl, topics_of
+from sparrowmq.broker.batch_staging import Staging
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.handlers.access import AccessHandler
-from sparrowmq.broker.handlers.cleaning import CleaningHandler
-from sparrowmq.broker.handlers.clients import ClientHandler
-from sparrowmq.broker.handlers.groups import GroupHandler
-from sparrowmq.broker.handlers.inspect import InspectHandler
-from sparrowmq.broker.handlers.offsets import OffsetHandler
-from sparrowmq.broker.handlers.progress import ProgressHandler
-from sparrowmq.broker.handlers.pull import PullHandler, PullRules
-from sparrowmq.broker.handlers.query import QueryHandler
-from sparrowmq.broker.handlers.recall import RecallHandler
-from sparrowmq.broker.handlers.relay import RelayHandler
-from sparrowmq.broker.handlers.reply import ReplyHandler, ReplyRules
-from sparrowmq.broker.handlers.retry import RetryHandler
-from sparrowmq.broker.handlers.send import SendHandler
-from sparrowmq.broker.handlers.staging import StagingHandler
-from sparrowmq.broker.handlers.topics import TopicHandler
-from sparrowmq.broker.handlers.transactions import TransactionHandler
-from sparrowmq.broker.lag import follow
-from sparrowmq.broker.metrics.known import Known
+from sparrowmq.broker.handlers.access_handler import AccessHandler
+from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
+from sparrowmq.broker.handlers.clients_handler import ClientHandler
+from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.inspect_handler import InspectHandler
+from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
+from sparrowmq.broker.handlers.progress_handler import ProgressHandler
+from sparrowmq.broker.handlers.pull_handler import PullHandler, PullRules
+from sparrowmq.broker.handlers.query_handler import QueryHandler
+from sparrowmq.broker.handlers.recall_handler import RecallHandler
+from sparrowmq.broker.handlers.relay_handler import RelayHandler
+from sparrowmq.broker.handlers.reply_handler import ReplyHandler, ReplyRules
+from sparrowmq.broker.handlers.retry_handler import RetryHandler
+from sparrowmq.broker.handlers.send_handler import SendHandler
+from sparrowmq.broker.handlers.staging_handler import StagingHandler
+from sparrowmq.broker.handlers.topics_handler import TopicHandler
+from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.metrics.measured_parts import Known
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
+from sparrowmq.broker.replica_lag import follow
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
-from sparrowmq.broker.replication.mirror import Mirror
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
-from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.broker.spare_room import SpareRoom
-from sparrowmq.broker.staging import Staging
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage, while_writable
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.traffic import Traffic
 from sparrowmq.broker.transactions import TransactionRules, Transactions
-from sparrowmq.broker.writing import Writer
-from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import StoreFailed
-from sparrowmq.metrics.settings import metrics_door
-from sparrowmq.protocol import replication
-from sparrowmq.protocol.requests.table import Role
+from sparrowmq.live_settings import Changing
+from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.dispatch import Dispatcher, Guard
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import refuse_public
 from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls import ServerTls, client_context
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.turn import LOOKS, Turn
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.failover.term import Term
+    from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 
 IsOver = Callable[[int], bool]
 _MEMBERS_PAUSE_S: Final = 0.5  # until a member tries again to reach its master
@@ -377,6 +377,9 @@ class Broker:
         pool: Pool,
         figures: Figures,
     ) -> tuple[list[Part], IsOver]:
+        from sparrowmq.broker.replication.replica import Replica
+        from sparrowmq.broker.replication.state_mirror import Mirror  # a master loads neither
+
         replica = Replica(store, self._clock, self._replica_rules(), figures)
         mirror = Mirror(store, *mirrored, pool, self._clock, lambda: replica.trusts_master)
         replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
@@ -419,6 +422,8 @@ class Broker:
         rules, term = replica_rules(self.settings), self.term
         if term is None:
             return rules
+        from sparrowmq.protocol import replication
+
         who = replication.introduction(term.member, term.epoch)
         return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
 

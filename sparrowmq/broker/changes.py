@@ -1,4 +1,4 @@
-"""What becomes of a broker's settings in its parts: at the start, and when one of them changes (`sparrowmq.changing`).
+"""What becomes of a broker's settings in its parts: at the start, and when one changes (`sparrowmq.live_settings`).
 
 Each part that has a changeable setting takes the new one by its `use`. What is asked for at every step, such as how
 often name servers are told, is read from the settings there.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.handlers.pull import PullRules
-from sparrowmq.broker.handlers.send import SendRules
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.handlers.pull_handler import PullRules
+from sparrowmq.broker.handlers.send_handler import SendRules
 from sparrowmq.store.message_store import MessageStore
 
 

@@ -19,7 +19,7 @@ from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from typing import Final
 
 from sparrowmq.broker.delivery import LONGEST_WAIT_S, Alarms, Delivery
 from sparrowmq.broker.detour import Detour, move, restore
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.saved import SavedFile, saved_content
-from sparrowmq.broker.writing import Writer
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.clock import Clock
 from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
@@ -38,7 +38,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 from sparrowmq.stats import Figures, Values
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.watermark import Waiter

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from sparrowmq.config import Settings, setting
 from sparrowmq.errors import ConfigError
-from sparrowmq.kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, duration
+from sparrowmq.setting_kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, duration
+from sparrowmq.settings import Settings, setting
 
 
 def _prefix(text: str) -> str:
@@ -24,7 +24,7 @@ def _prefix(text: str) -> str:
     return text
 
 
-_PREFIX = Kind(_prefix, "a path such as /sparrowmq, without a / at its end")
+_PREFIX = Kind(_prefix, "a path such as /sparrowmq, without a final /")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,38 +37,38 @@ class FailoverSettings(Settings):
         "enableControllerMode",
         False,
         BOOLEAN,
-        "whether the brokers of this name elect their master (docs/failover.md); needs etcdEndpoints",
+        "Elect the master among the brokers of this name. Needs etcdEndpoints.",
     )
     etcd: tuple[str, ...] = setting(
-        "etcdEndpoints", (), ADDRESSES, "the etcd that keeps who is the master: its client ports"
+        "etcdEndpoints", (), ADDRESSES, "Client addresses of the etcd that elects the master."
     )
     etcd_tls: bool = setting(
-        "etcd.tls.enable", False, BOOLEAN, "whether etcd is talked to by TLS, and has to show who it is"
+        "etcd.tls.enable", False, BOOLEAN, "Connect to etcd by TLS and check its certificate."
     )
     etcd_trust: Path | None = setting(
         "etcd.tls.trustCertPath",
         None,
         PATH,
-        "the certificates (PEM) that vouch for etcd; without it those of the system",
+        "File of CA certificates (PEM) for etcd. By default those of the system.",
     )
     etcd_certificate: Path | None = setting(
-        "etcd.tls.certPath", None, PATH, "the certificate (PEM) that is shown to etcd"
+        "etcd.tls.certPath", None, PATH, "Certificate (PEM) that the broker shows to etcd."
     )
-    etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH, "its private key (PEM)")
-    etcd_user: str | None = setting("etcdUser", None, TEXT, "who asks etcd, where it has users")
-    etcd_password: str | None = setting("etcdPassword", None, SECRET, "that user's password", secret=True)
-    etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX, "what all keys in etcd begin with")
+    etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH, "Private key (PEM) of etcd.tls.certPath.")
+    etcd_user: str | None = setting("etcdUser", None, TEXT, "User of the broker in etcd.")
+    etcd_password: str | None = setting("etcdPassword", None, SECRET, "Password of etcdUser.", secret=True)
+    etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX, "Prefix of all keys in etcd.")
     lease_s: int = setting(
         "masterLeaseTime",
         4,
         duration("s", LEAST_LEASE_S, 600),
-        "how long a master that does not answer keeps its place; longer than the longest pause that there may be",
+        "How long a silent master stays master, in seconds. Must exceed the longest pause of a broker.",
     )
     catch_up_ms: int = setting(
         "haMaxTimeSlaveNotCatchup",
         15_000,
         duration("ms", 100, 3_600_000),
-        "a slave that lacks for so long what the master had is waited for no longer, and cannot take its place",
+        "How long a slave may lag before it is out of sync, in milliseconds.",
     )
 
     def demand_etcd(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command

@@ -15,14 +15,14 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.broker.filtering import predicate
+from sparrowmq.broker.sql_matching import predicate
 from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
 from sparrowmq.filter.tree import Filter
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import SQL92, Subscription, java_hash
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from sparrowmq.broker.saved import SavedFile, saved_content
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names

@@ -27,7 +27,7 @@ import msgspec
 
 from sparrowmq.background import Background
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.etcd_access import EtcdAccess
 from sparrowmq.broker.failover.group_state import GroupState, Leader, elected
@@ -36,9 +36,9 @@ from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.replication.ha_port import ABOVE
-from sparrowmq.changing import with_live
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer
+from sparrowmq.live_settings import with_live
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -219,7 +219,8 @@ class Member:
             log.critical(
                 "not elected, though etcd has this member in sync in epoch %d: this is not the store that was (%s). "
                 "Bring that one back, or another member that is in sync (in sync: %s). Only if they are lost for good: "
-                "stop all members, delete %sstate in etcd, and start the one that has most, alone (docs/failover.md)",
+                "stop all members, delete %sstate in etcd, and start the one that has most, "
+                "alone (docs/operate/failover.md)",
                 *(state.epoch, doubt, ", ".join(map(str, state.in_sync)), self._keys),
             )
         self._problem = problem
@@ -346,7 +347,7 @@ class Member:
                 "the master at %s is not followed, and nothing is cut: it has the log up to offset %d in common with "
                 "ours, and all that were in sync had it up to %d, so it has lost messages. If they matter, stop all "
                 "members, delete %sstate in etcd, and start this one first, alone; if not, move the store of this one "
-                "away and start it empty (docs/failover.md)",
+                "away and start it empty (docs/operate/failover.md)",
                 *(leader.address, cut_at, own.acknowledged, self._keys),
             )
             self._problem = (

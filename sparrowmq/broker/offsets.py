@@ -1,7 +1,7 @@
 """How far each group has consumed each queue.
 
 An offset is that of the NEXT message to consume. Commits come with nearly every pull, so they only change a dict;
-the file `consumerOffset.json` follows every few seconds (see saved.py):
+the file `consumerOffset.json` follows every few seconds (see saved_state.py):
 
     {"offsetTable": {"topic@group": {"0": 12, "1": 7}}}
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from sparrowmq.broker.saved import SavedFile, saved_content
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.wire import json
 

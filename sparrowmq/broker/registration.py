@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import Clock
@@ -40,7 +40,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     RegisterBrokerReply,
     UnregisterBroker,
 )
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.watermark import Watermark

@@ -11,12 +11,12 @@ Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService.getRuntime
 from __future__ import annotations
 
 import math
-import shutil
+import os
 from collections.abc import Callable
 from datetime import date, datetime
 from typing import Final
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.clock import Clock
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
@@ -150,11 +150,13 @@ class Status:
         return {"newestMessageTimeStamp": str(self._number("newest_message_ms"))}
 
     def _about_disk(self) -> dict[str, str]:
-        usage = shutil.disk_usage(self._settings.store_path)
+        disk = os.statvfs(self._settings.store_path)
+        total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+        used = total - disk.f_bfree * disk.f_frsize
         # As Java rounds: up to a whole percent.
-        share = str(math.ceil(100 * usage.used / (usage.used + usage.free)) / 100)
+        share = str(math.ceil(100 * used / (used + free)) / 100)
         return {
-            "commitLogDirCapacity": f"Total : {_bytes(usage.total)}, Free : {_bytes(usage.free)}.",
+            "commitLogDirCapacity": f"Total : {_bytes(total)}, Free : {_bytes(free)}.",
             "commitLogDiskRatio": share,
             "consumeQueueDiskRatio": share,
         }

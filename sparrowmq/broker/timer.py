@@ -23,8 +23,8 @@ from typing import Final
 
 from sparrowmq.broker.delivery import Alarms, Delivery
 from sparrowmq.broker.detour import Detour, move, restore
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     CorruptRecord,
@@ -39,7 +39,7 @@ from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.broker.saved import SavedFile, saved_content
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names

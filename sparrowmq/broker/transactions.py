@@ -34,11 +34,11 @@ import msgspec
 from sparrowmq.broker import half_message
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.delivery import Alarms
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.open_transactions import OpenTransactions, Transaction
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.writing import Writer
 from sparrowmq.clock import Clock
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
@@ -48,7 +48,7 @@ from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.waiting import in_turns

@@ -17,7 +17,7 @@ import click
 
 from sparrowmq.cli.output import shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
-from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 from sparrowmq.remoting.tls_settings import SHARED_FILE
 

@@ -11,25 +11,37 @@ from sparrowmq.version import VERSION
 
 # Subcommand: where it is, and its line in the list. A list that imported them all would take a second.
 COMMANDS: Final = {
-    "dev": ("sparrowmq.cli.dev:dev", "run a name server and a broker for as long as you try things"),
+    "dev": ("sparrowmq.cli.dev_command:dev", "run a name server and a broker for as long as you try things"),
     "namesrv": ("sparrowmq.cli.serve:namesrv", "run a name server"),
-    "broker": ("sparrowmq.cli.broker:broker", "run a broker, or ask, change and drain those of a cluster"),
-    "topic": ("sparrowmq.cli.topic:topic", "create, change, delete and look at topics"),
-    "group": ("sparrowmq.cli.group:group", "create, change, delete and look at consumer groups"),
-    "message": ("sparrowmq.cli.message:message", "send messages, look for them, copy and replay them"),
-    "dlq": ("sparrowmq.cli.dlq:dlq", "look at dead letters, and let their groups try them again"),
-    "cluster": (
-        "sparrowmq.cli.cluster:cluster",
-        "tell who leads, how far each slave is, and what passes through",
+    "broker": (
+        "sparrowmq.cli.broker_commands:broker",
+        "run a broker, or ask, change and drain those of a cluster",
     ),
-    "acl": ("sparrowmq.cli.acl:acl", "make, change, delete and look at accounts"),
-    "doctor": ("sparrowmq.cli.doctor:doctor", "say what is wrong with a cluster, and what mends it"),
-    "bench": ("sparrowmq.cli.bench:bench", "measure what a cluster takes, and how quickly"),
-    "console": ("sparrowmq.cli.console:console", "show a cluster in the browser"),
-    "pipeline": ("sparrowmq.spark.command:pipeline", "move, copy, ask and audit topics, with Spark"),
+    "topic": ("sparrowmq.cli.topic_commands:topic", "create, change, delete and look at topics"),
+    "group": ("sparrowmq.cli.group_commands:group", "create, change, delete and look at consumer groups"),
+    "message": (
+        "sparrowmq.cli.message_commands:message",
+        "send messages, look for them, copy and replay them",
+    ),
+    "dlq": (
+        "sparrowmq.cli.dead_letter_commands:dlq",
+        "look at dead letters, and let their groups try them again",
+    ),
+    "cluster": (
+        "sparrowmq.cli.cluster_commands:cluster",
+        "show masters, the lag of each slave, and messages per second",
+    ),
+    "acl": ("sparrowmq.cli.acl_commands:acl", "make, change, delete and look at accounts"),
+    "doctor": ("sparrowmq.cli.doctor_command:doctor", "say what is wrong with a cluster, and how to fix it"),
+    "bench": ("sparrowmq.cli.bench_commands:bench", "measure what a cluster takes, and how quickly"),
+    "console": ("sparrowmq.cli.console_command:console", "show a cluster in the browser"),
+    "pipeline": (
+        "sparrowmq.spark.pipeline_command:pipeline",
+        "copy, query, archive and audit topics, with Spark",
+    ),
     "spark": ("sparrowmq.spark.cluster_command:spark", "run programs and pipelines on a Spark cluster"),
-    "version": ("sparrowmq.cli.version:version", "tell what runs here"),
-    "store": ("sparrowmq.cli.store:store", "look into a message store, or check it"),
+    "version": ("sparrowmq.cli.version_command:version", "show what runs here"),
+    "store": ("sparrowmq.cli.store_commands:store", "look into a message store, or check it"),
 }
 
 

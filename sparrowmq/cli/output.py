@@ -50,11 +50,17 @@ OUTPUT: Final = click.option(
 )
 
 
-def table(heads: Sequence[str], rows: Rows) -> None:
-    """Print rows under their heads."""
+def table(heads: Sequence[str], rows: Rows, *, keys: Mapping[str, str] | None = None) -> None:
+    """Print rows under their heads.
+
+    Args:
+        keys: the heads that have another name in JSON and CSV, with that name; it stays when a head gets a better word.
+    """
     if _format() == "table":
         _print_columns(heads, rows)
-    elif _format() == "json":
+        return
+    heads = [(keys or {}).get(head, head) for head in heads]
+    if _format() == "json":
         _print_json(_objects(heads, rows))
     else:
         _print_csv(heads, rows)

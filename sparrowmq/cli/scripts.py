@@ -1,4 +1,4 @@
-"""The scripts that the package installs; they say what to install where the extra `server` is not.
+"""The scripts that the package installs. Without the extra `server` they print their version, or what to install.
 
 Nothing is imported above that comes with the extra: pip makes the scripts whether or not it was asked for.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.cli import hangup
+from sparrowmq.version import VERSION
 
 NEEDED: Final = (
     "click",
@@ -71,6 +72,9 @@ def is_text(word: str) -> bool:
 
 
 def _run(script: str, module: str, command: str) -> None:
+    if sys.argv[1:2] == ["--version"]:
+        print(f"sparrowmq, version {VERSION}", flush=True)  # the words of click, which may be missing
+        return
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         print(

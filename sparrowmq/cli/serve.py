@@ -24,14 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import click
 
-from sparrowmq import config, descriptors, logs, memory
+from sparrowmq import descriptors, logs, memory
+from sparrowmq import settings as config
 from sparrowmq.cli import hangup
-from sparrowmq.cli.identity import identity, keeping
-from sparrowmq.cli.settings import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.version_line import identity, keeping
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
-from sparrowmq.kinds import size
 from sparrowmq.logs import LogSettings
+from sparrowmq.setting_kinds import size
+from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:
     from sparrowmq.broker.broker import Broker
@@ -66,7 +68,7 @@ class Server(Protocol):
 LOG_SIZE: Final = size(1 << 10, 1 << 40)
 LOG_OPTIONS: Final = [
     click.option(
-        "--log-file", metavar="FILE", help="Log there and not to stderr; who rotates it just moves it away."
+        "--log-file", metavar="FILE", help="Log to this file, not to stderr; to rotate it, rename it."
     ),
     click.option("--log-size", metavar="SIZE", help="Begin another file at this size, as in 100m."),
     click.option(
@@ -95,6 +97,7 @@ _OPTIONS: Final = [
     ),
     *LOG_OPTIONS,
     click.option("-v", "--verbose", is_flag=True, help="Log more: logLevel=DEBUG."),
+    click.version_option(VERSION, prog_name="sparrowmq"),
 ]
 
 
@@ -109,10 +112,10 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 @_command("namesrv")
 def namesrv(**given: Any) -> None:
-    """Run a name server: it tells clients which broker has which topic."""
+    """Run a name server: clients ask it which brokers have a topic."""
     hangup.remember()
-    from sparrowmq.namesrv.config import NamesrvSettings  # each command loads its own server alone
-    from sparrowmq.namesrv.server import Namesrv
+    from sparrowmq.namesrv.namesrv import Namesrv
+    from sparrowmq.namesrv.namesrv_settings import NamesrvSettings  # each command loads its own server alone
 
     given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
     settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
@@ -135,7 +138,7 @@ def broker(**given: Any) -> None:
     """Run a broker: it keeps messages and gives them to consumers."""
     hangup.remember()
     from sparrowmq.broker.broker import Broker
-    from sparrowmq.broker.config import BrokerSettings
+    from sparrowmq.broker.broker_settings import BrokerSettings
 
     settings = _settings(
         BrokerSettings,
@@ -144,7 +147,7 @@ def broker(**given: Any) -> None:
         _OF_APACHES_SCRIPTS,
     )
     if given["brokers"] > 1:
-        from sparrowmq.cli.brokers import Brokers, command
+        from sparrowmq.cli.broker_processes import Brokers, command
 
         sys.exit(Brokers([command(settings, given, number) for number in range(given["brokers"])]).run())
     log.info("%s, %s", identity(), keeping(settings))

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from sparrowmq.client.arguments import check_callable
 from sparrowmq.errors import ConfigError
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

@@ -26,14 +26,12 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overloa
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.arguments import check_callable, check_kind, check_text
-from sparrowmq.client.cluster.access import Credentials, Tls
+from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
+from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
-from sparrowmq.client.consuming.hooks import ConsumeHooks
-from sparrowmq.client.consuming.pull_consumer import PullConsumer
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import (
+from sparrowmq.client.consuming.consumer_settings import (
     ConsumerSettings,
     PullSettings,
     PullTuning,
@@ -41,15 +39,18 @@ from sparrowmq.client.consuming.settings import (
     Tuning,
     subscriptions,
 )
+from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
-from sparrowmq.client.sending.hooks import SendHooks
+from sparrowmq.client.sending.hooked_producer import WatchedProducer
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.producer import Body, Producer, message_of
-from sparrowmq.client.sending.settings import ProducerSettings
-from sparrowmq.client.sending.transactions import Ends
-from sparrowmq.client.sending.watched import WatchedProducer
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_hooks import SendHooks
+from sparrowmq.client.sending.transaction import Ends
+from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
 from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
@@ -89,6 +90,7 @@ def by_its_producer(
     return call
 
 
+@short_tracebacks
 class Client:
     """A program's side of a cluster; use it as an async context manager.
 

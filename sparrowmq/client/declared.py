@@ -28,8 +28,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin
 import msgspec
 
 from sparrowmq.client.arguments import check_callable
+from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import Topics, Tuning
 from sparrowmq.errors import ConfigError, InvalidMessage
 
 F = TypeVar("F", bound=Callable[..., object])

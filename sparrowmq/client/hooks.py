@@ -14,8 +14,8 @@ Source: SendMessageHook and ConsumeMessageHook, Java 4.9.8.
 
 from __future__ import annotations
 
-from sparrowmq.client.consuming.hooks import ConsumeHooks
-from sparrowmq.client.sending.hooks import SendHooks
+from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
+from sparrowmq.client.sending.send_hooks import SendHooks
 
 
 class Hooks(SendHooks, ConsumeHooks):

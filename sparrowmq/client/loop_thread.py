@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from sparrowmq.client.callbacks import Callbacks
-from sparrowmq.errors import ClientClosed, ConfigError
+from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 R = TypeVar("R")
 
@@ -63,9 +63,13 @@ class LoopThread:
                 "an asynchronous handler runs in the client's loop and must not call the blocking client, which would "
                 "wait for ever; make it a plain function, or use `sparrowmq.connect`"
             )
+        __tracebackhide__ = True  # pytest leaves this frame out
         future = self.submit(coroutine)
         try:
             return future.result()
+        except SparrowError as error:
+            # As `tracebacks.shortened`; the coroutine has logged its frames.
+            raise error.with_traceback(None) from None
         except BaseException:
             future.cancel()
             raise

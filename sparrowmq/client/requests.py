@@ -17,7 +17,7 @@ from math import ceil
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.settings import check_timeout
+from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.errors import InvalidMessage, RequestTimeout, SendFailed
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
 

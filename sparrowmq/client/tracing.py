@@ -19,12 +19,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sparrowmq.client.consuming.hooks import ConsumeHooks
+from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.hooks import SendHooks
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.transactions import End
+from sparrowmq.client.sending.send_hooks import SendHooks
+from sparrowmq.client.sending.transaction import End
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteProtocolError, SparrowError
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, Message, Property

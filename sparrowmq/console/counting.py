@@ -18,8 +18,8 @@ from typing import Final
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.clock import Clock
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.history import History
-from sparrowmq.console.look import Look
 from sparrowmq.errors import NetworkError, SparrowError
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.bodies import text_of
-from sparrowmq.console.look import Look
-from sparrowmq.console.moments import moment_of, time_of
-from sparrowmq.console.reading import Reading, read_or_nothing
+from sparrowmq.console.body_view import text_of
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.page_times import moment_of, time_of
+from sparrowmq.console.topic_reading import Reading, read_or_nothing
 from sparrowmq.errors import InvalidName, RemoteProtocolError, SparrowError
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import check_group, dlq_topic

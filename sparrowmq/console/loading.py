@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparrowmq.client.cluster.access import Credentials, Tls
-from sparrowmq.console.settings import ConsoleSettings
+from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sparrowmq.console.server import Console
+    from sparrowmq.console.console_server import Console
 
 
 def console_of(
@@ -17,7 +17,7 @@ def console_of(
 ) -> Console:
     """A console, to be entered. Raises: ConfigError, NiceGUI is not installed."""
     try:
-        from sparrowmq.console.server import Console
+        from sparrowmq.console.console_server import Console
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the console needs the module {error.name}: pip install 'sparrowmq[console]'"

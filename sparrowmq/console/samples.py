@@ -14,9 +14,9 @@ from typing import Final
 
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN
 from sparrowmq.clock import Clock
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.counting import Counting
 from sparrowmq.console.history import History
-from sparrowmq.console.look import Look
 from sparrowmq.errors import SparrowError
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.clock import Clock
-from sparrowmq.console.accounts import Role
+from sparrowmq.console.users import Role
 
 LIFE_S: Final = 12 * 3600.0
 _MOST: Final = 1000  # sessions; the eldest makes room

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.bodies import JsonPath
-from sparrowmq.console.look import Look
+from sparrowmq.console.body_view import JsonPath
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.names import TOOLS_GROUP
 

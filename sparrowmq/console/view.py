@@ -15,8 +15,8 @@ from nicegui import context, ui
 from starlette.requests import Request
 
 from sparrowmq.console.actions import Actions, Forbidden
-from sparrowmq.console.guard import forwarded_prefix
-from sparrowmq.console.look import Look
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.login_guard import forwarded_prefix
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.sessions import Session
 from sparrowmq.errors import SparrowError

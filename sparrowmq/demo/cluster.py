@@ -10,7 +10,7 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import GetMaxOffset
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.testing.background import BackgroundCluster
 
 LOG_FILE_BYTES = 256 << 20  # all flights go into one file

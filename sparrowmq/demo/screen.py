@@ -42,7 +42,7 @@ class Screen:
             return
         if self._stages.waits != self._told:
             self._told = self._stages.waits
-            self.say(self._told or "all parts are at work")
+            self.say(self._told or "rows have arrived in both tables")
         if time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
             self.say(self._line())

@@ -32,10 +32,10 @@ QUEUES = 4
 REFRESH_S = 0.2
 RESULTS_TIMEOUT_S = 30.0
 
-STARTING = "Spark is starting: about five seconds in which its bars stand still"
-FIRST_BATCH = "Spark runs its first micro-batches, which take the longest"
-LAST_RESULTS = "the last results are on their way to who consumes them"
-PROVING = "every row is compared with the data set"
+STARTING = "Spark is starting (about five seconds); its bars move after that"
+FIRST_BATCH = "Spark is running its first micro-batches, which take the longest"
+LAST_RESULTS = "the consumer is receiving the last results"
+PROVING = "comparing every row with the data set"
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -45,10 +45,13 @@ class Show:
 
     Args:
         limit: only the first so many flights.
+        started: when the user began, by the steady clock; now by default.
     """
 
-    def __init__(self, cluster: DemoCluster, folders: Folders, limit: int | None = None) -> None:
-        self._started = time.monotonic()
+    def __init__(
+        self, cluster: DemoCluster, folders: Folders, limit: int | None = None, started: float | None = None
+    ) -> None:
+        self._started = started or time.monotonic()
         self._cluster = cluster
         self._folders = folders
         self._limit = limit
@@ -131,6 +134,7 @@ class Show:
             **verdict.figures,
             "flights_table": str(self._folders.flights_table),
             "statistics_table": str(self._folders.statistics_table),
+            "first_row_seconds": round((self._stages.table.first or self._started) - self._started, 3),
             "seconds": round(time.monotonic() - self._started, 3),
             "stages": {name: stage.report() for name, stage in self._stages.all().items()},
             "faults": verdict.faults,

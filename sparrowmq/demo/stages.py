@@ -14,6 +14,7 @@ class Stage:
         label: what happens to a message here, for people.
         total: how many there will be; None while nobody knows.
         size_bytes: the bodies of what was done.
+        first: when the first message was done, by the steady clock.
     """
 
     label: str
@@ -22,6 +23,7 @@ class Stage:
     size_bytes: int = 0
     started: float | None = None
     ended: float | None = None
+    first: float | None = None
 
     def begin(self) -> None:
         """The clock of this part runs."""
@@ -33,6 +35,7 @@ class Stage:
             self.begin()
         if done > self.done:
             self.done, self.ended = done, time.monotonic()
+            self.first = self.first or self.ended
 
     @property
     def seconds(self) -> float:

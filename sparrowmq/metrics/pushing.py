@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
+from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.page import Page
-from sparrowmq.metrics.settings import MetricsSettings
 
 if TYPE_CHECKING:
     from sparrowmq.metrics.otlp import Push

@@ -1,4 +1,4 @@
-"""What a name server answers. Each method is one request; the table of all is protocol/requests/table.py.
+"""What a name server answers. Each method is one request; the table of all is protocol/requests/request_table.py.
 
 Everything is remembered in `Routes` and `KeyValues`. Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8,
 and what running name servers answer.
@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparrowmq.changing import Changing
 from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
-from sparrowmq.kinds import ADDRESSES
-from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.live_settings import Changing
 from sparrowmq.namesrv.kv import ORDER_TOPICS, KeyValues
-from sparrowmq.namesrv.routes import BrokerId, Routes
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.namesrv.route_table import BrokerId, Routes
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import check_broker_name
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
-from sparrowmq.remoting.dispatch import Answer, handles
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.setting_kinds import ADDRESSES
 
 
 class RouteHandlers:

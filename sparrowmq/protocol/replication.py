@@ -23,8 +23,7 @@ Source: HAConnection and HAClient, Java 4.9.7, and their bytes.
 
 from __future__ import annotations
 
-import hmac
-import secrets
+import os
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -208,7 +207,7 @@ def introduced(said: bytes) -> tuple[int, int]:
 
 def hello() -> bytes:
     """What each side of an authenticated connection says first."""
-    return GREETING + secrets.token_bytes(NONCE_SIZE)
+    return GREETING + os.urandom(NONCE_SIZE)
 
 
 def proof(secret: str, who: str, of_slave: bytes, of_master: bytes) -> bytes:
@@ -217,9 +216,13 @@ def proof(secret: str, who: str, of_slave: bytes, of_master: bytes) -> bytes:
     Args:
         of_slave, of_master: what each of them said first.
     """
+    import hmac  # with OpenSSL's digests, which few groups need
+
     return hmac.digest(secret.encode(), who.encode() + of_slave + of_master, "sha256")
 
 
 def is_proof(secret: str, who: str, of_slave: bytes, of_master: bytes, shown: bytes) -> bool:
     """Whether `shown` proves it."""
+    import hmac
+
     return hmac.compare_digest(proof(secret, who, of_slave, of_master), shown)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.table import BY_CODE
+from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.stats import Histogram
 
 if TYPE_CHECKING:

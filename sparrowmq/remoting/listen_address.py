@@ -32,6 +32,6 @@ def refuse_public(host: str, insecure: bool) -> None:
     if not is_loopback(host) and not insecure:
         raise ConfigError(
             f"listening on {host} would let everybody who reaches it read, write and delete. Give a broker accounts "
-            "(aclEnable=true; docs/security.md), start with --insecure (or insecure=true) if the network is trusted, "
-            "or listen on 127.0.0.1"
+            "(aclEnable=true; docs/operate/security.md), start with --insecure (or insecure=true) "
+            "if the network is trusted, or listen on 127.0.0.1"
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sparrowmq.clock import Clock
 from sparrowmq.logs import LogSettings
-from sparrowmq.remoting.dispatch import Dispatcher
 from sparrowmq.remoting.latencies import Latencies
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.turn import Turn
 
 

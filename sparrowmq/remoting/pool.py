@@ -16,6 +16,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
+from sparrowmq.remoting.connect_errors import why_unconnected
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
 from sparrowmq.remoting.tls_errors import why_not
 from sparrowmq.turn import Turn
@@ -120,17 +121,17 @@ class Pool:
             raise BrokerUnreachable(address, error) from None
         backoff = self._backoffs.get(address)
         if backoff is not None and self._clock.monotonic() < backoff.not_before:
-            raise BrokerUnreachable(address, f"{backoff.reason}, a moment ago; it is tried again shortly")
+            raise BrokerUnreachable(address, f"{backoff.reason}, a moment ago")
         try:
             session = await self._clock.wait_for(self._open(host, port), self._connect_timeout_s)
         except (
             OSError,
             UnicodeError,
         ) as error:  # TimeoutError is one too; UnicodeError tells names that are none.
-            told = why_not(error) if self._tls else getattr(error, "strerror", None) or str(error)
-            reason = told or f"no answer within {self._connect_timeout_s:g} s"
+            reason = why_not(error) if self._tls else why_unconnected(error)
+            reason = reason or f"no answer within {self._connect_timeout_s:g} s"
             self._back_off(address, reason)
-            raise BrokerUnreachable(address, reason) from error
+            raise BrokerUnreachable(address, reason) from None
         self._backoffs.pop(address, None)
         self._sessions[address] = session
         return session

@@ -23,7 +23,7 @@ from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, LEAST_TURN_BYTES, Budget
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,6 @@ from typing import Final
 
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting import self_signed
 from sparrowmq.remoting.tls_errors import reason
 from sparrowmq.remoting.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
 
@@ -140,6 +139,8 @@ def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
 def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
     """What a server shows that has no certificate. Raises: ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    from sparrowmq.remoting import self_signed  # few servers make a certificate
+
     self_signed.load(context)
     context.verify_mode = _VERIFY[settings.client_auth]
     if settings.trust is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ssl
 
+from sparrowmq.remoting.connect_errors import why_unconnected
+
 
 def why_not(error: BaseException) -> str:
     """Why a TLS connection could not be made, and what may help, in a few words."""
@@ -16,7 +18,7 @@ def why_not(error: BaseException) -> str:
         return f"TLS failed: {reason(error)}"
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         return "it ended the connection while TLS was agreed on; does it speak TLS (tls.server.mode)?"
-    return str(getattr(error, "strerror", None) or error)
+    return why_unconnected(error)
 
 
 def why_refused(error: BaseException) -> str:

@@ -24,8 +24,8 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sparrowmq.config import Settings, build, load, setting
-from sparrowmq.kinds import BOOLEAN, PATH, SECRET, choice
+from sparrowmq.setting_kinds import BOOLEAN, PATH, SECRET, choice
+from sparrowmq.settings import Settings, build, load, setting
 
 FILE_KEY: Final = "tls.config.file"
 SHARED_FILE: Final = Path("/etc/rocketmq/tls.properties")
@@ -53,43 +53,48 @@ class ClientTlsSettings(Settings):
 
     # Who sets one believes that it makes what travels safer, so none is passed over.
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "tls*": "no setting of TLS is called so; docs/security.md has them all"
+        "tls*": "no setting of TLS is called so; docs/operate/security.md has them all"
     }
 
     tls_file: Path | None = setting(
-        FILE_KEY, None, PATH, f"a file with settings of TLS; without it {SHARED_FILE}, if it is there"
+        FILE_KEY, None, PATH, "File with TLS settings that several programs share."
     )
     tls_enabled: bool | None = setting(
         "tls.enable",
         None,
         BOOLEAN,
-        "whether name servers are talked to by TLS; without it a broker does so if its own mode is enforcing",
+        "Connect to name servers by TLS. By default a broker does so if tls.server.mode=enforcing.",
         also=("useTLS",),
     )
     tls_test_mode: bool | None = setting(
         "tls.test.mode.enable",
         None,
         BOOLEAN,
-        "true: as a client trust anybody; false: as a server without certificate refuse TLS",
+        "true: trust every server. false: refuse TLS if no certificate is given.",
     )
     client_certificate: Path | None = setting(
-        "tls.client.certPath", None, PATH, "the certificate (PEM) that is shown to servers"
+        "tls.client.certPath", None, PATH, "Certificate (PEM) to show to other servers."
     )
-    client_key: Path | None = setting("tls.client.keyPath", None, PATH, "its private key (PEM)")
+    client_key: Path | None = setting(
+        "tls.client.keyPath", None, PATH, "Private key (PEM) of tls.client.certPath."
+    )
     client_key_password: str | None = setting(
-        "tls.client.keyPassword", None, SECRET, "the password of that key", secret=True
+        "tls.client.keyPassword", None, SECRET, "Password of tls.client.keyPath.", secret=True
     )
     client_trust: Path | None = setting(
         "tls.client.trustCertPath",
         None,
         PATH,
-        "the certificates (PEM) that vouch for servers; without it those that this machine trusts",
+        "File of CA certificates (PEM) for other servers. By default those of the system.",
     )
     checks_server: bool = setting(
-        "tls.client.authServer", True, BOOLEAN, "whether a server's certificate is checked"
+        "tls.client.authServer", True, BOOLEAN, "Check the certificates of other servers."
     )
     checks_server_name: bool = setting(
-        "tls.client.checkName", True, BOOLEAN, "whether it must be for the address that is connected to"
+        "tls.client.checkName",
+        True,
+        BOOLEAN,
+        "Check that a certificate belongs to the address that was connected to.",
     )
 
 
@@ -98,32 +103,35 @@ class ServerTlsSettings(ClientTlsSettings):
     """How a server encrypts; towards other servers it is a client."""
 
     tls_mode: TlsMode = setting(
-        "tls.server.mode", TlsMode.PERMISSIVE, choice(TlsMode), "which connections are taken"
+        "tls.server.mode",
+        TlsMode.PERMISSIVE,
+        choice(TlsMode),
+        "Connections to accept: disabled only plain, permissive both, enforcing only TLS.",
     )
     certificate: Path | None = setting(
         "tls.server.certPath",
         None,
         PATH,
-        "the certificate (PEM, with those between it and the root) that is shown; without it one made at the start",
+        "Certificate (PEM, with its chain) to show. By default a self-signed one is made.",
     )
-    key: Path | None = setting("tls.server.keyPath", None, PATH, "its private key (PEM)")
+    key: Path | None = setting("tls.server.keyPath", None, PATH, "Private key (PEM) of tls.server.certPath.")
     key_password: str | None = setting(
-        "tls.server.keyPassword", None, SECRET, "the password of that key", secret=True
+        "tls.server.keyPassword", None, SECRET, "Password of tls.server.keyPath.", secret=True
     )
     client_auth: ClientAuth = setting(
         "tls.server.need.client.auth",
         ClientAuth.NONE,
         choice(ClientAuth),
-        "whether clients show a certificate",
+        "Whether clients must show a certificate.",
     )
     checks_client: bool | None = setting(
         "tls.server.authClient",
         None,
         BOOLEAN,
-        "whether a client's certificate is checked; false asks for none",
+        "Check the certificates of clients. false works only with need.client.auth=none.",
     )
     trust: Path | None = setting(
-        "tls.server.trustCertPath", None, PATH, "the certificates (PEM) that vouch for clients"
+        "tls.server.trustCertPath", None, PATH, "File of CA certificates (PEM) for clients."
     )
 
     @property

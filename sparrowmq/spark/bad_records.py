@@ -16,11 +16,11 @@ import pyarrow as pa
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import RecordColumns
-from sparrowmq.spark.identity import RowIds, Writing
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions
 from sparrowmq.spark.rejects import letter
+from sparrowmq.spark.row_identity import RowIds, Writing
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.worker_network import connect
 
 log = logging.getLogger(__name__)
 

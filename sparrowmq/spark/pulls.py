@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork
-from sparrowmq.client.cluster.link import Link
+from sparrowmq.client.cluster.blocking_link import Link
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,

@@ -28,11 +28,11 @@ from pyspark.sql.datasource import (
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import ALL
-from sparrowmq.spark.batch import BatchReader
-from sparrowmq.spark.network import network_of
+from sparrowmq.spark.batch_source import BatchReader
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import Range, between
 from sparrowmq.spark.tasks import tasks
+from sparrowmq.spark.worker_network import network_of
 
 _MOST: Final = 2**63 - 1
 # Our columns and Kafka's, in lower case, and what of a queue or a row they are.

@@ -33,7 +33,7 @@ ROWS_WORTH_MANY_TASKS: Final = 250_000
 FEW_TASKS: Final = 8
 
 _ADVICE: Final = (
-    "The rows may have been removed by retention, or the topic or broker was made anew. To go on without them set "
+    "The rows may have been removed by retention, or the topic or broker was created again. To go on without them set "
     "failOnDataLoss=false; to keep rows longer raise fileReservedTime on the broker"
 )
 

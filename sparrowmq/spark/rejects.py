@@ -17,8 +17,8 @@ from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.spark.identity import Writing
 from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.row_identity import Writing
 from sparrowmq.spark.sender import Sender
 
 log = logging.getLogger(__name__)

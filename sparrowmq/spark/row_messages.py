@@ -25,9 +25,9 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.spark.envelopes import Envelopes, envelopes, is_used
-from sparrowmq.spark.identity import FreshIds, RowIds
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.rejects import Rejects
+from sparrowmq.spark.row_identity import FreshIds, RowIds
 from sparrowmq.spark.sender import Sender
 
 _TEXT: Final = ("string",)

@@ -33,11 +33,11 @@ from pyspark.sql.types import (
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark import schema as table
 from sparrowmq.spark import writer as sink
-from sparrowmq.spark.batch import BatchReader
+from sparrowmq.spark.batch_source import BatchReader
 from sparrowmq.spark.limits import HAS_LIMITS
 from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
 from sparrowmq.spark.pushdown import FilteringReader
-from sparrowmq.spark.stored.reader import StoredReader
+from sparrowmq.spark.stored.log_reader import StoredReader
 from sparrowmq.spark.stream import StreamReader
 from sparrowmq.spark.unlimited import UnlimitedStreamReader
 from sparrowmq.spark.writer import BatchWriter, StreamWriter

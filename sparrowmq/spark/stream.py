@@ -28,11 +28,10 @@ from sparrowmq.spark.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.pace import paced
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.presence import Presence
+from sparrowmq.spark.range_reader import read
 from sparrowmq.spark.ranges import (
     Checkpoints,
     Offsets,
@@ -43,9 +42,10 @@ from sparrowmq.spark.ranges import (
     settle,
     to_json,
 )
-from sparrowmq.spark.reader import read
+from sparrowmq.spark.row_rate import paced
 from sparrowmq.spark.schema import Rows
 from sparrowmq.spark.tasks import ranges_of, tasks
+from sparrowmq.spark.worker_network import network_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,8 @@
 Any other column of the source's table may be there and is not used, so that a topic can be copied; what RocketMQ itself
 wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them. When Spark
 repeats a task its rows are sent again: at least once. With deliveryGuarantee=idempotent they have the same unique ids
-then (`identity.py`), so that readers can drop them (`repeats.py`); with exactly_once they are staged, and the driver
-commits those of the attempts that reported to it (`staged.py`).
+then (`row_identity.py`), so that readers can drop them (`repeats.py`); with exactly_once they are staged, and the
+driver commits those of the attempts that reported to it (`staged_write.py`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from sparrowmq.client.cluster.addresses import local_ip
 from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.namesrv_addresses import local_ip
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
-from sparrowmq.spark.identity import FreshIds, RowIds, Writing, of_stream, of_write
-from sparrowmq.spark.logs import show
-from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
-from sparrowmq.spark.pace import paced
 from sparrowmq.spark.rejects import Rejects
+from sparrowmq.spark.row_identity import FreshIds, RowIds, Writing, of_stream, of_write
 from sparrowmq.spark.row_messages import BY_LOWER, COLUMNS, RowMessages
+from sparrowmq.spark.row_rate import paced
 from sparrowmq.spark.sender import Sender
-from sparrowmq.spark.staged import Attempt, StagedSender, commit
+from sparrowmq.spark.staged_write import Attempt, StagedSender, commit
+from sparrowmq.spark.worker_logs import show
+from sparrowmq.spark.worker_network import network_of
 
 log = logging.getLogger(__name__)
 

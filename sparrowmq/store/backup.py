@@ -35,10 +35,10 @@ from sparrowmq.store import checkpoint
 from sparrowmq.store.layout import ENTRY_SIZE, Layout, row_of_files
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.progress_vfs import Watch
 from sparrowmq.store.scrub import look
-from sparrowmq.store.settings import CorruptPolicy, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Vfs
-from sparrowmq.store.watched import Watch
 
 log = logging.getLogger(__name__)
 

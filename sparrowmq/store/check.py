@@ -28,16 +28,16 @@ from sparrowmq.protocol.messages.record import Outline
 from sparrowmq.store import checkpoint
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
-from sparrowmq.store.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, tags_code
 from sparrowmq.store.entries import Entry
 from sparrowmq.store.index import Index, IndexFile
 from sparrowmq.store.keys import key_hash, keys_of
 from sparrowmq.store.layout import LOCK_OF_JAVA, Layout
+from sparrowmq.store.log_dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, tags_code
+from sparrowmq.store.progress_vfs import Watch
 from sparrowmq.store.queue_ends import QueueEnds
 from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
-from sparrowmq.store.watched import Watch
 
 _OPEN_FILES: Final = 1024
 

@@ -28,8 +28,8 @@ from typing import Any, Final
 from sparrowmq.errors import BadStore
 from sparrowmq.store.keys import BATCH, VECTOR_MIN, KeyColumns, Keys, hash_vector, key_hash, load_numpy
 from sparrowmq.store.log_file import LogFile, is_unused
-from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.slots import SLOT_SIZE, Slots, Unwritten, was_cut
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Unsynced, Vfs
 
 log = logging.getLogger(__name__)

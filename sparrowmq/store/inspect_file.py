@@ -37,7 +37,6 @@ from sparrowmq.protocol.messages.record_layout import (
 from sparrowmq.protocol.wire import json
 from sparrowmq.store import checkpoint, index
 from sparrowmq.store.damage import record_places
-from sparrowmq.store.dispatch import SCHEDULE_TOPIC
 from sparrowmq.store.entries import GAP_SIZE, Entry
 from sparrowmq.store.layout import (
     BLANK,
@@ -50,8 +49,9 @@ from sparrowmq.store.layout import (
     Layout,
     parse_offset_name,
 )
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.log_dispatch import SCHEDULE_TOPIC
 from sparrowmq.store.slots import SLOT_SIZE
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 # What `start` counts (an offset in the log, the number of an entry; None: nothing), and the words.
@@ -145,7 +145,7 @@ def described(file: StoreFile, start: int | None) -> Described:
     if name.removesuffix(".bak").removesuffix(".tmp").endswith(".json") or file.read(0, 1) == b"{":
         return f"JSON, {file.size} bytes", _json(file)
     raise BadStore(
-        f"{printable(file.path)} is no file of a store; see the top of docs/disk.md for those there are"
+        f"{printable(file.path)} is no file of a store; see the top of docs/understand/disk.md for those there are"
     )
 
 

@@ -22,11 +22,11 @@ from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer, encode
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.dispatch import Dispatch
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
+from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.store.store_time import StoreTime
 from sparrowmq.turn import Turn
 

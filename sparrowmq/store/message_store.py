@@ -37,25 +37,26 @@ from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.safety import Demand, Safety
 from sparrowmq.stats import Histogram
-from sparrowmq.store import reading, upkeep
+from sparrowmq.store import queue_reading as reading
+from sparrowmq.store import upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
-from sparrowmq.store.dispatch import Dispatch
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.index import Index
 from sparrowmq.store.intake import FULL_PAUSE_S, Intake
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.mending import Mending
 from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.queue_reading import Read
 from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.reading import Read
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Hold, Retention
 from sparrowmq.store.scrub import Scrubber
-from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.shortening import differ, shorten
+from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers import TIMER_TOPIC, Timers
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open

@@ -14,7 +14,7 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.replacing import Copy, Replaced, replace_damaged
-from sparrowmq.store.settings import CorruptPolicy, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 

@@ -31,7 +31,7 @@ from sparrowmq.store.layout import BLANK_SIZE, ENTRY_SIZE, offset_name
 from sparrowmq.store.positions import Positions
 from sparrowmq.store.recovery import LOST_TOPIC
 from sparrowmq.store.set_aside import ranges, set_aside
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
 from sparrowmq.store.index import Index
 from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 _HOUR_MS: Final = 3_600_000

@@ -7,7 +7,9 @@ by part before a checkpoint says that the keys are there:
     loop      put put put ── take: the parts that changed ── put put ...
     thread                   └─ write: part, part ... sync      then the checkpoint
 
-What a part holds of later keys does no harm: the start after a kill links the slots of that file anew from its entries.
+A checkpoint before which no part changed frees the memory, so a quiet broker holds none of it. The next batch of many
+keys reads the file again (5 ms). What a part holds of later keys does no harm: the start after a kill links the slots
+of that file anew from its entries.
 No memory is mapped: to store into a map whose file somebody cut, or whose sector cannot be read, kills the process.
 """
 
@@ -35,6 +37,7 @@ class Slots:
         self._begin = begin
         self._numbers: Any = None
         self._changed: Any = None
+        self._taken: Unwritten | None = None
 
     def newest(self, slot: int) -> int:
         """The number of the newest entry of a slot."""
@@ -93,12 +96,20 @@ class Slots:
         self._file.write(self._begin, content)
 
     def take(self) -> Unwritten | None:
-        """What is not in the file yet; whoever takes it writes it, or gives it back."""
-        if self._numbers is None or not self._changed.any():
+        """Return what is not in the file yet; the caller writes it, or gives it back.
+
+        Free the memory where nothing changed since the last time, and what was taken then is in the file.
+        """
+        if self._numbers is None:
+            return None
+        if not self._changed.any():
+            if self._taken is None or self._taken.is_written:
+                self._numbers = self._taken = None
             return None
         parts = self._changed.nonzero()[0].tolist()
         self._changed[:] = False
-        return Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
+        self._taken = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
+        return self._taken
 
     def give_back(self, unwritten: Unwritten) -> None:
         """It is not in the file after all; in any thread."""
@@ -109,10 +120,10 @@ class Slots:
         """Write all of them, and keep none in memory: the file is full. Raises: OSError."""
         if self._numbers is not None:
             self._file.write(self._begin, self._numbers.tobytes())
-            self._numbers = None
+            self._numbers = self._taken = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unwritten:
     """Parts of the slots of a file that have to be written to it.
 
@@ -124,6 +135,7 @@ class Unwritten:
     begin: int
     numbers: Any
     parts: list[int]
+    is_written: bool = False
 
     def write(self, vfs: Vfs) -> None:
         """Write them, in any thread; a file that is gone is not missed. Raises: OSError."""
@@ -137,6 +149,7 @@ class Unwritten:
             for part in self.parts:
                 at = part << _PART_BITS
                 vfs.write(file, self.begin + at * SLOT_SIZE, self.numbers[at : at + _PART].tobytes())
+            self.is_written = True
         finally:
             vfs.close(file)
 

@@ -26,8 +26,8 @@ from sparrowmq.protocol.messages.record import outline
 from sparrowmq.protocol.messages.record_layout import BODY_SIZE_BY_HOSTS, HOST_BITS_AT, LONG
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.dispatch import TIMER_TOPIC as TIMER_TOPIC
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE
+from sparrowmq.store.log_dispatch import TIMER_TOPIC as TIMER_TOPIC
 from sparrowmq.store.retention import Hold
 from sparrowmq.store.timer_file import Known, TimerFile
 from sparrowmq.store.timer_wheel import RECALL, TimerWheel

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreFailed
 from sparrowmq.store.scrub import ROUND_S, STEP_BYTES
-from sparrowmq.store.settings import MAX_FLUSH_INTERVAL_MS
+from sparrowmq.store.store_settings import MAX_FLUSH_INTERVAL_MS
 from sparrowmq.turn import Turn
 
 if TYPE_CHECKING:

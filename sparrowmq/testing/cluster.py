@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
-from sparrowmq.store.settings import Flush
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.store.store_settings import Flush
 
 # A log file of 1 GiB is 1 GiB of disk; tests are content with less.
 LOG_FILE_BYTES = 16 << 20

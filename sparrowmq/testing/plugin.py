@@ -25,8 +25,8 @@ except ImportError:
     async_fixture = pytest.fixture  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    from sparrowmq.client.blocking_client import SyncClient
     from sparrowmq.client.client import Client
-    from sparrowmq.client.sync import SyncClient
 
 _numbers = itertools.count(1)
 
@@ -53,6 +53,8 @@ def rocketmq_server(
     """A name server and a broker; `.namesrv` is the address."""
     address = request.config.getoption("--rocketmq-addr")
     if address:
+        if reason := _why_unreachable(address):
+            pytest.fail(f"--rocketmq-addr {address}: {reason}", pytrace=False)
         yield RocketmqServer(address)
         return
     from sparrowmq.testing.background import BackgroundCluster
@@ -61,6 +63,19 @@ def rocketmq_server(
         tmp_path_factory.mktemp("rocketmq"), trace_topic_enabled=True, property_filter=True
     ) as cluster:
         yield RocketmqServer(cluster.namesrv)
+
+
+def _why_unreachable(address: str) -> str:
+    """The reason why no name server answers there, in one sentence; empty if one does."""
+    from sparrowmq.client.blocking_client import admin
+    from sparrowmq.errors import SparrowError
+
+    try:
+        with admin(address) as operator:
+            operator.clusters()
+    except SparrowError as error:
+        return str(error)
+    return ""
 
 
 @pytest.fixture
@@ -82,7 +97,7 @@ async def rocketmq(rocketmq_server: RocketmqServer) -> AsyncIterator[Client]:
 @pytest.fixture
 def rocketmq_sync(rocketmq_server: RocketmqServer) -> Iterator[SyncClient]:
     """As `rocketmq`, for tests that are not async."""
-    from sparrowmq.client.sync import connect
+    from sparrowmq.client.blocking_client import connect
 
     with connect(rocketmq_server.namesrv) as client:
         yield client

@@ -6,7 +6,7 @@ from typing import Any
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, LockQueues, ProducerBeat
 from sparrowmq.protocol.requests.headers import PullMessage, SendMessageV2
-from sparrowmq.protocol.requests.table import BY_CODE, Row
+from sparrowmq.protocol.requests.request_table import BY_CODE, Row
 from sparrowmq.protocol.signature import signer
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command

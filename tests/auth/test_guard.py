@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from sparrowmq.auth.files import AccountFiles
+from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.guard import AccountCheck, Guard
 from sparrowmq.errors import AccessDenied
 from sparrowmq.protocol.requests import admin_headers, headers

@@ -9,7 +9,7 @@ import pytest
 from bench.load import build
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(build() is None, reason="no C compiler, or not Linux")
 def test_a_quick_run_shows_a_row_for_each_number_of_connections():
     options = ["--quick", "--peers", "ours", "--flush", "ASYNC_FLUSH", "--connections", "2,5"]

@@ -9,7 +9,7 @@ import pytest
 from bench.load import build
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(build() is None, reason="no C compiler, or not Linux")
 def test_a_quick_run_shows_what_measuring_costs():
     run = subprocess.run(

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.arrivals import wait_for_match
-from sparrowmq.broker.filtering import RecordFilter
+from sparrowmq.broker.sql_matching import RecordFilter
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.reading import Read, Status
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.queue_reading import Read, Status
+from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.testing import ManualClock
 
 HOST = hosts.pack("127.0.0.1:1")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
 from sparrowmq.protocol.messages import batch
@@ -17,11 +17,11 @@ from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute, RegisterBroker
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.wire.codec import encode_request
 from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk, File
 from sparrowmq.testing import Cluster
 from tests.broker.live import live_broker, send_request

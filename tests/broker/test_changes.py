@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker import Broker
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import use_in_store
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.changing import live_keys
 from sparrowmq.clock import SystemClock
-from sparrowmq.config import load
 from sparrowmq.errors import RemoteError
+from sparrowmq.live_settings import live_keys
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrokerConfig, UpdateBrokerConfig
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.settings import load
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.testing import Cluster
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Live, live_broker
 

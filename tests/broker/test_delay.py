@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.writing import Writer
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.errors import StoreFailed
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
@@ -17,7 +17,7 @@ from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from tests.broker.conftest import until
 from tests.broker.rotting import rot
 

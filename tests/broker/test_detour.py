@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.broker import detour
 from sparrowmq.broker.detour import Detour
-from sparrowmq.broker.writing import Writer
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
@@ -14,7 +14,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, mark, parse
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.store_settings import Flush, StoreSettings
 from tests.records import encoded
 
 HOST = hosts.pack("127.0.0.1:1")

@@ -1,8 +1,8 @@
 import pytest
 
 from sparrowmq.broker.failover_settings import FailoverSettings
-from sparrowmq.config import build
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings import build
 
 
 def parse(**given):

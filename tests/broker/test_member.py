@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
@@ -27,7 +27,7 @@ from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.backup import backup
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk
 from tests.broker.live import decoded, pull_request, send_request
 from tests.interop.apache import free_ports
@@ -314,6 +314,7 @@ async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -
     await members.same(1, 2)
 
 
+@pytest.mark.slow
 async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_nobody(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from sparrowmq.cli.main import main
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
-from sparrowmq.client.cluster.access import Tls
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.cluster.credentials import Tls
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SparrowError
 from sparrowmq.remoting.tls_settings import ClientAuth, TlsMode
-from sparrowmq.spark.network import connect as connect_for_spark
 from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.worker_network import connect as connect_for_spark
 from sparrowmq.testing.background import BackgroundCluster
 from tests.certificates import Pair, authority, signed
 

@@ -3,16 +3,16 @@ import logging
 
 import pytest
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
 from sparrowmq.clock import SystemClock
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import QueryDataVersionReply
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.testing import ManualClock

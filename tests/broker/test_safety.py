@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, SendBatchMessage
 from sparrowmq.protocol.wire.codec import encode_request
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk, File
 from tests.broker.live import Live, live_broker, send_request
 

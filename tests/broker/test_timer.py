@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from sparrowmq.broker.delay import delay_levels
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.timer import TimedDelivery, timer_detour
-from sparrowmq.broker.writing import Writer
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
@@ -21,7 +21,7 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.stats import Figures
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import CorruptPolicy, Flush, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.broker.conftest import until
 from tests.broker.rotting import rot

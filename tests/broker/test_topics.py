@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidName, RemoteError
 from sparrowmq.protocol.codes import ResponseCode

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import TransactionRules, Transactions
-from sparrowmq.broker.writing import Writer
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush, StoreSettings
+from sparrowmq.store.store_settings import Flush, StoreSettings
 from tests.store.stores import copy_cut
 
 BORN = hosts.pack("127.0.0.1:5000")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.log_copy import LogCopy
-from sparrowmq.cli.store import store
+from sparrowmq.cli.store_commands import store
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.protocol.messages import record as records
 from tests.cli.test_serve import PULL_FIELDS, SEND_FIELDS

@@ -137,6 +137,7 @@ def many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.slow
 def test_idle_connections_and_many_queues_leave_a_broker_of_1024_files_at_work(
     start, broker_args, many_files, until
 ):

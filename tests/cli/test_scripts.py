@@ -6,23 +6,55 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from sparrowmq.cli.main import main
 from sparrowmq.cli.scripts import NEEDED
+from sparrowmq.cli.serve import broker, namesrv
+from sparrowmq.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.mark.parametrize("script", ["sparrowmq", "mqnamesrv", "mqbroker"])
-def test_a_server_without_its_extra_says_what_to_install(script):
+VERSION_LINE = f"sparrowmq, version {VERSION}\n"
+NO_PACKAGES = ["-I", "-S"]  # no installed package is found
+
+
+def run_script(script, *words, options=()):
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from sparrowmq.cli import scripts; scripts.{script}()"
-    bare = [sys.executable, "-I", "-S", "-c", program]  # -S: no package that was ever installed is found
-    done = subprocess.run(bare, capture_output=True, text=True, timeout=20)
+    command = [sys.executable, *options, "-c", program, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.parametrize("words", [[], ["-V"], ["--help"], ["version"]])
+@pytest.mark.parametrize("script", ["sparrowmq", "mqnamesrv", "mqbroker"])
+def test_a_server_without_its_extra_says_what_to_install(script, words):
+    done = run_script(script, *words, options=NO_PACKAGES)
     assert done.returncode == 1 and not done.stdout
     assert done.stderr == (
         f"{script}: click and h11 and javaproperties and lark and numpy and prometheus_client and yaml are not "
         "installed; install the package with what its servers need: pip install 'sparrowmq[server]'\n"
     )
+
+
+@pytest.mark.parametrize("options", [[], NO_PACKAGES], ids=["with the extra", "without it"])
+@pytest.mark.parametrize("script", ["sparrowmq", "mqnamesrv", "mqbroker"])
+def test_version_needs_no_extra(script, options):
+    done = run_script(script, "--version", options=options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE, "")
+
+
+@pytest.mark.parametrize("options", [[], NO_PACKAGES[1:]], ids=["with the extra", "without it"])
+def test_version_of_the_module_needs_no_extra(options):
+    command = [sys.executable, *options, "-m", "sparrowmq", "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE, "")
+
+
+@pytest.mark.parametrize("command", [main, namesrv, broker])
+def test_click_prints_the_same_version(command):
+    assert CliRunner().invoke(command, ["--version"]).output == VERSION_LINE
 
 
 def test_the_package_installs_scripts_that_are_there():
@@ -43,7 +75,7 @@ def test_a_shell_completes_the_commands(script, shell, tmp_path):
     file = tmp_path / script
     file.write_text("from sparrowmq.cli.scripts import sparrowmq; sparrowmq()")
     variable = f"_{script.upper()}_COMPLETE"
-    page = (ROOT / "docs" / "operating.md").read_text()
+    page = (ROOT / "docs" / "operate" / "operating.md").read_text()
     assert f"{variable}={shell}_source {script}" in page
 
     def run(wanted, **more):

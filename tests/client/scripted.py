@@ -11,7 +11,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, ConsumerList, QueueRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 

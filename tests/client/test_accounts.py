@@ -11,7 +11,7 @@ import pytest
 
 from sparrowmq.auth.plugged import AccessRequest
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import AccessDenied, ConfigError, SendFailed, SparrowError
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
@@ -64,8 +64,8 @@ async def may_send(cluster: Cluster, topic: str, *keys: str) -> str:
         try:
             await mq.send(topic, b"x")
         except SendFailed as failed:
-            assert isinstance(failed.__cause__, AccessDenied)
-            return str(failed.__cause__)
+            assert isinstance(failed.cause, AccessDenied)
+            return str(failed.cause)
     return ""
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.cluster.test_name_servers import web

@@ -6,14 +6,14 @@ import pytest
 
 from sparrowmq.client.client import GROUP, Client, connect
 from sparrowmq.client.sending.producer import Producer
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import SendMessageV2, UpdateConsumerOffset
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until

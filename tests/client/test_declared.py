@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError

@@ -18,8 +18,8 @@ import pytest
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, InvalidName, NoRoute, SendFailed
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateSubscriptionGroup
 from sparrowmq.protocol.requests.bodies import GroupConfig

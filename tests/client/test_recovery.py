@@ -12,14 +12,14 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.client.blocking_client import SyncPullConsumer
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sync import SyncPullConsumer
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import NameServerUnreachable, SendFailed
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode
 from tests.client.conftest import until
 from tests.client.consuming.test_consumer import cluster_on
@@ -47,7 +47,7 @@ async def test_a_producer_that_does_not_wait_is_told_what_is_down(tmp_path, port
     async with connect(f"127.0.0.1:{ports[0]}") as mq:
         with pytest.raises(SendFailed, match=r"cannot ask name server 127.0.0.1.*It is not stored") as caught:
             await mq.send("t", b"x", timeout_s=0.3)
-        assert isinstance(caught.value.__cause__, NameServerUnreachable) and not caught.value.is_in_doubt
+        assert isinstance(caught.value.cause, NameServerUnreachable) and not caught.value.is_in_doubt
 
 
 @pytest.mark.covers("S-START-09")

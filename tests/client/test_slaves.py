@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import ProducerSettings, RemoteError, SendFailed, SendStatus, SparrowError, connect
-from sparrowmq.broker.config import BrokerRole
-from sparrowmq.broker.replication import mirror, replica
+from sparrowmq.broker.broker_settings import BrokerRole
+from sparrowmq.broker.replication import replica
+from sparrowmq.broker.replication import state_mirror as mirror
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from tests.broker.conftest import until
 from tests.broker.replication.pairs import Pair, pair
 from tests.broker.replication.slaves import slave_at

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.topic import topic
+from sparrowmq.cli.topic_commands import topic
 from sparrowmq.client.client import connect
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import BrokerUnreachable, SendFailed
 from sparrowmq.testing.background import BackgroundCluster
 from sparrowmq.testing.cluster import Cluster
@@ -37,8 +37,8 @@ async def test_a_sender_is_told_where_the_broker_should_be_and_what_to_check(ast
         async with asyncio.timeout(1.5):  # three attempts in all the time that there is
             with pytest.raises(SendFailed, match=WHERE + ADVICE) as caught:
                 await mq.send("t", b"x")
-        assert isinstance(caught.value.__cause__, BrokerUnreachable)
-        assert caught.value.__cause__.address == astray.brokers[0].address
+        assert isinstance(caught.value.cause, BrokerUnreachable)
+        assert caught.value.cause.address == astray.brokers[0].address
 
 
 @pytest.mark.covers("S-ERR-01")

@@ -16,7 +16,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, async_playwright
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.cluster.access import Credentials
+from sparrowmq.client.cluster.credentials import Credentials
 from tests.console.looks import look, two
 from tests.console.stage import KEYS, PASSWORD
 

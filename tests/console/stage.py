@@ -16,11 +16,11 @@ from pathlib import Path
 
 import sparrowmq
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerRole, BrokerSettings
-from sparrowmq.client.cluster.access import Credentials
-from sparrowmq.console.accounts import Account, Accounts, Role, hashed
-from sparrowmq.console.server import Console
-from sparrowmq.console.settings import ConsoleSettings
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
+from sparrowmq.client.cluster.credentials import Credentials
+from sparrowmq.console.console_server import Console
+from sparrowmq.console.console_settings import ConsoleSettings
+from sparrowmq.console.users import Account, Accounts, Role, hashed
 from sparrowmq.protocol.names import dlq_topic
 from sparrowmq.testing import Cluster
 

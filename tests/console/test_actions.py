@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import sparrowmq.console
-from sparrowmq.console.accounts import Role
 from sparrowmq.console.actions import NEEDED, Actions, Forbidden
-from sparrowmq.console.look import Look
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.sessions import Session
+from sparrowmq.console.users import Role
 
 FOLDER = Path(sparrowmq.console.__file__).parent
 

@@ -15,7 +15,7 @@ from tests.interop.servers import running
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.interop,
     pytest.mark.java,
     pytest.mark.timeout(300),
@@ -74,9 +74,9 @@ async def walk(visit: Visit, msg_id: str) -> dict[str, str]:
         if "/members/" in path:
             continue  # nobody is on line
         await visit.go(path)
-        error = visit.page.get_by_text("The cluster did not tell")
+        error = visit.page.get_by_text("The console cannot show this page")
         if await error.count():
             silent[path] = await error.locator("..").inner_text()
         if path == "access":
-            await visit.sees("It has no access control, or does not tell")
+            await visit.sees("Access control is off, or the broker does not report it")
     return silent

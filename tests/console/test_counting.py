@@ -2,9 +2,9 @@ import pytest
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.clock import SystemClock
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.counting import Counting
 from sparrowmq.console.history import History
-from sparrowmq.console.look import Look
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.testing import Cluster, ManualClock

@@ -1,5 +1,5 @@
-from sparrowmq.console.accounts import Role
 from sparrowmq.console.sessions import LIFE_S, Sessions
+from sparrowmq.console.users import Role
 from sparrowmq.testing import ManualClock
 
 

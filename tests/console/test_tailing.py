@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.console.bodies import JsonPath
+from sparrowmq.console.body_view import JsonPath
 from sparrowmq.console.tailing import KEPT, Tail, Wanted
 
 

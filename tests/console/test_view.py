@@ -1,9 +1,9 @@
 from starlette.requests import Request
 
-from sparrowmq.console.accounts import Role
-from sparrowmq.console.look import Look
+from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.sessions import Session
+from sparrowmq.console.users import Role
 from sparrowmq.console.view import View
 from sparrowmq.testing import ManualClock
 

@@ -28,7 +28,7 @@ from sparrowmq import connect
 from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.client.sending.outcome import SendStatus
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import SparrowError
 from sparrowmq.remoting.pool import Pool

@@ -23,7 +23,7 @@ import msgspec
 
 from sparrowmq import connect
 from sparrowmq.client.sending.outcome import SendStatus
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from tests.crash.rounds import TOPIC

@@ -9,14 +9,14 @@ import pytest
 from tests.crash.failover import FailoverRig, die_and_check
 from tests.interop.etcd import needs_etcd
 
-pytestmark = [needs_etcd, pytest.mark.timeout(300)]
+pytestmark = [needs_etcd, pytest.mark.timeout(300), pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("ways", "members", "lease_s"),
     [
         (("killed", "halted"), 2, 2),
-        pytest.param(("restarted", "killed", "halted", "killed"), 3, 2, marks=pytest.mark.slow),
+        pytest.param(("restarted", "killed", "halted", "killed"), 3, 2, marks=pytest.mark.nightly),
     ],
 )
 async def test_nothing_acknowledged_is_lost_when_masters_die(

@@ -8,14 +8,14 @@ import pytest
 from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from tests.crash import loop_disk
 from tests.crash.loop_disk import LoopDisk, demand
 from tests.crash.not_here import NotHere, skipped_without
 from tests.store.stores import messages, put
 
 
-@pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.slow)])
+@pytest.fixture(params=["ext4", pytest.param("xfs", marks=pytest.mark.nightly)])
 def disk(tmp_path: Path, request) -> LoopDisk:
     with skipped_without("a loop device"):
         demand(request.param)

@@ -11,7 +11,7 @@ from tests.crash.not_here import skipped_without
 from tests.crash.wires import CUT, demand
 from tests.interop.etcd import needs_etcd
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 
 async def played(folder: Path, is_elected: bool, *episodes: Plan | None) -> NetworkRig:
@@ -50,7 +50,7 @@ async def test_a_master_that_is_cut_off_from_all_but_its_clients_acknowledges_no
     assert rig.tally.epochs > 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("is_elected", "episodes"),
     [

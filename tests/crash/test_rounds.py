@@ -14,10 +14,10 @@ from tests.crash.rounds import CrashRig, Points, sentences
 @pytest.mark.parametrize(
     ("flush", "rounds"),
     [
-        ("ASYNC_FLUSH", 6),
+        pytest.param("ASYNC_FLUSH", 6, marks=pytest.mark.slow),
         ("SYNC_FLUSH", 6),
-        pytest.param("ASYNC_FLUSH", 50, marks=pytest.mark.slow),
-        pytest.param("SYNC_FLUSH", 50, marks=pytest.mark.slow),
+        pytest.param("ASYNC_FLUSH", 50, marks=pytest.mark.nightly),
+        pytest.param("SYNC_FLUSH", 50, marks=pytest.mark.nightly),
     ],
 )
 async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, flush: str, rounds: int) -> None:
@@ -30,7 +30,8 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, flush: str
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.mark.slow
 async def test_nothing_acknowledged_is_lost_by_a_death_between_two_effects_on_files(
     tmp_path: Path, rounds: int
 ) -> None:
@@ -57,9 +58,9 @@ def disk(request, tmp_path: Path):
     [
         ("ext4", "SYNC_FLUSH", 2),
         ("ext4", "ASYNC_FLUSH", 2),
-        pytest.param("ext4", "SYNC_FLUSH", 30, marks=pytest.mark.slow),
-        pytest.param("xfs", "SYNC_FLUSH", 30, marks=pytest.mark.slow),
-        pytest.param("xfs", "ASYNC_FLUSH", 30, marks=pytest.mark.slow),
+        pytest.param("ext4", "SYNC_FLUSH", 30, marks=pytest.mark.nightly),
+        pytest.param("xfs", "SYNC_FLUSH", 30, marks=pytest.mark.nightly),
+        pytest.param("xfs", "ASYNC_FLUSH", 30, marks=pytest.mark.nightly),
     ],
     indirect=["disk"],
 )

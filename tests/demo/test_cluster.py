@@ -1,8 +1,8 @@
 import pytest
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.demo.cluster import DemoCluster
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_a_file_is_told_once_what_is_waited_for_and_when_that_is_over(stages, re
         for waits in ("Spark is starting", "Spark is starting", ""):
             stages.waits = waits
             shown.refresh()
-    assert file.getvalue() == "Spark is starting\nall parts are at work\n"
+    assert file.getvalue() == "Spark is starting\nrows have arrived in both tables\n"
 
 
 def test_what_is_said_stays_as_it_is(stages, results):

@@ -45,6 +45,7 @@ def run(program: str, folder) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
 
 
+@pytest.mark.slow
 def test_a_session_is_quiet_the_next_has_a_java_of_its_own_and_a_killed_one_ends_whoever_waits(tmp_path):
     ran = run(TWICE_AND_KILLED, tmp_path)
     assert ran.stdout == "5 UTC True\n5 UTC True\ntold\n"

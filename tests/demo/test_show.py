@@ -16,7 +16,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.demo.__main__ import main
 
 COUNT = 5000
@@ -43,6 +43,7 @@ def start(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(demo.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_what_comes_out_is_what_went_in_and_the_cluster_can_be_kept(tmp_path):
     with start(tmp_path, "--limit", str(COUNT), "--out", str(tmp_path / "out"), "--keep") as demo:
         assert demo.stdout is not None
@@ -76,6 +77,7 @@ def check(report) -> None:
     assert [report[name] for name in ("lost", "doubled", "out_of_order")] == [0] * 3
     assert report["results"] == report["statistics"] > 100
     assert report["faults"] == []
+    assert 0 < report["first_row_seconds"] < report["seconds"]
     assert set(report["stages"]) == {"replay", "table", "statistics", "results"}
     assert all(stage["messages_per_s"] > 0 for stage in report["stages"].values())
     assert pq.read_table(report["flights_table"]).num_rows == COUNT
@@ -84,10 +86,11 @@ def check(report) -> None:
 
 def check_words(said: str, report) -> None:
     """What people read: why bars stand still, and why more results came than there are hours."""
-    assert said.index("Spark is starting") < said.index("every row is compared")
-    results, told = report["results"], report["stages"]["results"]["messages"]
-    assert f"{told:,} messages told of {results:,} of them" in said
-    assert f"{told - results:,} of these only correct an hour that was told before" in said
+    assert said.index("Spark is starting") < said.index("comparing every row")
+    results, received = report["results"], report["stages"]["results"]["messages"]
+    assert f"received {received:,} messages about {results:,} rows" in said
+    assert f"{received - results:,} messages correct an earlier one" in said
+    assert f"first row in Spark after {report['first_row_seconds']:.1f} s" in said
 
 
 def test_a_folder_with_tables_is_refused_at_once(tmp_path, capsys):
@@ -120,7 +123,7 @@ def wait_for(demo: subprocess.Popen[str], pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.slow)]
+    "moment", [some_flights_are_sent, pytest.param(the_table_grows, marks=pytest.mark.nightly)]
 )
 def test_ctrl_c_ends_everything_soon_and_quietly(tmp_path, moment):
     with start(tmp_path) as demo:
@@ -147,7 +150,7 @@ def alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.
         psutil.wait_procs(alive, timeout=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_console_shows_it_and_stays_for_as_long_as_was_said(tmp_path):
     words = ("--limit", str(COUNT), "--out", str(tmp_path / "out"), "--console", "--seconds", "3")
     with start(tmp_path, *words) as demo:

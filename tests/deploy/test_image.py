@@ -174,7 +174,7 @@ def image(tmp_path: Path) -> Iterator[Image]:
         yield Image(f"127.0.0.1:{names}", machine, store)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)  # a compiler takes minutes
 async def test_the_steps_of_the_image_make_servers_that_are_ready(image: Image):
     async with sparrowmq.connect(image.namesrv) as mq:

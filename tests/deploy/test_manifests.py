@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.config import build
-from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.settings import build
 from tests.deploy.manifests import problems
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"

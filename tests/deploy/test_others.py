@@ -1,13 +1,14 @@
-"""What else is in deploy/: the master with its slave run here, the compose file's commands, the systemd units."""
+"""What else is in deploy/: the master with its slave, the compose file's commands, the systemd units.
+
+All run with the extra `server` alone, as docs/operate/containers.md tells readers to install it.
+"""
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,16 +18,24 @@ import pytest
 import yaml
 
 import sparrowmq
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.config import build
-from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.settings import build
+from tests.environments import python_with, variables
 from tests.interop.apache import free_ports
 from tests.interop.wire import Wire
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-BIN = Path(sys.executable).parent
 LIMIT_S = 30.0
 PUT_KV_CONFIG = 100
+
+
+def python() -> Path:
+    return python_with("server")
+
+
+def command_of(name: str) -> Path:
+    return python().with_name(name)
 
 
 # Kubernetes ---------------------------------------------------------------------------------------------------------
@@ -45,10 +54,8 @@ def container(name: str) -> dict[str, Any]:
 def start(words: list[str], log: Path, stack: ExitStack, **environment: str) -> None:
     """Start a container's command as it stands in its manifest, and return when it serves."""
     output = stack.enter_context(log.open("wb"))
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "NAMESRV"))}
-    process = subprocess.Popen(
-        words, stdout=output, stderr=output, env=ours | {"PATH": f"{BIN}:{os.environ['PATH']}"} | environment
-    )
+    ours = {name: value for name, value in variables(python()).items() if not name.startswith("JAVA")}
+    process = subprocess.Popen(words, stdout=output, stderr=output, env=ours | environment)
     stack.callback(process.wait, LIMIT_S)
     stack.callback(process.terminate)
     deadline = time.monotonic() + LIMIT_S
@@ -66,7 +73,7 @@ async def test_the_pods_of_a_broker_are_a_master_and_its_slave(tmp_path):
     )
     with ExitStack() as stack:
         [command] = [container("sparrowmq-namesrv")["command"]]
-        words = [f"{BIN}/{command[0]}", "--set", "bindAddress=127.0.0.1"]
+        words = [str(command_of(command[0])), "--set", "bindAddress=127.0.0.1"]
         start([*words, "--set", f"listenPort={names}"], tmp_path / "namesrv.log", stack)
         broker = container("broker-a")
         script = broker["args"][0].replace("/etc/sparrowmq/broker.conf", str(file))
@@ -122,7 +129,9 @@ def test_the_commands_of_the_compose_file_have_settings_that_count(service, cls)
     given = dict(value.split("=", 1) for option, value in itertools.pairwise(words) if option == "--set")
     _, report = build(cls, given, "compose.yaml")
     assert given and not report.unknown and not report.without_effect
-    done = subprocess.run([BIN / words[0], *words[1:], "-p"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [command_of(words[0]), *words[1:], "-p"], capture_output=True, text=True, check=True
+    )
     assert all(f"{key}={value}" in done.stdout for key, value in given.items())
     volumes = {volume.partition(":")[0] for volume in found["services"][service]["volumes"]}
     assert volumes <= found["volumes"].keys()
@@ -135,12 +144,14 @@ def test_the_commands_of_the_compose_file_have_settings_that_count(service, cls)
 def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
     text = unit.read_text()
     [command] = re.findall(r"^ExecStart=/opt/sparrowmq/bin/(\S+) -c /etc/sparrowmq/\S+$", text, re.MULTILINE)
-    assert (BIN / command).exists()
+    assert command_of(command).exists()
     assert "ExecReload=/bin/kill -HUP $MAINPID" in text
     if (verify := shutil.which("systemd-analyze")) is None:
         return  # It is the check of those who have systemd; the rest holds everywhere.
     here = tmp_path / unit.name
-    here.write_text(text.replace("/opt/sparrowmq/bin", str(BIN)).replace("User=sparrowmq", "User=root"))
+    here.write_text(
+        text.replace("/opt/sparrowmq/bin", str(python().parent)).replace("User=sparrowmq", "User=root")
+    )
     done = subprocess.run(
         [verify, "verify", "--man=no", "--recursive-errors=no", here],
         capture_output=True,
@@ -150,8 +161,13 @@ def test_a_unit_runs_a_command_that_is_there_and_reloads_it(unit, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_page_installs_the_extra_of_these_tests():
+    page = (DEPLOY.parent / "docs" / "operate" / "containers.md").read_text()
+    assert '&& /opt/sparrowmq/bin/pip install ".[server]"\n' in page
+
+
 async def test_the_files_of_settings_that_the_page_writes_make_a_cluster(tmp_path):
-    page = (DEPLOY / "README.md").read_text()
+    page = (DEPLOY.parent / "docs" / "operate" / "containers.md").read_text()
     files = dict(re.findall(r"cat > /etc/sparrowmq/(\w+)\.conf <<END\n(.*?)END\n", page, re.DOTALL))
     names, port = free_ports(2)
     with ExitStack() as stack:
@@ -165,7 +181,7 @@ async def test_the_files_of_settings_that_the_page_writes_make_a_cluster(tmp_pat
             text = files[server].replace("/var/lib/sparrowmq", str(tmp_path)).replace(":9876", f":{names}")
             file.write_text(text + others + f"listenPort={names if server == 'namesrv' else port}\n")
             start(
-                [str(BIN / f"mq{server}"), "-c", str(file)],
+                [str(command_of(f"mq{server}")), "-c", str(file)],
                 tmp_path / f"{server}.log",
                 stack,
                 HOME="/nowhere",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin, SendResult, SendStatus, connect
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.config import build, load
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.settings import build, load
 from tests.interop.apache import is_free
 
 CLUSTERS = Path(__file__).parents[2] / "examples" / "clusters"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.testing.background import BackgroundCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

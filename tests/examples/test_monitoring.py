@@ -1,4 +1,4 @@
-"""What examples/monitoring and docs/metrics.md name is really served."""
+"""What examples/monitoring and docs/operate/metrics.md name is really served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sparrowmq.broker.config import BrokerRole
+from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, visit
 
@@ -60,7 +60,7 @@ async def test_every_panel_is_about_metrics_that_are_served(served):
 
 
 async def test_every_metric_that_the_page_promises_is_served(served):
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "operate" / "metrics.md").read_text()
     of_servers, _, others = text.partition(
         "## Streams of Spark"
     )  # those are served by whoever runs the stream
@@ -71,7 +71,7 @@ async def test_every_metric_that_the_page_promises_is_served(served):
     }
     promised = {
         name for name in promised if not name.startswith("sparrowmq_console_")
-    }  # tests/console/test_metrics.py
+    }  # tests/console/test_console_metrics.py
     assert len(promised) > 40 and promised <= served, promised - served
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.table import ROWS, Role
+from sparrowmq.protocol.requests.request_table import ROWS, Role
 from tests.fuzz.decoders import try_all
 from tests.fuzz.live import Found, Live
 from tests.fuzz.pushed import push_to_client

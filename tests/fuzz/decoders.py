@@ -20,8 +20,8 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests import bodies, settings_text
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody
-from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Role
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
+from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire import json as wire_json
 from sparrowmq.protocol.wire.body import Body

@@ -16,8 +16,8 @@ import msgspec
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message import PullFlag
 from sparrowmq.protocol.requests import bodies
+from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.requests.settings_text import render
-from sparrowmq.protocol.requests.table import ROWS, Role, Row
 from sparrowmq.protocol.wire import json as wire_json
 from sparrowmq.protocol.wire.body import Body
 from tests.fuzz import nonsense

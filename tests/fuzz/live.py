@@ -17,7 +17,7 @@ from typing import Final
 
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.table import Role
+from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.frame import FrameReader

@@ -16,7 +16,7 @@ import msgspec
 
 import sparrowmq
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.requests.table import Role
+from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.command import REPLY_FLAG, Command
 from sparrowmq.protocol.wire.frame import FrameReader

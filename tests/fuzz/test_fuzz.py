@@ -10,7 +10,7 @@ import pytest
 
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.protocol.requests.table import ROWS, Role
+from sparrowmq.protocol.requests.request_table import ROWS, Role
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 from tests.fuzz.decoders import Decoder, Tried, decoders, try_all, try_one

@@ -19,7 +19,7 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from tests.golden import STORES
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.wire import Wire

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.protocol.requests.table import ROWS
+from sparrowmq.protocol.requests.request_table import ROWS
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.servers import SETTINGS
 from tests.interop.wire import Wire, request

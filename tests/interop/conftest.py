@@ -1,7 +1,7 @@
 """What the tests of clients share: a running cluster, and a client, each started once.
 
-Each test of a foreign client runs against our own broker; marked slow, it also runs against Apache's, which shows that
-the test is right. Those of our own client run against the brokers that our_client.py names.
+Each test of a foreign client runs against our own broker; marked nightly, it also runs against Apache's, which shows
+that the test is right. Those of our own client run against the brokers that our_client.py names.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from tools.matrix import cannot, read_matrix
 # How the 4.9.8 client writes headers when it is told so; its other messages are JSON.
 BINARY_HEADERS = "-Drocketmq.serialize.type=ROCKETMQ"
 # What is built or installed once per machine takes its time.
-GO = pytest.param("go", marks=pytest.mark.timeout(600))
-NODE = pytest.param("node", marks=pytest.mark.timeout(600))
+GO = pytest.param("go", marks=[pytest.mark.timeout(600), pytest.mark.slow])
+NODE = pytest.param("node", marks=[pytest.mark.timeout(600), pytest.mark.slow])
+JAVA_5 = pytest.param("java-5.4.0", marks=pytest.mark.slow)
 OTHERS = {"cpp": CppClient, "go": GoClient, "node": NodeClient}
 _NUMBERS = count(1)
 
@@ -29,13 +30,13 @@ _NUMBERS = count(1)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Leaves a test out of `./run test` with those clients that take long for it; with the others it stays."""
     params = getattr(item, "callspec", None)
-    for mark in item.iter_markers("slow_with"):
+    for mark in item.iter_markers("nightly_with"):
         if params and set(mark.args) & set(map(str, params.params.values())):
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.nightly)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips what a client or a broker cannot, with the reason that docs/interop.md gives."""
+    """Skips what a client or a broker cannot, with the reason that docs/understand/interop.md gives."""
     matrix, params = read_matrix(), getattr(item, "callspec", None)
     for mark in item.iter_markers("cell"):
         for name in params.params.values() if params else []:
@@ -44,7 +45,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"{name} cannot: {reason}")
 
 
-@pytest.fixture(scope="session", params=[OURS, pytest.param(APACHE, marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=[OURS, pytest.param(APACHE, marks=pytest.mark.nightly)])
 def target(request, tmp_path_factory) -> Iterator[Target]:
     with running(request.param, tmp_path_factory.mktemp("cluster")) as target:
         yield target
@@ -57,8 +58,8 @@ def target(request, tmp_path_factory) -> Iterator[Target]:
         GO,
         NODE,
         "java-4.9.8",
-        "java-5.4.0",
-        pytest.param("java-4.9.8-binary", marks=pytest.mark.slow),
+        JAVA_5,
+        pytest.param("java-4.9.8-binary", marks=pytest.mark.nightly),
     ],
 )
 def client(request, target) -> Iterator[Client]:
@@ -66,7 +67,7 @@ def client(request, target) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="session", params=["java-4.9.8", "java-5.4.0"])
+@pytest.fixture(scope="session", params=["java-4.9.8", JAVA_5])
 def java(request, target) -> Iterator[JavaClient]:
     with start_client(request.param, target) as client:
         assert isinstance(client, JavaClient)

@@ -45,7 +45,7 @@ _ARTIFACTS: Final = {
         "org.apache.kafka:kafka-clients:3.9.1:*",
         "org.apache.commons:commons-pool2:2.12.1:*",
     ),
-    # Each with what it says is not in Spark; docs/adr/0022-several-sparks.md says why they need different Sparks.
+    # Each with what it says is not in Spark; ADR 0022 says why they need different Sparks.
     "delta-4.4.0": (
         "io.delta:delta-spark_4.2_2.13:4.4.0:*",
         "io.delta:delta-storage:4.4.0:*",

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sparrowmq.cli.mqadmin.options import Option
-from sparrowmq.cli.mqadmin.table import COMMANDS, Command
+from sparrowmq.cli.mqadmin.java_options import Option
+from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS, Command
 from tests.interop.test_mqadmin import SCRIPT
 
 MORE: Final = """

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sparrowmq.protocol.requests.table import BY_CODE, ROWS, Access, Role
+from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access, Role
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop import access_matrix as matrix
 from tests.interop.access_matrix import CODES, GROUP, PEOPLE, TOPIC
@@ -34,7 +34,8 @@ HAVE = {
 NAME_A_GROUP = {34, 35, 46}
 REPLIES = {324, 325}  # they go to whoever asked, and need no topic
 
-# Where ours denies and Apache's does not; docs/differences.md tells why. All other codes that administrators have, too.
+# Where ours denies and Apache's does not; docs/understand/differences.md tells why.
+# All other codes that administrators have, too.
 STRICTER = {
     **{code: {"DENY", "PUB"} for code in (14, 33, 41, 42, 46, 361)},
     320: {"DENY", "SUB"},
@@ -146,7 +147,7 @@ def test_all_codes_were_recorded():
     assert missing == [], "run python -m tests.interop.access_matrix"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.java
 def test_apaches_answers_what_was_recorded():
     assert matrix.record() == matrix.recorded()

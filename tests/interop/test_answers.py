@@ -1,6 +1,6 @@
-"""What our broker answers otherwise than Apache's is on a page, and nothing else is.
+"""The page of differences lists every request that our broker answers with another code than Apache's.
 
-The table of docs/differences.md is read here: each request is asked of both, and both must answer as it says.
+The tests read the table of docs/understand/differences.md, send each request to both brokers, and compare the codes.
 """
 
 import json
@@ -15,7 +15,7 @@ from tests.interop.wire import Wire
 
 pytestmark = pytest.mark.interop
 
-PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
+PAGE = Path(__file__).parents[2] / "docs" / "understand" / "differences.md"
 ROWS = re.findall(r"(?m)^\| ([^|]+) \| (\d+) \| (\d+) \|", PAGE.read_text())
 READ_ONLY = "send to a broker with brokerPermission=4"
 CREATE, SEND, PULL, OFFSET, COMMIT, BEAT, BACK, GROUP, RESET, RESUME, MOVE = (
@@ -80,17 +80,17 @@ def create(name, **more):
     return CREATE, topic_fields(name) | more
 
 
-# What to ask for each row, each request perhaps of the answer before it: the answer to the last request counts.
+# The requests of each row; one may be made from the answer to the one before. The last answer counts.
 REQUESTS = {
-    "commit an offset in a topic that is not there": [commit(topic="Absent")],
-    "commit an offset below 0": [commit(commitOffset=-1)],
-    "commit for a group of an illegal name": [commit(consumerGroup="a b")],
-    "create a group of an illegal name": [group("a b")],
-    "create a topic of no queues": [create("Narrow", readQueueNums=0, writeQueueNums=0)],
+    "commit an offset for a topic that does not exist": [commit(topic="Absent")],
+    "commit a negative offset": [commit(commitOffset=-1)],
+    "commit an offset for a group with an illegal name": [commit(consumerGroup="a b")],
+    "create a group with an illegal name": [group("a b")],
+    "create a topic without queues": [create("Narrow", readQueueNums=0, writeQueueNums=0)],
     "create a topic with permission 9": [create("Odd", perm=9)],
-    "send with a delay level that is no number": [send("Answers", "DELAY\x01soon\x02")],
-    "reset a group that never committed": [beat("fresh", "CLUSTERING"), reset("fresh")],
-    "pull as a group that may not broadcast and does, with a subscription in the pull": [
+    "send with a delay level that is not a number": [send("Answers", "DELAY\x01soon\x02")],
+    "reset a group that has never committed": [beat("fresh", "CLUSTERING"), reset("fresh")],
+    "pull as a broadcasting member of a group that may not broadcast, with a subscription in the pull": [
         group("loud", consumeBroadcastEnable=False),
         beat("loud", "BROADCASTING"),
         send("Answers"),
@@ -100,12 +100,12 @@ REQUESTS = {
     "send a half message with a delay": [
         send("Answers", "TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x013\x02", f=4)
     ],
-    "resume (323) what is no half message, or is open": [
+    "resume (323) a message that is not a half message, or whose transaction is open": [
         send("Answers"),
         lambda sent: (RESUME, {"topic": "Answers", "msgId": sent.fields["msgId"]}),
     ],
 }
-# What both answer alike, and the answer's remark or a field of it.
+# Requests that both brokers answer alike: the code, and a part of the answer's remark or fields.
 ALIKE = {
     "send to a topic that may only be read": ([create("Drained", perm=4), send("Drained")], 0, ""),
     "pull from a topic that may only be written": (
@@ -113,7 +113,7 @@ ALIKE = {
         16,
         "[Full] pulling",
     ),
-    "ask for the offset in a topic that is not there": (
+    "ask for the offset in a topic that does not exist": (
         [(OFFSET, commit(topic="Absent", consumerGroup="new")[1])],
         0,
         "'offset': '0'",
@@ -128,7 +128,7 @@ ALIKE = {
         16,
         "can not consume by broadcast way",
     ),
-    "pull with a subscription that is yet to come": (
+    "pull with a subscription newer than the heartbeat's": (
         [group("later"), beat("later", "CLUSTERING"), pull("later", flags=0, subVersion=6)],
         25,
         "the consumer's subscription not latest",
@@ -205,7 +205,7 @@ def test_a_message_sent_back_with_no_tries_at_all_is_a_dead_letter(answering):
 
 
 @pytest.mark.parametrize(
-    "name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.slow, pytest.mark.java])]
+    "name", [OURS, pytest.param("apache-4.9.7", marks=[pytest.mark.nightly, pytest.mark.java])]
 )
 @pytest.mark.parametrize("permission", [2, 4])
 def test_a_broker_keeps_its_own_permission(tmp_path, name, permission):

@@ -117,7 +117,7 @@ def test_an_orderly_consumer_repeats_what_failed_before_it_goes_on(client, topic
 
 
 @pytest.mark.covers("S-CONS-03")
-@pytest.mark.slow_with("go")  # It looks for routes every 20 s only.
+@pytest.mark.nightly_with("go")  # It looks for routes every 20 s only.
 @pytest.mark.cell("broadcast")
 def test_broadcasting_gives_every_consumer_everything(client, topic, group):
     with (
@@ -142,7 +142,7 @@ def wait_until_pulling(client, topic, *consumers):
         consumers[0].wait_until(lambda queue=queue: all_have(queue), "not all consumers pull")
 
 
-@pytest.mark.slow_with("cpp")  # It looks for the retry topic every 10 s only.
+@pytest.mark.nightly_with("cpp")  # It looks for the retry topic every 10 s only.
 @pytest.mark.covers("S-CONS-04", "S-CONS-19", "S-RETRY-04", "S-RETRY-05")
 @pytest.mark.cell("retry")
 def test_a_message_that_failed_comes_again(target, client, topic, group):

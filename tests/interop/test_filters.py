@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from sparrowmq.broker.filtering import predicate
+from sparrowmq.broker.sql_matching import predicate
 from sparrowmq.errors import InvalidFilter
 from sparrowmq.filter.grammar import SEARCHES, parse
 from sparrowmq.filter.tree import Texts
@@ -96,6 +96,8 @@ def compare(version, seed, count, with_searches, folder):
     assert refused > count / 10 and matched > count / 4 and cut > count / 200, (refused, matched, cut)
 
 
-@pytest.mark.parametrize(("version", "with_searches"), [("4.9.7", False), ("5.4.0", True)])
+@pytest.mark.parametrize(
+    ("version", "with_searches"), [("4.9.7", False), pytest.param("5.4.0", True, marks=pytest.mark.slow)]
+)
 def test_apaches_classes_refuse_and_match_the_same(version, with_searches, tmp_path):
     compare(version, seed=9, count=5000, with_searches=with_searches, folder=tmp_path)

@@ -81,7 +81,7 @@ async def test_our_client_answers_java_and_java_answers_ours(target, java, topic
             assert (await mq.request(topic, b"from ours", timeout_s=20)).body == b"re: from ours"
 
 
-@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 async def test_what_java_traces_is_read(target, topic, group, version):
     # A consumer of 5.x reports only messages that their broker has stored with its region, as only 5.x's brokers do.
     expected = {"4.9.8": 3, "5.4.0": 1}[version]
@@ -134,7 +134,7 @@ def _without_own(trace: Trace, msg_id: str) -> sparrowmq.PubTrace | sparrowmq.En
     return replace(trace, time_ms=0, msg_id="", transaction_id="")
 
 
-@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 def test_a_client_with_binary_headers_sends_consumes_and_retries(target, topic, group, version):
     target.create_group(group, retries=16)
     with JavaClient(version, target.namesrv, jvm=[BINARY_HEADERS]) as client:
@@ -148,7 +148,7 @@ def test_a_client_with_binary_headers_sends_consumes_and_retries(target, topic, 
     assert [event["colour"] for event in received if event["tags"] == "TagA"] == ["blue", "blue"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.covers("S-PROD-10")
 @pytest.mark.parametrize("compression", ["LZ4", "ZSTD"])
 def test_other_compressions_pass_through(target, topic, group, compression):
@@ -175,7 +175,7 @@ def test_a_client_sends_by_the_port_of_the_vip_channel(tmp_path):
                 assert [event["body"] for event in consumer.wait_for(1)] == ["past the queue"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.cell("time")
 def test_messages_of_5_come_at_their_time_and_a_recalled_one_does_not(tmp_path):
     with OurNamesrv() as namesrv, OurBroker(namesrv.address, tmp_path / "store") as broker:

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.client import sync
-from sparrowmq.client.sync import SyncClient
+from sparrowmq.client import blocking_client as sync
+from sparrowmq.client.blocking_client import SyncClient
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.lakes import DELTA, ICEBERG, SPARKS, TABLE, LakePuppet
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.java,
     pytest.mark.spark,
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),  # the first time a Spark is fetched
 ]
 

@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import NoRoute
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines import audit, mirror
 from sparrowmq.spark.planning import bounds_of
+from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.spark.conftest import spark
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.java,
     pytest.mark.spark,
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(300),
 ]
 

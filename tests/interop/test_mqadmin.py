@@ -199,6 +199,7 @@ def test_the_script_did_what_it_says(told):
     assert "AdminTopic" in said["topicList"] and "Doomed" not in said["topicList"]
 
 
+@pytest.mark.slow
 def test_mqadmin_in_a_process_of_its_own_exits_as_against_apache(target):
     found = mqadmin(VERSION, "topicRoute", "-t", "TBW102", "-n", target.namesrv)
     assert (found.returncode, found.stderr) == (0, "")

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from sparrowmq.cli.mqadmin.main import JAVA_EXIT_CODES, run
-from sparrowmq.cli.mqadmin.table import COMMANDS
+from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
 from tests.interop.kits import java
 from tests.interop.mqadmin_steps import ENDLESS, steps
 from tests.interop.servers import APACHE, OURS
@@ -26,7 +26,7 @@ NEWER: Final = "apache-5.4.0"
 # Java's 4.9.7 does not know how brokers since 4.9.5 spell what they gave out.
 BETTER: Final = {"exportMetrics -c DefaultCluster -f {folder}", "clusterList"}
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 def our_tool(*words):

@@ -11,13 +11,13 @@ import io
 import pytest
 
 from sparrowmq.cli.mqadmin.main import run
-from sparrowmq.cli.mqadmin.table import COMMANDS
+from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
 from tests.interop.servers import APACHE, OURS
 from tests.interop.test_mqadmin import SCRIPT, Admin, play
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
-SIDES = [OURS, pytest.param(APACHE, marks=pytest.mark.slow)]
+SIDES = [OURS, pytest.param(APACHE, marks=pytest.mark.nightly)]
 
 
 def our_tool(*words):

@@ -40,6 +40,7 @@ async def test_an_asker_that_is_gone_has_no_answer(target, mq, topic):
 
 @pytest.mark.java
 @pytest.mark.cell("trace")
+@pytest.mark.slow
 async def test_apaches_admin_tool_shows_what_our_client_traced(target, topic):
     group = f"g-{topic}"
     async with sparrowmq.connect(target.namesrv, trace=True, group="shop") as mq:

@@ -16,7 +16,7 @@ def namesrv():
         yield namesrv
 
 
-@pytest.mark.slow  # clients try again after 10 to 30 s
+@pytest.mark.nightly  # clients try again after 10 to 30 s
 @pytest.mark.covers("S-START-09", "S-CONS-05")
 @pytest.mark.parametrize(("name", "end"), [("cpp", "kill"), ("java-4.9.8", "stop"), ("java-5.4.0", "kill")])
 def test_clients_survive_a_restart_of_the_broker(namesrv, tmp_path, name, end):

@@ -10,10 +10,10 @@ from tests.interop.apache import ApacheBroker, ApacheNamesrv, mqadmin
 from tests.interop.servers import SETTINGS, OurBroker, OurNamesrv, topic_fields
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 CLUSTER, ROUTE, TOPICS, CREATE, DELETE = 106, 105, 206, 17, 215
-VERSIONS = ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)]
+VERSIONS = ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.nightly)]
 
 
 def ask(address, code, fields=None):
@@ -54,9 +54,9 @@ def namesrv():
     ("version", "settings"),
     [
         ("4.9.7", {}),
-        pytest.param("5.4.0", {}, marks=pytest.mark.slow),
-        pytest.param("4.9.7", {"compressedRegister": "true"}, marks=pytest.mark.slow),
-        pytest.param("5.4.0", {"compressedRegister": "true"}, marks=pytest.mark.slow),
+        pytest.param("5.4.0", {}, marks=pytest.mark.nightly),
+        pytest.param("4.9.7", {"compressedRegister": "true"}, marks=pytest.mark.nightly),
+        pytest.param("5.4.0", {"compressedRegister": "true"}, marks=pytest.mark.nightly),
     ],
 )
 def test_a_broker_of_apache_comes_and_goes_at_our_name_server(namesrv, tmp_path, version, settings):
@@ -107,7 +107,7 @@ def test_our_broker_tells_a_restarted_name_server_of_apache_everything(tmp_path,
         broker.__exit__()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
 def test_our_broker_is_found_again_at_apaches_when_another_of_its_name_has_come_and_gone(tmp_path, version):
     settings = {"registerNameServerPeriod": 10_000}
@@ -137,7 +137,7 @@ def table(text):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
 def test_mqadmin_finds_and_changes_everything_at_our_name_server(namesrv, tmp_path, version):
     def admin(*words):

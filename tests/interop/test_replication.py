@@ -18,7 +18,7 @@ from tests.interop.apache import ApacheBroker, ApacheNamesrv, free_ports
 from tests.interop.servers import APACHE, OURS, SETTINGS, OurBroker, OurNamesrv
 from tests.interop.wire import PULL, Reply, Wire, pull_fields
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 SEND, COMMIT, GROUP = 10, 15, "readers"
 ALL_OFFSETS, ALL_GROUPS = 43, 201
@@ -136,7 +136,7 @@ def test_a_slave_follows_a_master_of_the_other_kind_byte_for_byte_and_serves_its
         assert send(slave, b"refused") == SERVICE_NOT_AVAILABLE
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_our_slave_finds_our_master_at_a_name_server_of_apaches(tmp_path: Path) -> None:
     with ApacheNamesrv("4.9.7") as namesrv:
         brokers = Brokers(OURS, OURS, tmp_path, namesrv.address, brokerRole="SYNC_MASTER")
@@ -147,7 +147,7 @@ def test_our_slave_finds_our_master_at_a_name_server_of_apaches(tmp_path: Path) 
                 until(lambda: log_of(slave) == log_of(master))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("of_master", "of_slave"), BOTH_WAYS)
 def test_either_may_be_killed_and_the_slave_goes_on_where_it_was(
     tmp_path: Path, of_master: str, of_slave: str

@@ -22,7 +22,7 @@ from tests.interop.apache import SMALL_HEAP, JavaProcess, is_free
 from tests.interop.kits import sample_jars
 from tests.interop.servers import APACHE, OURS, OurBroker, OurNamesrv, Target, running
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 LIMIT_S: Final = 45.0
 RECEIVED: Final = re.compile(r"MessageExt \[brokerName=broker-a, queueId=(\d+), .*? queueOffset=(\d+), ")
@@ -90,8 +90,8 @@ class Stage:
 @pytest.fixture(
     params=[
         ("4.7.0", OURS),
-        pytest.param(("5.5.0", OURS), marks=pytest.mark.slow),
-        pytest.param(("4.7.0", APACHE), marks=pytest.mark.slow),
+        pytest.param(("5.5.0", OURS), marks=pytest.mark.nightly),
+        pytest.param(("4.7.0", APACHE), marks=pytest.mark.nightly),
     ],
     ids="-".join,
 )
@@ -110,7 +110,7 @@ def test_the_quick_start_consumes_what_it_has_sent(stage: Stage) -> None:
     assert sorted(consumer.received()) == sorted(sent)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_messages_are_sent_one_by_one_and_all_at_once(stage: Stage) -> None:
     stage.target.create_topic("TopicTest", "Jodie_topic_1023", queues=4)
     consumer = stage.start("simple.PushConsumer", "Consumer Started.")
@@ -124,7 +124,7 @@ def test_messages_are_sent_one_by_one_and_all_at_once(stage: Stage) -> None:
     assert sorted(consumer.received()) == sorted(one_by_one.sent())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ordered_messages_keep_to_their_queue_and_come_in_their_order(stage: Stage) -> None:
     stage.target.create_topic("TopicTest", "TopicTestjjj", queues=4)
     sent = stage.run("ordermessage.Producer").sent()
@@ -157,7 +157,7 @@ def test_a_batch_is_split_where_it_is_too_large(stage: Stage) -> None:
     split.wait_until(lambda: stage.stored("BatchTest") == 100_003)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_consumer_gets_the_tags_that_it_wants(stage: Stage) -> None:
     stage.target.create_topic("TagFilterTest", queues=4)
     consumer = stage.start("filter.TagFilterConsumer", "Consumer Started.")
@@ -177,7 +177,7 @@ def test_a_consumer_gets_what_sql_lets_through(stage: Stage) -> None:
     assert sorted(consumer.received()) == sorted(sent[number] for number in (0, 1, 3))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_consumer_that_broadcasts_gets_everything(stage: Stage) -> None:
     stage.target.create_topic("TopicTest", queues=4)
     consumers = [stage.start("broadcast.PushConsumer", "Broadcast Consumer Started.") for _ in range(2)]
@@ -187,7 +187,7 @@ def test_every_consumer_that_broadcasts_gets_everything(stage: Stage) -> None:
         assert sorted(consumer.received()) == sorted(sent)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_pull_consumer_is_given_its_queues_or_takes_them(stage: Stage) -> None:
     stage.target.create_topic("TopicTest", queues=4)
     subscribed = stage.start("simple.LitePullConsumerSubscribe")
@@ -204,7 +204,7 @@ def test_a_pull_consumer_is_given_its_queues_or_takes_them(stage: Stage) -> None
     assert sorted(first.values()) == [0, 10]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_traced_tells_of_each_message(stage: Stage) -> None:
     stage.target.create_topic("TopicTest", queues=4)
     consumer = stage.start("tracemessage.TracePushConsumer", "Consumer Started.")
@@ -226,7 +226,7 @@ def assert_answered(stage: Stage) -> None:
         stage.start(name, "request to <RequestTopic> cost: ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_messages_come_when_their_time_has_come(stage: Stage) -> None:
     if stage.version != "5.5.0":
         pytest.skip("java-4.7.0 cannot: it has no such samples")
@@ -252,7 +252,7 @@ def known_stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stag
         yield Stage(Target(OURS, namesrv.address, broker.address), request.param, stack)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_samples_of_port_9876_send_one_way_answer_and_speak_openmessaging(known_stage: Stage) -> None:
     known_stage.target.create_topic("TopicTest", "OMS_HELLO_TOPIC", queues=4)
     assert_answered(known_stage)
@@ -264,7 +264,7 @@ def test_samples_of_port_9876_send_one_way_answer_and_speak_openmessaging(known_
         assert known_stage.stored("TopicTest") == 100
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_samples_of_port_9876_keep_to_their_namespace(known_stage: Stage) -> None:
     # Since 5.3 they set namespaces of the second kind, which go beside the names and are for proxies.
     is_old = known_stage.version == "4.7.0"

@@ -9,7 +9,7 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq import ReceivedMessage
-from sparrowmq.client.sync import SyncClient
+from sparrowmq.client.blocking_client import SyncClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.cell("namespace")]
 

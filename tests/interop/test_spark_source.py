@@ -14,14 +14,14 @@ from sparrowmq.client.cluster.blocking import BlockingNetwork
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.identity import Writing
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import Plan, bounds_of
+from sparrowmq.spark.range_reader import read
 from sparrowmq.spark.ranges import Bounds, between
-from sparrowmq.spark.reader import read
+from sparrowmq.spark.row_identity import Writing
 from sparrowmq.spark.schema import Rows
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.worker_network import connect
 from sparrowmq.spark.writer import send_all
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
@@ -42,7 +42,7 @@ class Filled(NamedTuple):
     half_ms: int
 
 
-@pytest.fixture(scope="module", params=["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["4.9.7", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     store = tmp_path_factory.mktemp("store")
     with (
@@ -162,6 +162,7 @@ def ids_and_bodies(namesrv: str, topic: str, count: int) -> list[tuple[str, str]
     return [pair for part in parts for pair in zip(part["msgId"], part["body"], strict=True)]
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_is_read_on(filled):
     options = parse(
         SourceOptions, filled.options | {"retries": "60", "retryIntervalMs": "500", "pullBatchSize": "32"}

@@ -19,12 +19,12 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.repair import repair
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 from tests.interop.wire import Wire
 
-pytestmark = [pytest.mark.interop, pytest.mark.java]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 # Small files, so that a few hundred messages fill several of each kind.
 CONF: Mapping[str, object] = {
@@ -130,7 +130,7 @@ def bodies(messages: dict[int, list[StoredMessage]]) -> dict[int, list[bytes]]:
     return {queue_id: [message.body for message in found] for queue_id, found in messages.items()}
 
 
-@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 def test_a_store_goes_from_apache_to_ours_and_back_and_back_again(version, tmp_path):
     folder = tmp_path / "store"
     with ApacheNamesrv(version) as namesrv:
@@ -160,7 +160,7 @@ def test_a_store_goes_from_apache_to_ours_and_back_and_back_again(version, tmp_p
         assert list(verify(settings(folder))) == []
 
 
-@pytest.mark.slow  # tests/store reads what a killed one left (tests/golden/stores)
+@pytest.mark.nightly  # tests/store reads what a killed one left (tests/golden/stores)
 def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path):
     folder = tmp_path / "store"
     with ApacheNamesrv("4.9.7") as namesrv:
@@ -183,7 +183,7 @@ def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path)
         assert list(verify(settings(path))) == []
 
 
-@pytest.mark.slow  # tests/cli/test_log_copy.py asks a broker of ours
+@pytest.mark.nightly  # tests/cli/test_log_copy.py asks a broker of ours
 def test_damaged_records_are_taken_from_an_apache_that_has_the_same_log(tmp_path):
     folder, theirs = tmp_path / "store", tmp_path / "theirs"
     with MessageStore.open(settings(folder)) as store:
@@ -231,7 +231,7 @@ def test_queues_and_index_that_ours_makes_from_apaches_log_are_apaches_byte_for_
         assert copy.read_bytes() == path.read_bytes(), path.name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
 def test_apache_reads_small_files_that_end_with_our_checksum(version, tmp_path):
     folder = tmp_path / "store"

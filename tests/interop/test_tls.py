@@ -65,8 +65,9 @@ def test_a_java_client_encrypts_without_any_setting_of_ours(tmp_path: Path) -> N
         assert "self-signed certificate" in broker.said() and "self-signed certificate" in namesrv.said()
 
 
-@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.9.8", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 @pytest.mark.cell("tls", columns=["java-4.9.8", "java-5.4.0"])
+@pytest.mark.slow
 def test_java_clients_and_ours_show_certificates_to_each_other(
     tmp_path: Path, mutual: Mutual, version: str
 ) -> None:
@@ -88,8 +89,9 @@ def test_java_clients_and_ours_show_certificates_to_each_other(
         assert broker.address in namesrv.said() or broker.said()
 
 
-@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.nightly)])
 @pytest.mark.cell("tls", columns=["apache-4.9.7", "apache-5.4.0"])
+@pytest.mark.slow
 async def test_our_client_and_apaches_servers_show_certificates_to_each_other(
     tmp_path: Path, mutual: Mutual, version: str
 ) -> None:
@@ -117,7 +119,7 @@ async def test_our_client_and_apaches_servers_show_certificates_to_each_other(
             broker.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_our_broker_registers_by_tls_at_apaches_name_server_and_apaches_at_ours(tmp_path: Path) -> None:
     careless = {"tls.enable": "true", "tls.client.authServer": "false"}
     with (

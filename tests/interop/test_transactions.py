@@ -135,7 +135,8 @@ def ours(store: Path) -> Transacting:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.4.0", marks=pytest.mark.nightly)])
+@pytest.mark.slow
 async def test_open_transactions_go_from_apache_to_ours_and_back(version, tmp_path):
     store = tmp_path / "store"
     with ApacheNamesrv(version) as namesrv:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.page import Page
 from sparrowmq.metrics.pushing import push_to
-from sparrowmq.metrics.settings import MetricsSettings
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
 from tests.metrics.receiver import receiving

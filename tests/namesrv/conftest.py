@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sparrowmq.clock import SystemClock
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.pool import Pool
 
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteError, SparrowError
-from sparrowmq.namesrv.config import NamesrvSettings
 from sparrowmq.namesrv.handlers import registered
 from sparrowmq.namesrv.kv import ORDER_TOPICS
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, KVTable, TopicConfig, TopicConfigTable, TopicRoute
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.protocol.requests.settings_text import parse
 from tests.interop.wire import Wire
 

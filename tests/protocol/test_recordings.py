@@ -17,8 +17,8 @@ from sparrowmq.protocol.messages.properties import parse as parse_properties
 from sparrowmq.protocol.requests import bodies
 from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageV2
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody, crc32
-from sparrowmq.protocol.requests.table import BY_CODE
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.wire import codec, json
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import Command, language_name

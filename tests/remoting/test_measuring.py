@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from sparrowmq.logs import LogSettings
-from sparrowmq.protocol.requests.table import Role
-from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.measuring import Measuring
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.turn import Turn
 

@@ -54,12 +54,10 @@ async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(BrokerUnreachable, match="brokerIP1"):
         await pool.session(address)
-    with pytest.raises(
-        BrokerUnreachable, match=r"Connect call failed .*a moment ago; it is tried again shortly"
-    ):
+    with pytest.raises(BrokerUnreachable, match=r"\(Connection refused, a moment ago\);"):
         await pool.session(address)
     await clock.advance(0.06)
-    with pytest.raises(BrokerUnreachable, match=r"Connect call failed \([^,]*, \d+\)\);"):
+    with pytest.raises(BrokerUnreachable, match=r"\(Connection refused\);"):
         await pool.session(address)
     await clock.advance(0.06)
     with pytest.raises(BrokerUnreachable, match="a moment ago"):
@@ -74,7 +72,7 @@ async def test_the_pause_grows_to_a_second_and_ends_with_an_answer() -> None:
 
     async def fails(after_s: float, *, asked: bool = True) -> None:
         await clock.advance(after_s)
-        with pytest.raises(BrokerUnreachable, match="Connect call failed") as caught:
+        with pytest.raises(BrokerUnreachable, match="Connection refused") as caught:
             await pool.session(address)
         assert ("a moment ago" not in str(caught.value)) == asked
 

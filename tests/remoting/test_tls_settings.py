@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.cli.settings import merge
-from sparrowmq.config import build
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.cli.settings_sources import merge
 from sparrowmq.errors import ConfigError
-from sparrowmq.namesrv.config import NamesrvSettings
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.tls_settings import (
     ClientAuth,
     ServerTlsSettings,
@@ -16,6 +15,7 @@ from sparrowmq.remoting.tls_settings import (
     read_client_tls,
     shared_file,
 )
+from sparrowmq.settings import build
 
 APACHES = """\
 tls.test.mode.enable=false

@@ -19,7 +19,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests import bodies
 from sparrowmq.protocol.requests.headers import GetConsumerListByGroup, HeartBeat, LockBatchMq, PullMessage
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute, RegisterBroker
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session

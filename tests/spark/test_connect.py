@@ -18,13 +18,13 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.cluster.submission import submission
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import free_ports
 from tests.spark.conftest import SETTINGS
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 START_LIMIT_S = 120

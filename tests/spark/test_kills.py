@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from tests.interop.servers import APACHE, OURS
 from tests.spark.kills.rig import Rig
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(580)]
 
 KILLS, ROWS, SEED = 8, 80_000, 1
 

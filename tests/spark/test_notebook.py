@@ -42,6 +42,7 @@ def test_whoever_opens_it_sees_its_plots():
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not HAS_LIMITS, reason="the pipeline `table` needs Spark 4.2")
+@pytest.mark.slow
 def test_it_runs_and_shows_what_it_kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
     played = cells()

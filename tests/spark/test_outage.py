@@ -18,11 +18,11 @@ from pyspark import cloudpickle
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.limits import ReadAllAvailable
-from sparrowmq.spark.network import _networks, connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.ranges import from_json
 from sparrowmq.spark.sender import Sender
 from sparrowmq.spark.stream import StreamReader
+from sparrowmq.spark.worker_network import _networks, connect
 from tests.interop.servers import OurBroker, OurNamesrv, topic_fields
 from tests.interop.wire import Wire
 
@@ -150,7 +150,7 @@ def test_without_a_name_server_rows_come_in_time(land):
     query.until("b", land.sent["b"], SOON_S)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(OUTAGE_S + 120)
 @pytest.mark.parametrize("who", ["broker", "name server"])
 def test_five_minutes_without_one_of_them_lose_double_and_delay_nothing(land, who):

@@ -1,9 +1,14 @@
-"""Spark programs for readers, the README's and the example's, in the session that is here: a JVM takes its time."""
+"""Spark programs for readers: the README's, the quick start's and the example's.
+
+They run in the session of these tests. Slow tests run those of pages with only the extras that their page names.
+"""
 
 from __future__ import annotations
 
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +16,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.testing.background import BackgroundCluster
-from tests.test_readme import SPARK, at
+from tests.environments import python_with, variables
+from tests.test_quickstart_page import EXTRAS
+from tests.test_quickstart_page import PAGE as QUICKSTART_PAGE
+from tests.test_quickstart_page import SPARK as QUICKSTART
+from tests.test_readme import README as README_PAGE
+from tests.test_readme import SPARK as README
+from tests.test_readme import at
+from tests.test_readme import run as run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,14 +48,26 @@ def lasting(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSessio
     return spark
 
 
-def test_the_readmes_reads_a_topic_copies_it_and_streams_it_to_a_table(tmp_path, cluster, spark, capsys):
-    program = at(cluster, SPARK)
+def run(program: str) -> None:
+    exec(compile(program, "page.md", "exec"), {"__name__": "__main__"})
+
+
+def test_the_readme_counts_the_messages_of_a_topic_by_tag(cluster, spark, capsys):
+    with sync.connect(cluster.namesrv) as mq:
+        for tag in ("paid", "paid", "refunded"):
+            mq.send("orders", b"hello", tag=tag)
+    run(at(cluster, README))
+    assert re.search(r"\|\s*paid\|\s*2\|", capsys.readouterr().out)
+
+
+def test_the_quick_start_reads_a_topic_copies_it_and_streams_it_to_a_table(tmp_path, cluster, spark, capsys):
+    program = at(cluster, QUICKSTART)
     for folder in ("checkpoint", "orders_table"):
         assert f'"{folder}"' in program
         program = program.replace(f'"{folder}"', repr(str(tmp_path / folder)))
     with sync.connect(cluster.namesrv) as mq:
         mq.send("orders", b"hello", tag="paid")
-        exec(compile(program, "README.md", "exec"), {"__name__": "__main__"})
+        run(program)
         assert re.search(r"paid\|\s*NULL\|\s*hello\|", capsys.readouterr().out)
         with mq.subscribe("copy", group="g", start="earliest") as copied:
             assert next(iter(copied)).tag == "paid"
@@ -62,3 +86,35 @@ def test_the_example_counts_a_topic_into_another(cluster, lasting, monkeypatch, 
             rows = [message.json() for _, message in zip(range(2), results, strict=False)]
     assert sorted(row["tags"] for row in rows) == ["even", "odd"]
     assert [row["count"] for row in rows] == [3, 3]
+
+
+@pytest.mark.slow
+def test_the_readme_needs_the_extra_spark_alone(tmp_path, cluster):
+    assert '\npip install ".[spark]" ' in README_PAGE
+    with sync.connect(cluster.namesrv) as mq:
+        mq.send("orders", b"hello", tag="paid")
+    assert re.search(
+        r"\|\s*paid\|\s*1\|", run_with(python_with("spark"), tmp_path, "-c", at(cluster, README))
+    )
+
+
+@pytest.mark.slow
+def test_the_quick_start_and_its_query_need_its_extras_alone(tmp_path, cluster):
+    python = python_with(*EXTRAS.split(","))
+    with sync.connect(cluster.namesrv) as mq:
+        mq.send("orders", b"hello", tag="paid")
+    shown = run_with(python, tmp_path, "-c", at(cluster, QUICKSTART))
+    assert re.search(r"paid\|\s*NULL\|\s*hello\|", shown)
+    assert list((tmp_path / "orders_table").glob("*.parquet"))
+    [query] = re.findall(r"`(sparrowmq pipeline [^`]*)`", QUICKSTART_PAGE)
+    program, *words = shlex.split(query)
+    done = subprocess.run(
+        [python.with_name(program), *words],
+        env=variables(python, NAMESRV_ADDR=cluster.namesrv),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\bpaid\b.*\b1\b", done.stdout)

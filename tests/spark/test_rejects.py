@@ -6,8 +6,8 @@ from sparrowmq.errors import InvalidMessage, SendFailed, remote_error
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.identity import Writing
 from sparrowmq.spark.rejects import Rejects, letter
+from sparrowmq.spark.row_identity import Writing
 from sparrowmq.spark.sender import Sender
 from tests.spark.peer import BROKER, Refuse
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import decode
-from sparrowmq.spark.identity import Writing
+from sparrowmq.spark.row_identity import Writing
 from sparrowmq.spark.writer import send_all
 from tests.spark.peer import BROKER
 

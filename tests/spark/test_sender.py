@@ -7,9 +7,9 @@ import pytest
 from sparrowmq.errors import InvalidName, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.network import connect as connect_to
 from sparrowmq.spark.options import SinkOptions, parse
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.worker_network import connect as connect_to
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.peer import BROKER, HangUp, Refuse, Silence
 

@@ -8,7 +8,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import pyspark_rocketmq
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.batch import BatchReader
+from sparrowmq.spark.batch_source import BatchReader
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.source import RocketMQSource
 from sparrowmq.spark.stream import StreamReader

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,12 +19,12 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.limits import HAS_LIMITS
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
 
 if TYPE_CHECKING:
@@ -245,10 +245,41 @@ def test_a_table_is_appended_to_a_topic(topic, spark):
         rows.write.format("rocketmq").options(**topic.options).mode("overwrite").save()
 
 
+def pieces_of_the_page() -> list[str]:
+    """The Python code of docs/use/spark.md, block by block."""
+    page = (Path(__file__).parents[2] / "docs" / "use" / "spark.md").read_text()
+    return [each.partition("```")[0] for each in page.split("```python\n")[1:]]
+
+
+def test_pieces_of_the_page_read_stream_and_write(topic, spark, namesrv, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sparrowmq.spark.register.session", lambda: spark)
+    copy, once = Topic(spark, namesrv), Topic(spark, namesrv)
+    topic.send(0, 20, TAGS="paid", KEYS="k-1")
+    places = {"localhost:9876": namesrv, '"broker-a"': '"broker-0"', "/lake/": f"{tmp_path}/"}
+    places |= {
+        f'"{name}"': f'"{own.name}"' for name, own in (("orders", topic), ("copy", copy), ("once", once))
+    }
+    pieces = pieces_of_the_page()
+    names: dict[str, Any] = {}
+    for piece in [*pieces[:3], *(each for each in pieces if "exactly_once" in each)]:
+        for theirs, here in places.items():
+            piece = piece.replace(theirs, here)
+        exec(piece, names)
+        if "query" in names:
+            query = names.pop("query")
+            try:
+                query.processAllAvailable()
+            finally:
+                query.stop()
+    assert "|paid|" in capsys.readouterr().out
+    assert numbers(spark.read.parquet(str(tmp_path / "orders"))) == list(range(20))
+    for written in (copy, once):
+        written.wait_for(20)
+        assert numbers(written.read(tags="paid")) == list(range(20))
+
+
 def test_rows_are_sent_in_the_order_that_the_page_gives_them(topic, spark):
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    [piece] = [each for each in page.split("```python\n")[1:] if "in_order(orders" in each]
-    piece = piece.partition("```")[0]
+    [piece] = [each for each in pieces_of_the_page() if "in_order(orders" in each]
     for name, here in (("localhost:9876", topic.options["nameServer"]), ('"orders"', f'"{topic.name}"')):
         assert name in piece
         piece = piece.replace(name, here)

@@ -10,7 +10,7 @@ from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.columns.records import decode
-from sparrowmq.spark.identity import Writing
+from sparrowmq.spark.row_identity import Writing
 from sparrowmq.spark.row_messages import COLUMNS as COLUMNS_OF_SINK
 from sparrowmq.spark.schema import COLUMNS, KAFKA_COLUMNS
 from sparrowmq.spark.writer import BatchWriter, Stored, StreamWriter, check, count_stored, send_all, tell

@@ -26,7 +26,7 @@ from sparrowmq.store.flush import Flusher, _Order
 from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from tests.store.crash_states import Disk, DiskState, Effect, Mutant, RecordVfs
 
 HOST = b"\x7f\0\0\1\0\0\x2a\x9f"

@@ -22,7 +22,7 @@ from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store import checkpoint
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import CorruptPolicy, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from tests.store.stores import HOST, message
 
 QUEUES = (("Orders", 0), ("Orders", 1), ("Bills", 0))

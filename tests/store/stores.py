@@ -21,8 +21,8 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, Terms, render
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.reading import Read
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.queue_reading import Read
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 
 HOST = hosts.pack("127.0.0.1:10911")

@@ -17,7 +17,7 @@ from sparrowmq.store.backup import backup, restore
 from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import VERIFIED_BYTES
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import CorruptPolicy, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Disk, File
 from tests.store.stores import Stores, bodies, put
 
@@ -25,7 +25,7 @@ DISK = Disk()
 BACKUP = """
 import sys
 from sparrowmq.store.backup import backup
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 
 class Slow(Disk):

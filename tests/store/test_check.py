@@ -15,7 +15,7 @@ from sparrowmq.store.index import ENTRY as INDEX_ENTRY
 from sparrowmq.store.index import HEADER
 from sparrowmq.store.keys import key_hash
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, offset_name
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.clock import ManualClock
 from tests.store.stores import Stores, put

@@ -10,7 +10,7 @@ from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.entries import GAP_SIZE, pack
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY, Layout
 from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
 from tests.store.crash_states import RecordVfs
 from tests.store.faulty_disk import FaultyDisk

@@ -107,7 +107,7 @@ def quick(fault: str) -> list[Workload]:
 @pytest.mark.covers("S-STORE-08")
 @pytest.mark.timeout(300)  # 20,000 recoveries are a minute of CPU, and there may be others on the machine
 @pytest.mark.parametrize(
-    ("wanted", "most_per_cut"), [(500, 2), pytest.param(20_000, 10, marks=pytest.mark.slow)]
+    ("wanted", "most_per_cut"), [(500, 2), pytest.param(20_000, 10, marks=pytest.mark.nightly)]
 )
 def test_no_crash_loses_what_was_acknowledged(capsys, wanted, most_per_cut):
     tally = Tally()
@@ -160,7 +160,7 @@ LONG = {
 
 
 def marked(site: str, kind: str = "") -> object:
-    return pytest.param(site, marks=pytest.mark.slow if site + kind in LONG else ())
+    return pytest.param(site, marks=pytest.mark.nightly if site + kind in LONG else ())
 
 
 @pytest.mark.parametrize("site", [marked(site) for site in SITES])
@@ -170,6 +170,7 @@ def test_a_store_that_forgets_a_sync_is_found_out(site):
 
 
 @pytest.mark.parametrize("site", [marked(site, " late") for site, matters in SITES.items() if matters])
+@pytest.mark.slow
 def test_a_store_that_syncs_one_effect_too_late_is_found_out(site):
     tally = hunt(Mutant(site, late=True), *quick(f"{site} late"), *quick(site))
     assert tally.violations, (

@@ -12,7 +12,7 @@ from sparrowmq.errors import CorruptRecord, DiskFull, StoreFailed
 from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.flush import Flusher
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.turn import Turn
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import bodies, message, put, put_batch, safe

@@ -16,8 +16,8 @@ from sparrowmq.store.index import (
     Index,
 )
 from sparrowmq.store.keys import VECTOR_MIN, Keys, key_hash
-from sparrowmq.store.settings import StoreSettings
 from sparrowmq.store.slots import SLOT_SIZE
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
 from tests.store.faulty_disk import FaultyDisk
 from tests.store.stores import Stores, put

@@ -14,7 +14,7 @@ from sparrowmq.store.check import verify
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import BLANK, ENTRY
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import CorruptPolicy, StoreSettings
+from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.golden import STORES
 from tests.golden.stores import LONG_TOPIC

@@ -19,9 +19,12 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+CLOSED = [pytest.param(True, marks=pytest.mark.slow, id="closed"), pytest.param(False, id="killed")]
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
-@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.nightly)])
 def test_a_change_to_the_log_is_found_before_it_is_served(tmp_path: Path, closed, rounds):
     with verifying_little():
         sent = make(tmp_path / "whole", closed, checkpoint_last=True)
@@ -30,7 +33,7 @@ def test_a_change_to_the_log_is_found_before_it_is_served(tmp_path: Path, closed
     assert problems == []
 
 
-@pytest.mark.parametrize("rounds", [300, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [300, pytest.param(3000, marks=pytest.mark.nightly)])
 def test_a_change_to_a_small_file_is_told_or_does_no_harm(tmp_path: Path, rounds):
     config = MutatedConfig(tmp_path)
     problems = [problem for seed in range(rounds) if (problem := config.play(seed))]
@@ -38,9 +41,9 @@ def test_a_change_to_a_small_file_is_told_or_does_no_harm(tmp_path: Path, rounds
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("closed", CLOSED)
 @pytest.mark.parametrize("part", ["queues", "ends", "checkpoint", "index"])
-@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.nightly)])
 def test_a_change_to_what_is_derived_from_the_log_does_no_harm(tmp_path: Path, closed, part, rounds):
     with verifying_little():
         sent = make(tmp_path / "whole", closed)

@@ -21,7 +21,7 @@ OPEN = """
 import sys
 from sparrowmq.errors import StoreLocked
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 try:
     MessageStore.open(StoreSettings(sys.argv[1]))
 except StoreLocked as locked:

@@ -15,7 +15,7 @@ from sparrowmq.store.checkpoint import FILE_SIZE, load
 from sparrowmq.store.layout import offset_name
 from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import CorruptPolicy
+from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk as RealDisk
 from tests.store.crash_model import cuts
 from tests.store.crash_states import Disk, DiskState, RecordVfs

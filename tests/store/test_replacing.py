@@ -13,7 +13,7 @@ from sparrowmq.protocol.messages import record as records
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.repair import repair
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, bodies, put
 

@@ -13,7 +13,7 @@ import pytest
 from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.reading import Status
+from sparrowmq.store.queue_reading import Status
 from sparrowmq.store.retention import Asked, Retention
 from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.clock import ManualClock

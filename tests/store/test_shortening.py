@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import LogsDiffer
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from tests.store.crash_states import Disk, RecordVfs
 from tests.store.stores import bodies, put
 from tests.store.test_timers import NOW, due, save, timer

@@ -44,6 +44,10 @@ def store(slots, *wanted):
     slots.note_changed(numpy.array(wanted))
 
 
+def holds_memory(slots):
+    return slots._numbers is not None
+
+
 def on_disk(file):
     return numpy.frombuffer(file.read(BEGIN, COUNT * SLOT_SIZE), ">i4")
 
@@ -67,6 +71,29 @@ def test_many_are_in_memory_until_what_was_taken_is_written(slots, file, disk):
     unwritten.write(disk)
     assert on_disk(file).tolist() == slots.in_memory().tolist()
     assert file.read(0, BEGIN) == b"h" * BEGIN and file.read(SIZE - 100, 100) == b"e" * 100
+
+
+def test_memory_is_free_once_the_file_has_all_of_it(slots, disk, file):
+    store(slots, 5)
+    unwritten = slots.take()
+    assert slots.take() is None
+    assert holds_memory(slots), "the file lacks slot 5 so far"
+    unwritten.write(disk)
+    assert slots.take() is None
+    assert not holds_memory(slots)
+    assert slots.newest(5) == 6
+    store(slots, 7)
+    slots.take().write(disk)
+    assert on_disk(file)[[5, 7]].tolist() == [6, 8]
+
+
+def test_what_could_not_be_written_keeps_its_memory(slots, disk):
+    store(slots, 5)
+    unwritten = slots.take()
+    assert slots.take() is None
+    slots.give_back(unwritten)
+    slots.take().write(disk)
+    assert slots.newest(5) == 6
 
 
 def test_what_was_given_back_is_taken_again(slots, file, disk):

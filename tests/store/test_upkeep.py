@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.errors import CorruptRecord, StoreFailed
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.retention import Asked
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import bodies, put
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.testing.background import BackgroundCluster
 
 GOAL_S = 0.2

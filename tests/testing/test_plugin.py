@@ -94,3 +94,14 @@ def test_importing_the_plugin_loads_nothing_else_of_the_package():
 def test_the_option_is_listed_in_the_help(pytester):
     result = pytester.runpytest_subprocess(*PLUGIN, "--help", timeout=60)
     result.stdout.fnmatch_lines(["*--rocketmq-addr*HOST:PORT*"])
+
+
+@pytest.mark.parametrize("source", [ASYNC, BLOCKING], ids=["async", "blocking"])
+def test_a_cluster_that_is_not_there_costs_each_test_one_sentence(pytester, source):
+    result = run(pytester, source, "-o", "asyncio_mode=auto", "-q", "--rocketmq-addr", "127.0.0.1:9")
+    result.assert_outcomes(errors=1)
+    sentence = (
+        "--rocketmq-addr 127.0.0.1:9: cannot ask name server 127.0.0.1:9 (Connection refused); start one with"
+    )
+    assert sum(line.startswith(sentence) for line in result.outlines) == 1
+    assert len([line for line in result.outlines if line]) <= 8, result.outlines

@@ -1,6 +1,7 @@
 import re
 
 import pytest
+import yaml
 
 from tools import docs
 
@@ -14,7 +15,7 @@ import pytest
 async def test_a(): ...
 
 class TestB:
-    @pytest.mark.slow
+    @pytest.mark.nightly
     @pytest.mark.covers("S-CFG-01")
     def test_b(self): ...
 
@@ -70,29 +71,29 @@ def test_the_list_of_what_is_not_shown_is_short_and_gives_reasons():
     assert len(unshown) <= 5 and all(len(reason) > 10 for reason in unshown.values())
 
 
-def test_a_capability_without_a_test_fails_the_check(monkeypatch, capsys):
+def test_a_capability_without_a_test_fails_the_build(monkeypatch):
     marks = docs.read_marks(docs.ROOT / "tests")
     del marks["S-CFG-01"]
     monkeypatch.setattr(docs, "read_marks", lambda folder: marks)
-    assert docs.main(["--check"]) == 1
-    assert "no test shows S-CFG-01" in capsys.readouterr().err
+    with pytest.raises(docs.BadCoverage, match="no test shows S-CFG-01"):
+        docs.generated_pages()
 
 
 def test_every_request_of_the_table_is_on_the_page_once():
-    from sparrowmq.protocol.requests.table import ROWS
+    from sparrowmq.protocol.requests.request_table import ROWS
 
     rows = re.findall(r"^\| (\d+) \| ([A-Z_0-9]+) \|", docs.requests(), re.MULTILINE)
     assert sorted(rows) == sorted((str(int(row.code)), row.code.name) for row in ROWS)
 
 
-def test_check_tells_a_stale_page_from_a_current_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(docs, "ROOT", tmp_path)
-    monkeypatch.setattr(docs, "requests", lambda: "requests")
-    monkeypatch.setattr(docs, "read_marks", lambda folder: {seed: ["tests/a.py"] for seed in SHOWN})
-    (tmp_path / "docs").mkdir()
-    assert docs.main(["--check"]) == 1
-    assert "docs/coverage.md is out of date" in capsys.readouterr().err
-    assert docs.main([]) == 0
-    assert docs.main(["--check"]) == 0
-    (tmp_path / "docs" / "coverage.md").write_text("old")
-    assert docs.main(["--check"]) == 1
+def test_every_generated_page_has_a_title_and_a_place_in_the_site():
+    pages = docs.generated_pages()
+    settings = yaml.safe_load(
+        (docs.ROOT / "mkdocs.yml").read_text().split("markdown_extensions:")[0] + "nav: []"
+    )
+    assert settings["strict"], "a dead link would only be a warning"
+    nav = (docs.ROOT / "mkdocs.yml").read_text()
+    for name, text in pages.items():
+        if name.endswith(".md"):
+            assert text.startswith("# ")
+            assert f": {name}\n" in nav

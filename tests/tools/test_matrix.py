@@ -17,7 +17,7 @@ import pytest
 @pytest.mark.cell("send")
 def test_a(target, client): ...
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.cell("send", "sql")
 async def test_b(mq): ...
 
@@ -45,7 +45,7 @@ def test_a_cell_is_yes_a_numbered_reason_or_not_yet():
         Cell("send", ("ours", "go"), "test_x.py::test_a"),
         Cell("sql", ("cpp", "go"), "test_x.py::test_b"),
     ]
-    text = page(MATRIX, found, "note")
+    text = page(MATRIX, found)
     assert "| send it | yes | not yet | yes |" in text
     assert "| filter | not yet | 1 | yes |" in text
     assert "\n1. C++: it is old.\n" in text
@@ -57,7 +57,7 @@ def test_a_cell_is_yes_a_numbered_reason_or_not_yet():
 @pytest.mark.parametrize("cell", [Cell("fly", ("ours",), "test_x.py"), Cell("send", ("rust",), "test_x.py")])
 def test_a_cell_that_the_matrix_does_not_have_is_refused(cell):
     with pytest.raises(BadCell, match=r"^test_x\.py: matrix\.toml has no cell"):
-        page(MATRIX, [cell], "note")
+        page(MATRIX, [cell])
 
 
 def test_every_reason_stands_in_a_cell_of_the_matrix():

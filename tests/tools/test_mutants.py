@@ -104,7 +104,6 @@ def test_the_page_has_each_promise_and_what_came_of_it():
 
 def test_what_is_not_played_keeps_its_place_on_the_page(project):
     one, two, three = mutant("a + b", "a - b"), mutant("a < 0", "a < -9"), mutant("a < 0", "a <= 0")
-    (project / "docs").mkdir()
     mutants.write_page([one, two], [Outcome(one, Verdict.KILLED), Outcome(two, Verdict.SURVIVED)])
     mutants.write_page([one, two, three], [Outcome(two, Verdict.KILLED)])
     text = (project / mutants.PAGE).read_text()

@@ -1,15 +1,46 @@
-from sparrowmq.broker.config import BrokerSettings
-from sparrowmq.config import keyed
-from tools.settings import settings_page
+import re
+
+import pytest
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.settings import keyed
+from tools.prose import problems
+from tools.settings import BOTH, BROKER, NAMESRV, settings_page
 
 
-def test_every_setting_has_a_row_and_those_that_change_a_star():
-    page = settings_page("note")
-    for each in keyed(BrokerSettings):
+@pytest.mark.parametrize(
+    ("settings", "groups"), [(BrokerSettings, (*BROKER, *BOTH)), (NamesrvSettings, (*NAMESRV, *BOTH))]
+)
+def test_every_setting_is_in_exactly_one_group(settings, groups):
+    grouped = [key for group in groups for key in group.keys]
+    assert sorted(grouped) == sorted(each.metadata["keys"][0] for each in keyed(settings))
+
+
+def test_every_setting_has_a_row_and_those_that_change_while_the_server_runs_a_star():
+    page = settings_page()
+    for each in (*keyed(BrokerSettings), *keyed(NamesrvSettings)):
         star = " *" if each.metadata["live"] else ""
         assert f"| `{each.metadata['keys'][0]}`{star} |" in page
 
 
+def test_the_settings_that_most_people_need_come_first():
+    rows = re.findall(r"^\| `([\w.]+)`", settings_page(), re.MULTILINE)
+    assert rows[:3] == ["brokerName", "brokerClusterName", "namesrvAddr"]
+    assert len(BROKER[0].keys) == 10
+
+
+def test_each_description_is_one_or_two_short_sentences():
+    for each in (*keyed(BrokerSettings), *keyed(NamesrvSettings)):
+        words = each.metadata["doc"]
+        assert re.match(r"[A-Z]|true: ", words) and words.endswith("."), words
+        assert len(words.split()) <= 20, words
+
+
+def test_the_page_reads_as_other_pages_do():
+    assert list(problems(settings_page())) == []
+
+
 def test_the_page_is_the_same_on_every_machine(monkeypatch):
-    assert "| `brokerName` | the machine's name |" in settings_page("note")
-    assert "| `storePathRootDir` | `~/store` |" in settings_page("note")
+    assert "| `brokerName` | the machine's name |" in settings_page()
+    assert "| `storePathRootDir` | `~/store` |" in settings_page()

@@ -24,7 +24,7 @@ Source: the idea of Kafka's KIP-101 and KIP-279, and of ReplicasInfoManager and 
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Final
 
 import msgspec
@@ -129,7 +129,7 @@ def elected(last: GroupState | None, member: int, own: OwnEpoch, end: int) -> Gr
     """
     epoch = max(last.epoch if last else 0, own.epoch) + 1
     begins = (*(last.begins if last else ()), (epoch, end))[-MOST_EPOCHS:]
-    line = last.line if last else secrets.token_hex(8)
+    line = last.line if last else os.urandom(8).hex()
     return GroupState(
         epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins, store=own.store
     )

@@ -9,7 +9,7 @@ epoch begins before that has lost messages, and nothing is cut for it.
 
 from __future__ import annotations
 
-import secrets
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class OwnEpoch:
         """What the folder of a broker's configuration has. Raises: BadStore, OSError."""
         path = folder / "epoch.json"
         saved = snapshot.load(path, _Saved) or _Saved()
-        own = cls(path, saved.epoch, saved.line, saved.store or secrets.token_hex(8), saved.acknowledged)
+        own = cls(path, saved.epoch, saved.line, saved.store or os.urandom(8).hex(), saved.acknowledged)
         if not saved.store:
             own.save(saved.epoch, saved.line)
         return own

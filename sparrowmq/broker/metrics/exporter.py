@@ -2,7 +2,7 @@
 
 The exporter asks brokers every minute and keeps the answers; here they are looked up when somebody asks. What it
 measures at clients, of thread pools, and of how long a put takes does not exist in a broker of ours, and is left out:
-docs/metrics.md has the table.
+docs/operate/metrics.md has the table.
 Source: RMQMetricsCollector and MetricsCollectTask of rocketmq-exporter.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
-from sparrowmq.broker.metrics.progress import GroupProgress, Progress
+from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
 from sparrowmq.metrics.page import Page
 from sparrowmq.protocol.names import DLQ, RETRY
 from sparrowmq.stats import Figures

@@ -12,14 +12,14 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.metrics import exporter, native
-from sparrowmq.broker.metrics.known import Known
-from sparrowmq.broker.metrics.progress import Progress
+from sparrowmq.broker.metrics.consumer_lag import Progress
+from sparrowmq.broker.metrics.measured_parts import Known
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.clock import Clock
 from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
-from sparrowmq.metrics.latencies import tell_latencies
+from sparrowmq.metrics.latency_histograms import tell_latencies
 from sparrowmq.metrics.page import Page
 from sparrowmq.metrics.pauses import Pauses
 from sparrowmq.metrics.pushing import push_to

@@ -12,14 +12,16 @@ Source: HAService.AcceptSocketService and BrokerStartup.createBrokerController, 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sparrowmq.broker.config import BrokerRole, BrokerSettings, SlaveAck
-from sparrowmq.broker.replication.link import ShippingRules
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings, SlaveAck
 from sparrowmq.broker.replication.primary import PrimaryRules
-from sparrowmq.broker.replication.replica import ReplicaRules
+from sparrowmq.broker.replication.slave_link import ShippingRules
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.door import Door
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.replication.replica import ReplicaRules
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,8 @@ def primary_rules(settings: BrokerSettings) -> PrimaryRules:
 
 def replica_rules(settings: BrokerSettings) -> ReplicaRules:
     """What the settings say about a slave."""
+    from sparrowmq.broker.replication.replica import ReplicaRules  # a master does not load it
+
     return ReplicaRules(
         settings.ha_master,
         settings.ha_heartbeat_ms / 1000,

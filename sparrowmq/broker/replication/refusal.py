@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from sparrowmq.errors import OF_A_SLAVE, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.table import Access, Row
+from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
-from sparrowmq.remoting.dispatch import Guard
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Guard
 
 _OF_MASTER: Final = frozenset(
     {

@@ -220,7 +220,8 @@ class Replica:
             log.critical(
                 "the master at %s is not followed any more, and nothing is thrown away: %s. If the master is right, "
                 "move the store of this slave away (it may hold messages that exist nowhere else) and start it anew, "
-                "empty; if this one is right, stop the master and let this one take its place (docs/replication.md)",
+                "empty; if this one is right, stop the master and let this one take its place "
+                "(docs/operate/replication.md)",
                 *(address, error),
             )
             return

@@ -11,11 +11,11 @@ from typing import Any, Final, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.failures import Failure, no_route, number_failure, of
-from sparrowmq.cli.mqadmin.options import usage
-from sparrowmq.cli.mqadmin.table import Command
+from sparrowmq.cli.mqadmin.java_options import usage
+from sparrowmq.cli.mqadmin.subcommand_table import Command
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.client.cluster.access import Credentials, Tls
+from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute

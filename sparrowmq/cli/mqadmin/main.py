@@ -19,12 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from sparrowmq.cli.mqadmin.options import WrongOptions, parse, usage
-from sparrowmq.cli.mqadmin.table import COMMANDS, Command, find
+from sparrowmq.cli.mqadmin.java_options import WrongOptions, parse, usage
+from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS, Command, find
 from sparrowmq.cli.scripts import is_text
 
 if TYPE_CHECKING:
-    from sparrowmq.client.cluster.access import Credentials
+    from sparrowmq.client.cluster.credentials import Credentials
 
 JAVA_EXIT_CODES: Final = "--java-exit-codes"
 TIMEOUT_S: Final = 5.0
@@ -137,7 +137,7 @@ def account() -> Credentials | None:
         return None
     import yaml
 
-    from sparrowmq.client.cluster.access import Credentials
+    from sparrowmq.client.cluster.credentials import Credentials
     from sparrowmq.errors import ConfigError
 
     try:

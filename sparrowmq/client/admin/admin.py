@@ -23,9 +23,10 @@ from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm
 from sparrowmq.client.arguments import check_count
-from sparrowmq.client.cluster.access import Credentials, Tls
+from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -36,6 +37,7 @@ from sparrowmq.protocol.requests.bodies import GroupConfig
 TIMEOUT_S: Final = 5.0
 
 
+@short_tracebacks
 class Admin:
     """Asks and changes a cluster; use it as an async context manager, or take `Client.admin`.
 

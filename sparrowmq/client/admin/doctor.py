@@ -142,7 +142,7 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
 async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int]) -> list[Finding]:
     found = []
     if place.master is None:
-        mend = "its slaves can be read; start its master, or make a slave the master (docs/replication.md)"
+        mend = "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
         check = "asked the name servers for all brokers (106)"
         found.append(Finding(Verdict.WRONG, f"broker {place.name} has no master", check, mend))
     for number, address in sorted(place.addresses.items()):
@@ -179,7 +179,7 @@ def _way_to(address: str) -> str:
             f"see that {host} can be resolved and reached from here, or set brokerIP1 to an address that can"
         )
     if ip.is_loopback:
-        return "a broker that tells 127.0.0.1 can be used on its own machine only: set its brokerIP1"
+        return "a broker that registers 127.0.0.1 can be used on its own machine only: set its brokerIP1"
     if any(ip in network for network in _OF_CONTAINERS if ip.version == network.version):
         return (
             f"{host} looks like the address inside a container or virtual machine, which only that machine reaches: "
@@ -354,7 +354,7 @@ async def _group(servers: Servers, group: str) -> list[Finding]:
     except NetworkError as error:
         check = "asked every broker for its members and offsets"
         what = f"nothing can be said of group {group}: {error}"
-        return [Finding(Verdict.WARNING, what, check, "first mend what keeps you from the broker")]
+        return [Finding(Verdict.WARNING, what, check, "first fix what keeps you from the broker")]
     found = [*_subscriptions(group, members), *_waiting(group, members, lag)]
     found += await _places(servers, group, members, lag)
     return found + await _dead(servers, group)
@@ -391,7 +391,7 @@ def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> 
     check = "compared its offsets with the ends of the queues"
     if lag.lag and not members:
         mend = "start its consumers, with this group and these name servers"
-        what = f"nobody of {group} is on line, and {lag.lag} messages wait (CODE 206, CONSUMER_NOT_ONLINE)"
+        what = f"no member of {group} is online, and {lag.lag} messages wait (CODE 206, CONSUMER_NOT_ONLINE)"
         return [Finding(Verdict.WRONG, what, check, mend)]
     if lag.lag and not lag.per_second:
         mend = "look at the log of its consumers: a handler that hangs, or a queue that another client holds"
@@ -453,12 +453,14 @@ def _outside(
             f"{group} is {count} messages ahead of the end of {topic}, so what comes next may never reach it"
         )
         mend = (
-            f"`sparrowmq group reset {group} {topic} earliest`, or latest: the topic was made anew, or the broker "
+            f"`sparrowmq group reset {group} {topic} earliest`, or latest: the topic was created again, or the broker "
             "lost its end"
         )
         found.append(Finding(Verdict.WRONG, what, check, mend))
     for topic, count in gone.items():
-        what = f"{count} messages of {topic} were deleted before {group} took them: it goes on behind them"
+        what = (
+            f"{count} messages of {topic} were deleted before {group} consumed them: it continues after them"
+        )
         mend = "raise fileReservedTime of the brokers, or have more consumers, if none may be lost"
         found.append(Finding(Verdict.WARNING, what, check, mend))
     return found

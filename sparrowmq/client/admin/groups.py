@@ -315,7 +315,7 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
             if isinstance(to, int):
                 # Brokers of 4.9 know no offset here, and would move the members to whatever time goes with it.
                 raise ConfigError(
-                    f"group {name} has members on line, which can be moved to a time and not to an offset; "
+                    f"group {name} has online members, which can be reset to a time and not to an offset; "
                     "stop them first, or give a time, 'earliest' or 'latest'"
                 )
             request = ResetOffset(topic=topic, group=name, timestamp=_timestamp(to), is_force=True)

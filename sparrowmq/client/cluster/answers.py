@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.clock import Clock

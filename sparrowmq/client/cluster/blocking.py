@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Final, Self, TypeVar
 
-from sparrowmq.client.cluster.addresses import NameServerList
-from sparrowmq.client.cluster.link import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Link, answer
+from sparrowmq.client.cluster.blocking_link import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, Link, answer
+from sparrowmq.client.cluster.namesrv_addresses import NameServerList
 from sparrowmq.client.cluster.outages import Outages
 from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
 from sparrowmq.errors import (
@@ -184,7 +184,7 @@ class BlockingNetwork:
                     ended.close()
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
-        raise NameServerUnreachable(str(self._name_servers), reason) from failure
+        raise NameServerUnreachable(str(self._name_servers), reason)
 
     # Brokers --------------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,14 @@ from collections.abc import Collection
 from http.client import HTTPException
 from typing import Any, Final, TypeVar
 
-from sparrowmq.client.cluster.addresses import NameServerList, split
+from sparrowmq.client.cluster.namesrv_addresses import NameServerList, split
 from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NameServerUnreachable, NetworkError, SparrowError
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Response
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class NameServers:
                 failure = error
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
-        raise NameServerUnreachable(str(self), reason) from failure
+        raise NameServerUnreachable(str(self), reason)
 
     async def ask(self, address: str, request: Request[R], *, timeout_s: float = 3.0) -> Response[R]:
         """The answer of one of them. Raises: RemoteError, NetworkError."""
@@ -109,7 +109,7 @@ class NameServers:
             raise NetworkError(
                 f"the address server {self._page} does not tell where name servers are ({error}); it should answer "
                 "host:port;host:port"
-            ) from error
+            ) from None
         if found != self.addresses:
             log.info("name servers are at %s", shown(";".join(found)))
             self._known.addresses = found

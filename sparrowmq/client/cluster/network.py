@@ -18,22 +18,22 @@ from typing import Self
 
 from sparrowmq.background import Background
 from sparrowmq.client.arguments import check_kind, check_text
-from sparrowmq.client.cluster.access import Credentials, Tls, tls_context
-from sparrowmq.client.cluster.addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.answers import Answers
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
+from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.namespace import full_queue, plain_queue
+from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ClientClosed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_namespace, with_namespace, without_namespace
-from sparrowmq.protocol.requests.table import Role
-from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.request_dispatch import Dispatcher
 
 
 class Network:

@@ -20,8 +20,8 @@ from sparrowmq.protocol.requests.headers import (
     PushReply,
     ResetConsumerClientOffset,
 )
-from sparrowmq.remoting.dispatch import Answer, handles
 from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
 
 log = logging.getLogger(__name__)
 

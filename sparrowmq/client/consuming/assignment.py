@@ -20,14 +20,14 @@ from typing import Any, Final, Protocol
 
 from sparrowmq.client.arguments import check_offset
 from sparrowmq.client.cluster.network import Network
+from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
 from sparrowmq.client.consuming.first_offset import first_offset, newest
+from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import OffsetStore
-from sparrowmq.client.consuming.pace import Paces
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller
-from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import diff
-from sparrowmq.client.consuming.settings import ConsumerSettings, QueuesChanged
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeAlias
 from sparrowmq.client.arguments import check_callable
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.settings import check_timeout
-from sparrowmq.client.sending.transactions import ENDS, End, OnEnd
+from sparrowmq.client.sending.producer_settings import check_timeout
+from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
 from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage

@@ -29,20 +29,21 @@ from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently
+from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
+from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.consuming.directly import handle_directly
-from sparrowmq.client.consuming.hooks import ConsumeHooks
+from sparrowmq.client.consuming.held_locks import RENEW_S, QueueLocks
+from sparrowmq.client.consuming.hooked_messages import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.orderly import Orderly
-from sparrowmq.client.consuming.pace import Paces
-from sparrowmq.client.consuming.queue_locks import RENEW_S, QueueLocks
 from sparrowmq.client.consuming.rebalance import Rebalancer
 from sparrowmq.client.consuming.received import HandedOut, Handling, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
-from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
-from sparrowmq.client.consuming.watched import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
+from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SparrowError
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
@@ -180,7 +181,7 @@ class Consumer:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise shortened(self._failure) from None
         if not self._was_entered:
             raise ClientClosed(
                 f"the consumer of group {self.group} was not entered, so nothing comes; use what `subscribe` returns "
@@ -268,6 +269,7 @@ class Consumer:
         """The offset where the group would go on: everything before it is settled. Raises: ConfigError."""
         return self._assignment.position(queue)
 
+    @short_traceback
     async def lag(self) -> dict[MessageQueue, int]:
         """How many messages of each of this member's queues are not settled, those that are filtered out too.
 
@@ -306,7 +308,7 @@ class Consumer:
             self._ended.set()
             await self._background.__aexit__(kind, error, trace)
         if kind is None and self._failure is not None:
-            raise self._failure
+            raise shortened(self._failure) from None
 
     def _start(self) -> None:
         self._was_entered = True

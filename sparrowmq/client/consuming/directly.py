@@ -13,9 +13,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage
-from sparrowmq.client.consuming.settings import ConsumerSettings
 from sparrowmq.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome
 

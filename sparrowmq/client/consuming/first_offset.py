@@ -17,9 +17,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from sparrowmq.client.arguments import check_time
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
+from sparrowmq.client.consuming.consumer_settings import Start
 from sparrowmq.client.consuming.offset_store import OffsetStore
-from sparrowmq.client.consuming.settings import Start
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, SearchOffset

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sparrowmq import snapshot
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode

@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.answers import Answers
-from sparrowmq.client.consuming.pace import Pace
+from sparrowmq.client.consuming.consume_rate import Pace
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState

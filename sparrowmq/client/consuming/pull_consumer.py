@@ -32,18 +32,19 @@ from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.assignment import call, tell
-from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
-from sparrowmq.client.consuming.offset_store import offsets_of, texts
-from sparrowmq.client.consuming.readings import Reading, Readings
-from sparrowmq.client.consuming.rebalance import Rebalancer, diff
-from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import (
+from sparrowmq.client.consuming.consumer_settings import (
     PullSettings,
     QueuesChanged,
     check_changed,
     consume_from_where,
     subscription,
 )
+from sparrowmq.client.consuming.first_offset import newest, offset_at, oldest
+from sparrowmq.client.consuming.offset_store import offsets_of, texts
+from sparrowmq.client.consuming.readings import Reading, Readings
+from sparrowmq.client.consuming.rebalance import Rebalancer, diff
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
@@ -57,6 +58,7 @@ log = logging.getLogger(__name__)
 LEAVE_S: Final = 3.0
 
 
+@short_tracebacks
 class PullConsumer:
     """Reads the queues that it is told to, or its share of topics. Made by `Client.pull_consumer`; use it as an async
     context manager.

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.clock import Clock
@@ -34,7 +34,7 @@ from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import TAG, Subscription
 from sparrowmq.remoting.session import Response
-from sparrowmq.shown import shown
+from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
 

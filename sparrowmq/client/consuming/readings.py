@@ -20,10 +20,10 @@ from typing import Any
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming import pulling
+from sparrowmq.client.consuming.consumer_settings import PullSettings
 from sparrowmq.client.consuming.first_offset import first_offset
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.received import HandedOut, ReceivedMessage
-from sparrowmq.client.consuming.settings import PullSettings
 from sparrowmq.errors import ConfigError, NetworkError, ProtocolError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import Final
 
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outgoing import Outgoing

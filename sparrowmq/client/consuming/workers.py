@@ -18,9 +18,9 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Final, Protocol
 
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import Handling, ReceivedMessage
-from sparrowmq.client.consuming.settings import ConsumerSettings
 from sparrowmq.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -19,13 +19,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from sparrowmq.client.cluster.brokers import Brokers
+from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.client.sending.outcome import LESS_SAFE, is_slaves, may_go_right_again
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, SlowBrokers
-from sparrowmq.client.sending.settings import ProducerSettings
 from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     BrokerUnreachable,

@@ -101,9 +101,9 @@ class Outgoing(Packed):
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
         to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
-        failure = SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice()}", self.is_in_doubt)
-        failure.__cause__ = error
-        return failure
+        return SendFailed(
+            f"the message{to} {self._fate()}: {error}. {self._advice()}", self.is_in_doubt, error
+        )
 
     def _fate(self) -> str:
         if not self.attempts:
@@ -119,4 +119,4 @@ class Outgoing(Packed):
 
 def no_queue(topic: str) -> NoRoute:
     """The error when a topic is known, but none of its queues takes messages."""
-    return NoRoute(topic, "the name server (none of its queues takes messages)")
+    return NoRoute(topic, None)

@@ -23,9 +23,17 @@ from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent
 from sparrowmq.client.sending.packed import batch_properties
-from sparrowmq.client.sending.settings import ProducerSettings, check_timeout
-from sparrowmq.client.sending.transactions import Ends, Transaction
-from sparrowmq.errors import ConfigError, InvalidMessage, InvalidName, MessageTooLarge, SendManyFailed
+from sparrowmq.client.sending.producer_settings import ProducerSettings, check_timeout
+from sparrowmq.client.sending.transaction import Ends, Transaction
+from sparrowmq.client.tracebacks import short_traceback, shortened
+from sparrowmq.errors import (
+    ConfigError,
+    InvalidMessage,
+    InvalidName,
+    MessageTooLarge,
+    SendManyFailed,
+    SparrowError,
+)
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
@@ -97,11 +105,15 @@ class Producer:
             InvalidMessage, InvalidName: it cannot be sent as it is, or not to a broker that knows delay levels only.
             ConfigError: the time limit is none.
             NoRoute: nobody knows the topic, and brokers do not create it.
-            SendFailed: no attempt was acknowledged; the last error is its cause.
+            SendFailed: no attempt was acknowledged; the last error is its `cause`.
             ClientClosed: the client is closed, or was not entered.
         """
-        message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
-        return await self._start(message, fifo, queue, timeout_s, is_awaited=True)
+        __tracebackhide__ = True  # pytest leaves this frame out
+        try:
+            message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
+            return await self._start(message, fifo, queue, timeout_s, is_awaited=True)
+        except SparrowError as error:  # as `short_tracebacks` does, without a coroutine more for each message
+            raise shortened(error) from None
 
     def send_soon(
         self,
@@ -151,6 +163,7 @@ class Producer:
         message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
         return self._start_oneway(message, fifo, queue)
 
+    @short_traceback
     async def send_many(
         self,
         messages: Iterable[Message],
@@ -216,6 +229,7 @@ class Producer:
         topic = self._full_topic(message.topic)
         return Transaction(topic, message, lambda: self._start_half(message, timeout_s), self._ends)
 
+    @short_traceback
     async def recall(self, sent: SendResult | str) -> None:
         """Take back a message that waits for its time; whoever consumes it never sees it.
 
@@ -468,8 +482,7 @@ def _all_results(
     stored = [result for result in results if isinstance(result, SendResult)]
     if len(stored) == len(results):
         return stored
-    failure = SendManyFailed(results)
-    raise failure from next(result for result in results if isinstance(result, BaseException))
+    raise SendManyFailed(results)
 
 
 def _queue(item: Outgoing, sent: Sent) -> MessageQueue:

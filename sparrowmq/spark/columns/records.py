@@ -29,7 +29,7 @@ from sparrowmq.protocol.messages import compression, message_id
 from sparrowmq.protocol.messages import record_layout as layout
 from sparrowmq.protocol.messages.message import Property, SysFlag
 from sparrowmq.protocol.messages.record import CRC_NAME, PROPERTY_CRC_SIZE, starts
-from sparrowmq.spark.columns.properties import PropertyColumns
+from sparrowmq.spark.columns.property_columns import PropertyColumns
 from sparrowmq.spark.columns.slices import Mask, Positions, at, cut, overwrite, text
 
 _LEAST_BEHIND_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD

@@ -69,16 +69,16 @@ def _pairs_of_source(
 
 of_source = click.option(
     "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=_pairs_of_source,
-    help=f"An option of the source (docs/spark.md), as tags=...; {_KEYS}.",
+    help=f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.",
 )  # fmt: skip
 of_sink = click.option(
     "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
-    help=f"An option of the sink (docs/spark.md), as sendTimeoutMs=...; {_KEYS}.",
+    help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS}.",
 )  # fmt: skip
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 once = click.option("--once", is_flag=True, help="End when all that is there now is done.")
 metrics = click.option(
-    "--metrics", metavar="ADDRESS", help="Answer Prometheus at host:port meanwhile (docs/metrics.md)."
+    "--metrics", metavar="ADDRESS", help="Answer Prometheus at host:port meanwhile (docs/operate/metrics.md)."
 )
 every = click.option("--every", default="10 seconds", show_default=True, help="How often to look for more.")
 

@@ -10,9 +10,9 @@ from sparrowmq.spark.pipelines.archive import archive, archived
 from sparrowmq.spark.pipelines.audit import Findings, audit
 from sparrowmq.spark.pipelines.backfill import backfill
 from sparrowmq.spark.pipelines.compact import compact
-from sparrowmq.spark.pipelines.dead_letters import dlq_replay
+from sparrowmq.spark.pipelines.dead_letter_replay import dlq_replay
 from sparrowmq.spark.pipelines.dedup import dedup
-from sparrowmq.spark.pipelines.lag import Lag, lag
+from sparrowmq.spark.pipelines.lag_report import Lag, lag
 from sparrowmq.spark.pipelines.mirror import mirror
 from sparrowmq.spark.pipelines.publish import publish
 from sparrowmq.spark.pipelines.report import Report

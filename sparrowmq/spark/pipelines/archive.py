@@ -21,8 +21,8 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.lake.reading import read_table
-from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.own_session import own_session
@@ -30,7 +30,7 @@ from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.span import span_of, told
 from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, preview, settle, state_of, table
 from sparrowmq.spark.stored.blocks import Span
-from sparrowmq.spark.stored.files import full, log_files
+from sparrowmq.spark.stored.log_files import full, log_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from sparrowmq.spark.pipelines.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, state_of
-from sparrowmq.spark.stored.files import log_files, written
+from sparrowmq.spark.stored.log_files import log_files, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def backfill(
         if known and len(settled.begin[settled.topic]) > 1:
             raise ConfigError(
                 f"an earlier release has added stored logs to {root}, and did not note of which broker; "
-                "to add those of all make a table anew, in another folder"
+                "to add those of all brokers make a new table, in another folder"
             )
         read = reader(own_session(spark), settled, broker, options or {})
         LogParts(state_of(root) / f"stored-{broker}.json", known).add(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.network import network_of
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.pipelines.copying import Copied, Copier, Original, now_ms
+from sparrowmq.spark.pipelines.message_copies import Copied, Copier, Original, now_ms
+from sparrowmq.spark.worker_network import network_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

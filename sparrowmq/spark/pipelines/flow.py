@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines import topics
+from sparrowmq.spark.pipelines import target_topics as topics
 from sparrowmq.spark.pipelines.copied_rows import COLUMNS, Copying, copy_rows
-from sparrowmq.spark.pipelines.copying import ends_of, paired
 from sparrowmq.spark.pipelines.locked import locked
+from sparrowmq.spark.pipelines.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.report import Report, Say
-from sparrowmq.spark.pipelines.running import Stream, with_defaults
 from sparrowmq.spark.pipelines.seen import Repeats
 from sparrowmq.spark.pipelines.span import span_of
 from sparrowmq.spark.pipelines.state import State
+from sparrowmq.spark.pipelines.stream_runs import Stream, with_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

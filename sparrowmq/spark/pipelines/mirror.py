@@ -3,8 +3,8 @@
     orders at 10.0.0.1:9876  ->  batches of Spark  ->  orders at 10.1.0.1:9876
 
 A copy has the body, keys, tags, properties, id (`msgId`) and born time of its original; store time and offset are its
-own. Each queue goes to one queue, in its order. `copying.py` has how nothing is lost and nothing comes twice. Either
-end may be one of Apache.
+own. Each queue goes to one queue, in its order. `message_copies.py` has how nothing is lost and nothing comes twice.
+Either end may be one of Apache.
 """
 
 from __future__ import annotations

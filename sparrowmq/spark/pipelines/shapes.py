@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, StructType
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.directions import names_of
 from sparrowmq.spark.options import ClusterOptions
-from sparrowmq.spark.pipelines.lake.reading import read_table
+from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.own_session import reason, unlogged
 from sparrowmq.spark.pipelines.span import span_of
 

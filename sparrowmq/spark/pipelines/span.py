@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.planning import Plan
 from sparrowmq.spark.ranges import Offsets, between, to_json
+from sparrowmq.spark.worker_network import connect
 
 # What says where a query begins and ends; a span says it instead.
 _PLACES = frozenset(

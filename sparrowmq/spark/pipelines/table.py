@@ -26,15 +26,15 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.fields import fields_of
+from sparrowmq.spark.pipelines.batch_files import stage
+from sparrowmq.spark.pipelines.json_fields import fields_of
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
 from sparrowmq.spark.pipelines.locked import locked
 from sparrowmq.spark.pipelines.own_session import own_session
 from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running import Stream, is_planned, with_defaults
 from sparrowmq.spark.pipelines.shapes import MODES, Objects, Raw, Shape, Whole, declared_fields
 from sparrowmq.spark.pipelines.span import span_of, told
-from sparrowmq.spark.pipelines.staging import stage
+from sparrowmq.spark.pipelines.stream_runs import Stream, is_planned, with_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -168,8 +168,8 @@ class TableWriter:
         """Refuse to go on without the checkpoint of what the table has. Raises: ConfigError."""
         if self._rows.last_batch() >= 0 and not (checkpoint / "metadata").exists():
             raise ConfigError(
-                f"{self.root} has rows, but {checkpoint} is gone, so nobody knows which messages they are; "
-                f"restore it, or move the table and {self._state} away to begin anew"
+                f"{self.root} has rows, but {checkpoint} is gone, so it is not known which messages they are; "
+                f"restore it, or move the table and {self._state} away to begin again"
             )
 
     def write(self, messages: DataFrame, batch: int) -> None:

@@ -8,34 +8,34 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.background import Background
-from sparrowmq.broker.access import AccessControl
+from sparrowmq.broker.access_control import AccessControl
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.config import BrokerSettings
 from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.handlers.access import AccessHandler
-from sparrowmq.broker.handlers.cleaning import CleaningHandler
-from sparrowmq.broker.handlers.clients import ClientHandler
-from sparrowmq.broker.handlers.groups import GroupHandler
-from sparrowmq.broker.handlers.inspect import InspectHandler
-from sparrowmq.broker.handlers.offsets import OffsetHandler
-from sparrowmq.broker.handlers.progress import ProgressHandler
-from sparrowmq.broker.handlers.query import QueryHandler
-from sparrowmq.broker.handlers.relay import RelayHandler
-from sparrowmq.broker.handlers.retry import RetryHandler
-from sparrowmq.broker.handlers.topics import TopicHandler
+from sparrowmq.broker.handlers.access_handler import AccessHandler
+from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
+from sparrowmq.broker.handlers.clients_handler import ClientHandler
+from sparrowmq.broker.handlers.groups_handler import GroupHandler
+from sparrowmq.broker.handlers.inspect_handler import InspectHandler
+from sparrowmq.broker.handlers.offsets_handler import OffsetHandler
+from sparrowmq.broker.handlers.progress_handler import ProgressHandler
+from sparrowmq.broker.handlers.query_handler import QueryHandler
+from sparrowmq.broker.handlers.relay_handler import RelayHandler
+from sparrowmq.broker.handlers.retry_handler import RetryHandler
+from sparrowmq.broker.handlers.topics_handler import TopicHandler
+from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.traffic import Traffic
-from sparrowmq.broker.writing import Writer
-from sparrowmq.changing import Changing
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
+from sparrowmq.live_settings import Changing
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -43,10 +43,10 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.requests.bodies import ConsumerBeat, Heartbeat, ProducerBeat, TopicConfig
 from sparrowmq.protocol.requests.headers import HeartBeat
-from sparrowmq.protocol.requests.table import Role
+from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.dispatch import Dispatcher
+from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.stats import Figures

@@ -3,7 +3,7 @@
 import asyncio
 
 from sparrowmq.client.client import connect
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.metrics.visits import ON, samples, visit
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sparrowmq.metrics.settings import Exporter
+from sparrowmq.metrics.metrics_settings import Exporter
 
 ON: dict[str, Any] = {"metrics": Exporter.PROM, "metrics_port": 0}
 Samples = dict[str, dict[tuple[str, ...], float]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.broker.config import BrokerRole, BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
-from sparrowmq.config import build
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings import build
 from tests.interop.apache import free_ports
 
 

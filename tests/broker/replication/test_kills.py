@@ -14,7 +14,7 @@ from sparrowmq import connect
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.store.check import verify
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.settings import StoreSettings
+from sparrowmq.store.store_settings import StoreSettings
 from tests.interop.apache import free_ports
 from tests.interop.servers import OurBroker, OurNamesrv
 from tests.store.stores import bodies
@@ -110,7 +110,7 @@ class Sending:
     [
         ("master", 1),
         ("slave", 2),
-        pytest.param("master", 5, marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+        pytest.param("master", 5, marks=[pytest.mark.nightly, pytest.mark.timeout(300)]),
     ],
 )
 async def test_what_a_synchronous_master_acknowledged_is_at_the_slave_whoever_is_killed(

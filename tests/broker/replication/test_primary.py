@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.config import BrokerRole
+from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.replication import primary
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.headers import SendMessageReply
-from sparrowmq.store.settings import Flush
+from sparrowmq.store.store_settings import Flush
 from tests.broker.live import Live, live_broker
 from tests.broker.metrics.visits import ON, samples
 from tests.broker.replication.slaves import ScriptedSlave, slave_at

@@ -19,7 +19,7 @@ from sparrowmq.protocol.requests.admin_headers import (
     UpdateAndCreateTopic,
 )
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack, EndTransaction, GetMaxOffset
-from sparrowmq.protocol.requests.table import BY_CODE
+from sparrowmq.protocol.requests.request_table import BY_CODE
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.session import Session

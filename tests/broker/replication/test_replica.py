@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.config import BrokerRole, SlaveAck
+from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.errors import RemoteError

@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.cli.mqadmin.table import COMMANDS
+from sparrowmq.cli.mqadmin.subcommand_table import COMMANDS
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.protocol.requests.admin_headers import GetTopicStats

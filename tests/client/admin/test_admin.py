@@ -4,8 +4,8 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.blocking_client import SyncAdmin
 from sparrowmq.client.client import connect
-from sparrowmq.client.sync import SyncAdmin
 from sparrowmq.errors import ClientClosed, ConfigError, NoRoute
 from sparrowmq.testing.background import BackgroundCluster
 

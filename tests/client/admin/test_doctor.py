@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sparrowmq.broker.config import BrokerSettings
+from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.doctor import (
     Finding,
@@ -26,7 +26,7 @@ from sparrowmq.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
-from sparrowmq.protocol.requests.registration import RegisterBrokerBody
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing import Cluster
 
@@ -171,7 +171,7 @@ async def test_messages_that_nobody_waits_for_are_told(tmp_path):
         await mq.send("t", b"x")
         await mq.admin.create_group("g")
         await mq.admin.reset("g", "t", "earliest")
-        found = wrong(await mq.admin.examine(group="g"), "nobody of g is on line, and 1 messages wait")
+        found = wrong(await mq.admin.examine(group="g"), "no member of g is online, and 1 messages wait")
         assert found.verdict is Verdict.WRONG
 
 
@@ -249,7 +249,8 @@ def test_messages_that_were_deleted_before_they_were_taken_are_told():
     lag = GroupLag("g", (QueueLag(queue, 100, 20, None),), 0.0)
     (found,) = _outside("g", lag, {"t": {queue: range(50, 100)}})
     assert (
-        found.verdict is Verdict.WARNING and "30 messages of t were deleted before g took them" in found.what
+        found.verdict is Verdict.WARNING
+        and "30 messages of t were deleted before g consumed them" in found.what
     )
     assert _outside("g", lag, {"t": {queue: range(20, 100)}}) == []
 

@@ -220,7 +220,7 @@ async def test_members_on_line_go_on_where_they_are_sent(admin, stored, mq):
         assert seen == []
         assert await admin.reset("billing", "orders", "earliest") == dict.fromkeys(QUEUES, 0)
         await until(lambda: len(seen) == 6)
-        with pytest.raises(ConfigError, match=r"members on line.*stop them first"):
+        with pytest.raises(ConfigError, match=r"online members.*stop them first"):
             await admin.reset("billing", "orders", 1)
 
 

@@ -4,7 +4,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NameServerUnreachable
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, QueueRoute, TopicRoute
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import peer as peer
 

@@ -4,14 +4,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.namesrv_addresses import NameServerList
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.namesrv_headers import DeleteTopicInNamesrv, GetRoute
-from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 from tests.client.scripted import Scripted

@@ -2,14 +2,14 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.cluster.addresses import NameServerList
 from sparrowmq.client.cluster.name_servers import NameServers
+from sparrowmq.client.cluster.namesrv_addresses import NameServerList
 from sparrowmq.client.cluster.routes import Routes
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.remoting.dispatch import Answer
 from sparrowmq.remoting.pool import Pool
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until
 

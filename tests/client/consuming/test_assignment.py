@@ -4,11 +4,11 @@ import pytest
 
 from sparrowmq.background import Background
 from sparrowmq.client.consuming.assignment import Assignment
+from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
+from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.pace import Paces
-from sparrowmq.client.consuming.queue_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import ConsumerSettings, subscription
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -19,8 +19,8 @@ from sparrowmq.protocol.requests.headers import (
     QueryConsumerOffset,
     UpdateConsumerOffset,
 )
-from sparrowmq.remoting.dispatch import Answer
-from tests.client.cluster.test_brokers import World
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, pulls, rec
 

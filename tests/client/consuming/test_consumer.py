@@ -9,14 +9,14 @@ from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.process_queue import FlowLimits
 from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ClientClosed, ConfigError, SendFailed
-from sparrowmq.namesrv.config import NamesrvSettings
-from sparrowmq.namesrv.server import Namesrv
+from sparrowmq.namesrv.namesrv import Namesrv
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec

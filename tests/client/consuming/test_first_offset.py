@@ -8,8 +8,8 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import OffsetReply, SearchOffset, UpdateConsumerOffset
-from sparrowmq.remoting.dispatch import Answer
-from tests.client.consuming.test_queue_locks import brokers as brokers
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.consuming.test_held_locks import brokers as brokers
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 RETRIED = MessageQueue("%RETRY%g", "broker-a", 0)

@@ -6,8 +6,8 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ConsumerOffsets
 from sparrowmq.protocol.requests.headers import OffsetReply, UpdateConsumerOffset
-from sparrowmq.remoting.dispatch import Answer
-from tests.client.consuming.test_queue_locks import brokers as brokers
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.consuming.test_held_locks import brokers as brokers
 
 ONE, TWO = (MessageQueue("t", "broker-a", number) for number in range(2))
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET

@@ -4,18 +4,18 @@ import msgspec
 import pytest
 
 from sparrowmq.client.consuming import pulling
+from sparrowmq.client.consuming.consumer_settings import subscription
 from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller, messages_in, request
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.consuming.settings import subscription
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
-from sparrowmq.remoting.dispatch import Answer
-from tests.client.cluster.test_brokers import World
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.cluster.test_broker_sessions import World
 from tests.client.conftest import until
 from tests.client.consuming.test_received import stored
 from tests.records import encoded

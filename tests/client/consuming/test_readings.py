@@ -5,14 +5,14 @@ import pytest
 
 from sparrowmq.background import Background
 from sparrowmq.client.client import connect
+from sparrowmq.client.consuming.consumer_settings import PullSettings, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.readings import Reading, Readings
-from sparrowmq.client.consuming.settings import PullSettings, subscription
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from tests.client.conftest import until
 from tests.client.consuming.test_pulling import found, rec, reply
 

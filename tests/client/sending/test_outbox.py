@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.sending.outcome import SendStatus
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import (
     OF_A_SLAVE,
     BrokerUnreachable,
@@ -23,7 +23,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.protocol.requests.headers import SendMessageV2
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
@@ -62,7 +62,7 @@ async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
     async with client(peer) as mq:
         with pytest.raises(SendFailed, match=r"after 3 attempts.*disk full.*send it again later") as caught:
             await mq.send("t", b"x")
-    assert isinstance(caught.value.__cause__, RemoteError) and len(peer.sent) == 3
+    assert isinstance(caught.value.cause, RemoteError) and len(peer.sent) == 3
     assert not caught.value.is_in_doubt and "It is not stored" in str(caught.value)
 
 
@@ -92,7 +92,7 @@ async def test_all_attempts_together_have_a_time_limit(peer):
         with pytest.raises(SendFailed) as caught:
             await mq.send("t", b"x")
         assert asyncio.get_running_loop().time() - begin < 1.0
-    assert isinstance(caught.value.__cause__, RequestTimeout) and len(peer.sent) == 1
+    assert isinstance(caught.value.cause, RequestTimeout) and len(peer.sent) == 1
     assert caught.value.is_in_doubt and "must expect it twice" in str(caught.value)
 
 
@@ -136,7 +136,7 @@ async def test_an_unreachable_broker_is_told_by_name(peer):
     async with client(peer, timeout_s=0.5) as mq:
         with pytest.raises(SendFailed, match=r"cannot connect to 127.0.0.1:1") as caught:
             await mq.send("t", b"x")
-    assert isinstance(caught.value.__cause__, BrokerUnreachable | TimeoutError)
+    assert isinstance(caught.value.cause, BrokerUnreachable | TimeoutError)
 
 
 @pytest.mark.parametrize(
@@ -559,7 +559,7 @@ async def test_without_a_name_server_the_error_names_it_when_the_time_is_over():
         ) as caught:
             await mq.send("t", b"x")
         assert 0.3 <= asyncio.get_running_loop().time() - begin < 0.9 and not late.done()
-        assert isinstance(caught.value.__cause__, NameServerUnreachable) and not caught.value.is_in_doubt
+        assert isinstance(caught.value.cause, NameServerUnreachable) and not caught.value.is_in_doubt
         assert "brokerIP1" not in str(caught.value) and "twice" not in str(caught.value)
         with pytest.raises(SendFailed):
             await late

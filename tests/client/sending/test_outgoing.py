@@ -48,7 +48,7 @@ async def test_a_failure_says_where_how_often_and_what_to_do():
     item.fail(cause)
     with pytest.raises(SendFailed, match=r"to t@a\[0\].*after 3 attempts.*send it again later") as caught:
         await future
-    assert caught.value.__cause__ is cause
+    assert caught.value.cause is cause
 
 
 @pytest.mark.parametrize("error", [no_queue("t"), ClientClosed("closed")])

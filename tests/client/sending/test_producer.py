@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import (
     ConfigError,
     InvalidMessage,
@@ -17,7 +17,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages import batch, properties
 from sparrowmq.protocol.messages.message import Message, MessageQueue, SysFlag
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply, SendMessageV2
-from sparrowmq.remoting.dispatch import Answer
+from sparrowmq.remoting.request_dispatch import Answer
 from tests.client.conftest import until
 
 
@@ -285,7 +285,7 @@ async def test_of_many_messages_each_has_its_result_or_error_when_some_fail(peer
             await client.send_many([Message("t", b"%d" % number, delay_level=1) for number in range(3)])
     first, second, third = caught.value.results
     assert (first.offset, third.offset) == (5, 7) and isinstance(second, SendFailed)
-    assert caught.value.__cause__ is second and not caught.value.is_in_doubt
+    assert caught.value.cause is second and not caught.value.is_in_doubt
     assert len(peer.sent) == 3
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.sending.outcome import SendResult
-from sparrowmq.client.sending.settings import ProducerSettings
+from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import Message
 from tests.client.stress.hasty import HastyClock

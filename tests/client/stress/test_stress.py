@@ -15,6 +15,8 @@ from tests.client.stress.checker import KINDS, Findings
 from tests.client.stress.plan import CLUSTER, MEMBERS, Act, plan
 from tests.client.stress.rig import Rig, sentences
 
+pytestmark = pytest.mark.slow  # tests/client has each promise by itself
+
 SEED = 20_261
 SENDING_S = 6.0
 QUIET_S = 15.0  # so long queues of a broker may belong to nobody, as `checker.ROUTED_S` explains

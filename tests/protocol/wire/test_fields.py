@@ -10,7 +10,7 @@ import pytest
 from msgspec import field
 
 from sparrowmq.errors import RemoteProtocolError
-from sparrowmq.protocol.requests.table import ROWS
+from sparrowmq.protocol.requests.request_table import ROWS
 from sparrowmq.protocol.wire.fields import fields_of_json, from_fields, from_json, to_json
 from sparrowmq.protocol.wire.header import Header, NoFields, Request
 

@@ -25,14 +25,14 @@ pytest.importorskip("duckdb")
 import duckdb
 import psutil
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.protocol.messages import trace as traces
 from sparrowmq.protocol.messages.trace import PubTrace, TracedKind
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.cluster.standalone import RUN_LIMIT_S, START_LIMIT_S, Standalone, standalone
 from tests.spark.test_with_spark import Topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(590)]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.nightly, pytest.mark.timeout(590)]
 
 ROWS = 12_000
 COUNTING = """

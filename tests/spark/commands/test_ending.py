@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 from click.testing import CliRunner
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
@@ -122,7 +122,7 @@ def test_a_report_of_an_earlier_command_is_not_taken_for_this_ones():
     assert json.loads(CliRunner().invoke(command).stdout)["read"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(

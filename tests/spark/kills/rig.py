@@ -29,13 +29,13 @@ import pyarrow as pa
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.names import STAGED_TOPIC
-from sparrowmq.spark.network import connect
 from sparrowmq.spark.options import EXACTLY_ONCE, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.planning import Plan
+from sparrowmq.spark.range_reader import read
 from sparrowmq.spark.ranges import between
-from sparrowmq.spark.reader import read
 from sparrowmq.spark.schema import Rows
 from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.worker_network import connect
 from tests.interop.apache import ApacheBroker
 from tests.interop.servers import REPOSITORY, OurBroker, Target, start_broker, start_namesrv
 
@@ -169,7 +169,7 @@ class Rig:
         return [pair for part in parts for pair in zip(part["msgId"], part["body"], strict=True)]
 
     def _staged(self) -> int:
-        """How many rows were ever staged at our brokers (`broker/staging.py`)."""
+        """How many rows were ever staged at our brokers (`broker/batch_staging.py`)."""
         return sum(
             len(batches.decode(body))
             for part in self._parts(STAGED_TOPIC, _STAGED)

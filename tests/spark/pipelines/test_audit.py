@@ -48,7 +48,7 @@ def test_a_topic_is_compared_with_the_ledger_of_who_sent_to_it(topic, look, tmp_
 
 
 @pytest.mark.parametrize(
-    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "iceberg"))]
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("delta", "iceberg"))]
 )
 def test_a_topic_and_its_table_are_the_same_until_rows_are_gone(topic, look, tmp_path, kind):
     topic.send(0, 100)
@@ -60,6 +60,7 @@ def test_a_topic_and_its_table_are_the_same_until_rows_are_gone(topic, look, tmp
     assert counts(look(*sides)) == (5, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_gaps_are_offsets_between_others_that_have_no_row(topic, look, folder, tmp_path):
     topic.send(0, 40)
     assert counts(look(f"topic:{topic.name}")) == (0, 0, 0, 0)

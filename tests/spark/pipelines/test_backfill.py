@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import backfill, table
 from sparrowmq.testing.background import BackgroundCluster
@@ -24,7 +24,14 @@ def where(topic):
     return {"name_server": topic.options["nameServer"], "spark": topic.spark, "say": lambda _: None}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", pytest.param("iceberg", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "parquet",
+        pytest.param("delta", marks=pytest.mark.slow),
+        pytest.param("iceberg", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_backup_fills_a_table_up_to_where_it_began(topic, where, folder, tmp_path, kind):
     topic.send(0, 300)
     shutil.copytree(folder / "broker-0", tmp_path / "backup")
@@ -81,6 +88,7 @@ def test_each_part_of_a_log_is_added_once_in_whichever_order_backups_come(spark,
         assert numbers(tmp_path / "t") == list(range(1500))
 
 
+@pytest.mark.slow
 def test_the_logs_of_all_brokers_are_added(spark, tmp_path):
     with BackgroundCluster(tmp_path / "brokers", brokers=2) as cluster:
         topic, given = Topic(spark, cluster.namesrv), {"spark": spark, "say": lambda _: None}

@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 from click.testing import CliRunner
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.command import pipeline
+from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import compact
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.locked import locked

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.flow import routed

@@ -60,6 +60,7 @@ def test_copies_are_as_their_originals_and_come_once_after_a_crash(topic, copy, 
     assert sum(row.properties.get("region") == "eu" for row in copies) == 300
 
 
+@pytest.mark.slow
 def test_a_batch_is_found_again_behind_all_that_others_wrote_to_its_queues(topic, copy, far, tmp_path):
     topic.send(0, 100)
     assert copy().written == 100
@@ -71,6 +72,7 @@ def test_a_batch_is_found_again_behind_all_that_others_wrote_to_its_queues(topic
     assert (again.read, again.written) == (100, 0)
 
 
+@pytest.mark.slow
 def test_a_mirror_in_the_other_direction_copies_nothing_back(topic, copy, far, tmp_path):
     topic.send(0, 10)
     copy()
@@ -102,7 +104,7 @@ def test_another_mirror_does_not_take_its_state(topic, copy, tmp_path):
         copy(to_topic="another")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_kills_of_the_driver_lose_double_and_reorder_nothing(topic, far, tmp_path):
     kills, more = 5, 20_000

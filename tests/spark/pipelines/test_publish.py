@@ -25,7 +25,7 @@ def rows_of(source, **options):
 
 
 @pytest.mark.parametrize(
-    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "iceberg"))]
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("delta", "iceberg"))]
 )
 def test_a_topic_made_of_a_table_is_the_topic_that_the_table_was_made_of(topic, where, tmp_path, kind):
     topic.send(0, 120, TAGS="paid", KEYS="a b", region="eu")
@@ -43,6 +43,7 @@ def test_a_topic_made_of_a_table_is_the_topic_that_the_table_was_made_of(topic, 
     assert (more.read, more.written) == (150, 30)
 
 
+@pytest.mark.slow
 def test_rows_of_json_tables_become_objects_again(topic, where, tmp_path):
     topic.send_bodies([b'{"id":1,"name":"a"}', b'{"id":2}'])
     table(topic.name, tmp_path / "t", mode="json", once=True, **where)
@@ -51,6 +52,7 @@ def test_rows_of_json_tables_become_objects_again(topic, where, tmp_path):
     assert sorted(found, key=lambda each: each["id"]) == [{"id": 1, "name": "a"}, {"id": 2}]
 
 
+@pytest.mark.slow
 def test_each_condition_sends_its_own_rows(topic, where, tmp_path):
     topic.send_bodies([b'{"id":1}', b'{"id":2}'])
     table(topic.name, tmp_path / "t", mode="json", once=True, **where)
@@ -60,6 +62,7 @@ def test_each_condition_sends_its_own_rows(topic, where, tmp_path):
     assert len(rows_of(topic, topic=again)) == 2
 
 
+@pytest.mark.slow
 def test_rows_that_a_backfill_added_since_are_not_taken_to_be_sent(topic, where, folder, tmp_path):
     topic.send(0, 40)
     begin = {queue: end // 2 for queue, end in topic.ends().items()}

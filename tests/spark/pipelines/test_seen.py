@@ -11,6 +11,7 @@ from sparrowmq.spark.pipelines.seen import Repeats
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
+@pytest.mark.slow
 def test_keys_are_put_together_and_forgotten_when_their_time_is_over(spark, tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.pipelines.seen._MERGED_AT", 2)
     rows = spark.createDataFrame([(f"id-{number}",) for number in range(3)], "msgId string").selectExpr(

@@ -19,7 +19,7 @@ pytest.importorskip("duckdb")
 import duckdb
 import psutil
 
-from sparrowmq.client import sync
+from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.spark.pipelines import preview, table
 from sparrowmq.spark.pipelines.table import begun
@@ -78,7 +78,7 @@ def rows_of(kind, path):
 
 
 @pytest.mark.parametrize(
-    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS[1:])]
 )
 def test_a_table_has_each_message_once_and_each_malformed_one_among_its_errors(topic, run, tmp_path, kind):
     bodies = [b'{"id":%d,"name":"n%d"}' % (number, number) for number in range(400)] + BAD
@@ -138,6 +138,7 @@ def begin_of(path):
     return settled.begin
 
 
+@pytest.mark.slow
 def test_a_table_begins_once_though_spark_forgets_its_first_batches(topic, tmp_path):
     given = {"name_server": topic.options["nameServer"], "once": True, "spark": topic.spark}
     given |= {"options": {"startingOffsets": "latest", "maxOffsetsPerTrigger": "10"}, "say": lambda _: None}
@@ -196,7 +197,7 @@ def test_a_preview_says_what_would_become_and_writes_nothing(topic, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_of_the_driver_lose_and_double_nothing(topic, tmp_path, kind):
@@ -256,7 +257,7 @@ def _body(number, *, has_more):
     return b'{"id":%d,"more":1.5}' % number if has_more else b'{"id":%d}' % number
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)  # of 20 M rows, on two cores that have much else to do
 @pytest.mark.parametrize(("millions", "queues"), [(5, 4), (1, 200), (1, 5000)])
 def test_millions_of_rows_go_through_in_memory_that_does_not_grow(spark, tmp_path, millions, queues):

@@ -17,10 +17,10 @@ from deltalake.schema import Schema
 from deltalake.transaction import AddAction
 
 from sparrowmq.spark.pipelines.lake.lake import Place, added
-from sparrowmq.spark.pipelines.lake.staged import DAY, take_over
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.pipelines.lake.staged import Staged, StagedFile
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 
 
 class Delta:

@@ -18,13 +18,13 @@ from pyiceberg.transforms import IdentityTransform
 
 from sparrowmq.spark.pipelines.lake.lake import Place, added
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
-from sparrowmq.spark.pipelines.lake.staged import DAY, take_over
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY, take_over
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
-    from sparrowmq.spark.pipelines.lake.staged import Staged
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _NAMESPACE: Final = "sparrowmq"
 _WRITER: Final = "sparrowmq.writer"

@@ -13,7 +13,7 @@ from sparrowmq.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sparrowmq.spark.pipelines.lake.staged import Staged
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 FORMATS: Final = {
     "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "Folder", None),

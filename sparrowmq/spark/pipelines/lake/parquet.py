@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import Place
 from sparrowmq.spark.pipelines.lake.merging import groups, merge
-from sparrowmq.spark.pipelines.lake.staged import DAY
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
 
 if TYPE_CHECKING:
-    from sparrowmq.spark.pipelines.lake.staged import Staged
+    from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged
 
 _KEPT_COMMITS: Final = 10
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
-from sparrowmq.spark.pipelines.lake.reading import read_table
-from sparrowmq.spark.pipelines.lake.staged import Staged, StagedFile
+from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.lake.uncommitted_files import Staged, StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

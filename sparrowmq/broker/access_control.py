@@ -1,0 +1,80 @@
+"""Access control as a broker's settings have it: nothing, the accounts in its files, or checks of others.
+
+aclEnable=false     no guard: the dispatcher asks nobody
+aclCheck=plain      auth/guard.py, by auth/account_files.py, which are looked at every two seconds
+aclCheck=...        auth/plugged.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages import record
+from sparrowmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from sparrowmq.auth.account_files import AccountFiles
+    from sparrowmq.auth.guard import AccountCheck, Check, Guard
+    from sparrowmq.auth.policy import TopicAt
+
+
+class AccessControl:
+    """What a broker asks before it handles a request.
+
+    Attributes:
+        guard: None when it asks nothing.
+        files: the accounts, if they are in files.
+    Raises:
+        ConfigError: there are no accounts, a file is broken, or a check cannot be loaded.
+    """
+
+    def __init__(self, settings: BrokerSettings, topic_at: TopicAt) -> None:
+        self.guard: Guard | None = None
+        self.files: AccountFiles | None = None
+        self._accounts: AccountCheck | None = None
+        if settings.acl:
+            # A broker without access control loads nothing of auth/.
+            from sparrowmq.auth.guard import Guard
+            from sparrowmq.auth.plugged import PLAIN
+
+            names = [name.strip() for name in settings.acl_check.split(";") if name.strip()]
+            if not names:
+                raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
+            self.guard = Guard([self._check(name, settings, topic_at) for name in names])
+
+    @property
+    def by_admin(self) -> bool:
+        """Whether the request at hand was signed by an administrator."""
+        return self._accounts is not None and self._accounts.by_admin
+
+    def part(self, *handlers: object) -> Part:
+        """The files are looked at again and again."""
+        if self.files is None:
+            return Part(handlers)
+        from sparrowmq.auth.account_files import LOOK_PERIOD_S
+
+        return Part(handlers, (Chore("accounts", LOOK_PERIOD_S, self.files.look),))
+
+    def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt) -> Check:
+        from sparrowmq.auth.account_files import account_files
+        from sparrowmq.auth.guard import AccountCheck
+        from sparrowmq.auth.plugged import PLAIN, PluggedCheck, plugged_check
+
+        if name != PLAIN:
+            return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)
+        self.files = account_files(settings.home, settings.acl_file)
+        self._accounts = AccountCheck(self.files, topic_at)
+        return self._accounts
+
+
+def topics_of(store: MessageStore) -> TopicAt:
+    """Which topic the record at an offset of the log is of."""
+
+    def topic_at(offset: int) -> str | None:
+        view = store.record_at(offset)
+        return None if view is None else record.decode(view, check_crc=False).topic
+
+    return topic_at

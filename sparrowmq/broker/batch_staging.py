@@ -1,0 +1,594 @@
+"""Staged batches: messages that nobody sees until one request publishes all of them, once. An extension of ours.
+
+    stage  (writer, run, batch, attempt, number)  messages for one queue, stored in rmq_sys_STAGED as one record
+    commit (writer, run, batch, [attempts])       one record decides; the attempts' messages go to their queues,
+                                                  then a "done" record
+    commit again, or stage, of that batch         nothing more is stored: it was committed
+
+A writer is whatever writes batches by growing numbers, and may die and repeat the last one: a Spark query. Of a batch
+any number of attempts may be staged; those that the commit names are published, the others never are. A run is one life
+of a writer: the first request of a run that is new here ends the runs before it, and what they still send is refused.
+
+The log has it all, and the log keeps a prefix of what was appended. Killed between any two steps:
+    nothing of the commit          the batch was not committed; its writer stages it again
+    the commit record              the batch was, and the next start publishes it
+    some of its messages           likewise: each queue is read from where it ended at the commit, and what is there
+                                   already, by unique keys in their order, is not stored again
+    all of them, no "done"         the same, and nothing is left to store
+So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon.
+
+A batch may be staged at several brokers. One of them decides: its commit record also says which attempts the others are
+to publish, and whoever commits there again is told. So a writer that died between two commits ends what was decided,
+with what was staged before it died; which is why a run that ends leaves its attempts here until their batch is decided.
+
+What is known here (`writers`) is told by the topic's records after a start, from a position on that a file has: at or
+before the first record of whatever is staged and undecided, or committed and not done. The file is saved once the
+log is on disk that it speaks of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sparrowmq import snapshot
+from sparrowmq.broker import half_message
+from sparrowmq.broker.delivery import LONGEST_WAIT_S, Alarms
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.saved_state import SavedFile
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.names import STAGED_TOPIC
+from sparrowmq.safe_text import shown
+from sparrowmq.stats import Figures
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.waiting import in_turns
+
+log = logging.getLogger(__name__)
+
+# Of so many runs a writer is known to have had; it begins one when it is started again.
+REMEMBERED_RUNS: Final = 32
+# A writer of which nothing was heard for so long is forgotten, and what it staged with it.
+FORGOTTEN_MS: Final = 30 * 86_400_000
+SAVE_PERIOD_S: Final = 5.0
+_DISK_FULL_PAUSE_S: Final = 10.0
+_READ: Final = 512
+_READ_BYTES: Final = 4 << 20
+
+# Properties of the topic's records.
+_KIND: Final = "STAGED_KIND"
+_WRITER: Final = "STAGED_WRITER"
+_RUN: Final = "STAGED_RUN"
+_BATCH: Final = "STAGED_BATCH"
+_ATTEMPT: Final = "STAGED_ATTEMPT"
+_NUMBER: Final = "STAGED_NUMBER"
+_TOPIC: Final = "STAGED_TOPIC"
+_QUEUE: Final = "STAGED_QUEUE"
+_OPEN, _PART, _COMMIT, _DONE = "open", "part", "commit", "done"
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who stages or commits, and what."""
+
+    writer: str
+    run: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} of {shown(self.writer)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Staged messages for one queue: where their record lies, and whose they are to be."""
+
+    offset: int
+    size: int
+    to: Address
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What one attempt at a part of a batch has staged."""
+
+    batch: int
+    run: str
+    position: int  # of its first record in the topic's queue
+    pieces: dict[int, Piece] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Publication:
+    """A committed batch on its way to its queues; what was published before a restart is skipped."""
+
+    source: Source
+    previous_batch: int
+    previous_others: Others
+    position: int  # of the first record that is needed for it
+    pieces: deque[Piece]
+    begins: dict[Address, int] = field(default_factory=dict)  # where its queues ended when it was committed
+    skipped: dict[Address, int] = field(default_factory=dict)  # messages of the next pieces that are there
+    retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
+
+
+Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a commit: up to where the log must be safe, and what was decided."""
+
+    end: int
+    is_repeated: bool
+    others: Others
+
+
+@dataclass(slots=True)
+class Author:
+    """What is known of a writer."""
+
+    runs: list[str] = field(default_factory=list)  # the last one is the one that may write
+    last_batch: int = -1
+    others: Others = field(default_factory=dict)  # of the last batch
+    used_ms: int = 0
+    commit_end: int = 0  # of the record that committed the last batch
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+
+
+class SavedAuthor(msgspec.Struct):
+    """Of the file."""
+
+    runs: list[str]
+    last_batch: int
+    used_ms: int
+    others: Others = {}
+
+
+class SavedStaging(msgspec.Struct):
+    """stagedBatches.json."""
+
+    position: int = 0
+    writers: dict[str, SavedAuthor] = {}
+
+
+class CommitBody(msgspec.Struct):
+    """What a commit says, in its request and in its record: how many requests of each attempt were answered.
+
+    `others` says the same of other brokers. The record also has where the queues ended then, by "topic@queue".
+    """
+
+    attempts: dict[str, int]
+    begins: dict[str, int] = {}
+    others: Others = {}
+
+
+class Staging:
+    """The staged batches of one broker.
+
+    Args:
+        path: of stagedBatches.json.
+        is_masters: the log is written by a master, so nothing is known or published here.
+    Raises:
+        BadStore: the file cannot be read, nor its copies.
+        CorruptRecord: something that is staged is damaged.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        path: Path,
+        clock: Clock,
+        figures: Figures,
+        *,
+        is_masters: bool = False,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._clock = clock
+        self._is_masters = is_masters
+        self._host = store.settings.store_host
+        self.writers: dict[str, Author] = {}
+        self._pending: deque[Publication] = deque()
+        self._wake = asyncio.Event()
+        self._alarms = Alarms()
+        self._saved = SavedStaging()
+        self._seen: tuple[SavedStaging, int] | None = None  # what may be saved when the log is on disk so far
+        self._committed = figures.counter("batches_committed", "staged batches committed")
+        self._published = figures.counter("staged_published", "messages of staged batches published")
+        figures.gauge("batches_publishing", "committed batches on their way", lambda: len(self._pending))
+        self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
+        if not is_masters:
+            self._recover(snapshot.load(path, SavedStaging) or SavedStaging())
+
+    def part(self) -> Part:
+        """It publishes, and saves how far it is; on a slave it does nothing."""
+        if self._is_masters:
+            return Part()
+        return Part(
+            chores=(Chore("save staged batches", SAVE_PERIOD_S, self.save),),
+            tasks=(Task("publish staged batches", self.run),),
+            saves=(self.close,),
+        )
+
+    # What writers want -----------------------------------------------------------------------------------------------
+
+    def stage(self, source: Source, attempt: str, number: int, entry: Entry, places: bytes) -> Placed | None:
+        """Store messages for one queue that are to be published with their batch.
+
+        Args:
+            number: of the request among its attempt's; one that comes again stores nothing.
+            entry: topic, queue, body as it came, birth; the messages lie at `places` in the body (`batch.places`).
+        Returns: its place; None if it is here already, or the batch was committed.
+        Raises:
+            RemoteError: the writer has another run now, or a message can never be stored.
+            StoreFailed, DiskFull: nothing was stored.
+        """
+        author = self._author(source)
+        known = author.attempts.get(attempt)
+        is_here = known is not None and known.run == source.run and number in known.pieces
+        if source.batch <= author.last_batch or is_here:
+            return None
+        plain = self._writer.plain(entry, bytes(entry.body), places)
+        if plain is None or not plain.have_unique_keys:
+            for part in batches.decode(entry.body):
+                self._check(part)
+        to = entry.topic, entry.queue_id
+        said = {_ATTEMPT: attempt, _NUMBER: str(number), _TOPIC: to[0], _QUEUE: str(to[1])}
+        placed = self._append(_PART, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
+        self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
+        return placed
+
+    def commit(self, source: Source, attempts: Mapping[str, int], others: Others | None = None) -> Decision:
+        """Decide that these attempts are the batch; they are published soon, whatever happens.
+
+        Args:
+            attempts: how many requests each has staged.
+            others: likewise, what other brokers are to publish.
+        Raises:
+            RemoteError: the writer has another run now, or not all is here that the attempts staged.
+            StoreFailed, DiskFull: nothing was decided.
+        """
+        author = self._author(source)
+        if source.batch <= author.last_batch:
+            self._drop(author, source.batch)
+            decided = author.others if source.batch == author.last_batch else {}
+            return Decision(author.commit_end, True, decided)
+        pieces, position = self._pieces(author, source, attempts)
+        others = others or {}
+        body = msgspec.json.encode(CommitBody(dict(attempts), self._ends(pieces), others))
+        placed = self._append(_COMMIT, source, body)
+        publication = Publication(source, author.last_batch, author.others, position, deque(pieces))
+        self._decide(author, publication, others, placed.end)
+        self._committed.value += 1
+        self._wake.set()
+        return Decision(placed.end, False, others)
+
+    # What is done by itself ------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Publish what is committed, for as long as the broker runs."""
+        while True:
+            self._wake.clear()
+            try:
+                await in_turns(self.publish_some)
+            except DiskFull as error:
+                log.warning("committed batches wait: %s", error)
+                await self._clock.sleep(_DISK_FULL_PAUSE_S)
+                continue
+            with suppress(TimeoutError):
+                await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
+
+    def publish_some(self) -> bool:
+        """Publish one piece of the oldest committed batch, or say that it is done; False if there is none.
+
+        Raises:
+            StoreFailed, DiskFull: it is still to be published.
+        """
+        publication = self._next()
+        if publication is None:
+            return False
+        if publication.pieces:
+            try:
+                self._publish(publication, publication.pieces[0])
+            except CorruptRecord as bad:
+                self._alarms.tell(str(publication.source), bad)
+                publication.retry_s = self._clock.monotonic() + LONGEST_WAIT_S
+                return True
+            publication.pieces.popleft()
+        else:
+            self._append(_DONE, publication.source, b"done")
+            self._pending.remove(publication)
+        return True
+
+    def _next(self) -> Publication | None:
+        """The oldest batch that need not wait until it is mended; one that does holds those of its writer behind it."""
+        now_s = self._clock.monotonic()
+        waiting: set[str] = set()
+        for publication in self._pending:
+            writer = publication.source.writer
+            if writer not in waiting and publication.retry_s <= now_s:
+                return publication
+            waiting.add(writer)
+        return None
+
+    async def save(self) -> None:
+        """Save what is known, once the log is on disk that it rests on. Raises: OSError."""
+        if self._seen is not None and self._store.flushed.value >= self._seen[1]:
+            if self._seen[0] != self._saved:
+                self._saved = self._seen[0]
+                self.file.touch()
+            self._seen = None
+        if self._seen is None:
+            self._forget()
+            self._seen = self._content(), self._store.end
+        await self.file.save()
+
+    async def close(self) -> None:
+        """Save the last state. Raises: as `save`."""
+        self._store.flush()
+        self._seen = self._content(), self._store.end
+        await self.save()
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _author(self, source: Source) -> Author:
+        """The writer, if this is its run; a run that is new ends those before it."""
+        author = self.writers.get(source.writer)
+        if author is None or not author.runs or author.runs[-1] != source.run:
+            if author is not None and source.run in author.runs:
+                raise RemoteError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"{shown(source.writer)} was started again as run {shown(author.runs[-1])}, which ends run "
+                    f"{shown(source.run)}; do not run a query twice",
+                )
+            self._append(_OPEN, source, b"open")
+            author = self._begin_run(source)
+        author.used_ms = self._clock.now_ms()
+        return author
+
+    def _begin_run(self, source: Source) -> Author:
+        author = self.writers.setdefault(source.writer, Author())
+        if source.run in author.runs:
+            return author
+        author.runs = [*author.runs[1 - REMEMBERED_RUNS :], source.run]
+        author.attempts = {name: each for name, each in author.attempts.items() if each.run in author.runs}
+        return author
+
+    def _check(self, part: batches.BatchPart) -> None:
+        """Refuse now what could not be published later. Raises: RemoteError."""
+        properties = Properties.decode(part.properties)
+        if half_message.is_half(properties):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction"
+            )
+        if properties.unique_key is None:
+            raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged message needs a unique key (UNIQ_KEY)")
+        self._writer.check_plain(properties)
+
+    def _pieces(self, author: Author, source: Source, attempts: Mapping[str, int]) -> tuple[list[Piece], int]:
+        """What the attempts staged, in their order, and the position of the first record of it."""
+        pieces: list[Piece] = []
+        position = self._end
+        for name, count in attempts.items():
+            attempt = author.attempts.get(name)
+            found = {} if attempt is None or attempt.batch != source.batch else attempt.pieces
+            if len(found) != count:
+                raise RemoteError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"{source} cannot be committed: of {count} requests of "
+                    f"attempt {shown(name)} {len(found)} are here; stage the batch again",
+                )
+            pieces += [found[number] for number in sorted(found)]
+            if attempt is not None:
+                position = min(position, attempt.position)
+        return pieces, position
+
+    def _decide(self, author: Author, publication: Publication, others: Others, end: int) -> None:
+        batch = publication.source.batch
+        author.last_batch, author.others, author.commit_end = batch, others, end
+        self._drop(author, batch)
+        self._pending.append(publication)
+
+    def _drop(self, author: Author, batch: int) -> None:
+        """Forget what was staged for batches that are decided; retention deletes it."""
+        author.attempts = {name: each for name, each in author.attempts.items() if each.batch > batch}
+
+    def _add(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
+        attempts = self.writers[source.writer].attempts
+        found = attempts.get(attempt)
+        if found is None or found.run != source.run:
+            found = attempts[attempt] = Attempt(source.batch, source.run, position)
+        found.pieces.setdefault(number, piece)
+
+    def _publish(self, publication: Publication, piece: Piece) -> None:
+        message = self._stored(piece)
+        if message is None:
+            if piece.offset < self._store.begin:
+                log.error(
+                    "messages of %s are gone: they were older than fileReservedTime", publication.source
+                )
+            return
+        body, skipped = bytes(message.body), publication.skipped
+        places = batches.places(body)
+        count = len(places) // batches.PLACE_BYTES
+        there = min(skipped.setdefault(piece.to, 0), count)
+        if there < count:
+            shared = Entry(
+                *piece.to, b"", Properties(), message.born_timestamp_ms, hosts.pack(message.born_host)
+            )
+            left = places[there * batches.PLACE_BYTES :]
+            try:
+                if self._writer.put_plain(shared, body, left) is None:
+                    self._writer.put_batch(batches.entries(shared, body, left))
+            except InvalidMessage:  # all of them together are too long for a file of the log
+                for entry in batches.entries(shared, body, left):
+                    self._put_alone(entry)
+                    skipped[piece.to] += 1
+                there = count
+        skipped[piece.to] -= there
+        self._published.value += count - there
+
+    def _put_alone(self, entry: Entry) -> None:
+        try:
+            self._writer.put(entry)
+        except (InvalidMessage, RemoteError) as error:
+            log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
+
+    def _stored(self, piece: Piece) -> StoredMessage | None:
+        """The record of a piece; None if it is gone, or to be passed over. Raises: CorruptRecord."""
+        raw = self._store.parked_at(piece.offset, piece.size)
+        return None if raw is None else record.decode(raw)
+
+    def _append(
+        self,
+        kind: str,
+        source: Source,
+        body: bytes | bytearray | memoryview,
+        said: Mapping[str, str] | None = None,
+        born_ms: int | None = None,
+        born_host: bytes | None = None,
+    ) -> Placed:
+        self._topics.ensure_own(STAGED_TOPIC)
+        found = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
+        properties = Properties(render(found | dict(said or {})))
+        born_ms = self._clock.now_ms() if born_ms is None else born_ms
+        return self._store.append(Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host))
+
+    def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
+        """Where the queues end that the pieces go to."""
+        self._store.dispatch()
+        addresses = {piece.to for piece in pieces}
+        return {f"{topic}@{queue}": self._store.queue_end(topic, queue).value for topic, queue in addresses}
+
+    @property
+    def _end(self) -> int:
+        """Of the topic's queue."""
+        queue = self._store.queue(STAGED_TOPIC, 0)
+        return 0 if queue is None else queue.end.value
+
+    # After a start ---------------------------------------------------------------------------------------------------
+
+    def _recover(self, saved: SavedStaging) -> None:
+        self._saved = saved
+        for name, each in saved.writers.items():
+            self.writers[name] = Author(each.runs, each.last_batch, each.others, each.used_ms)
+        for position, message in self._records(STAGED_TOPIC, 0, saved.position):
+            self._replay(position, message)
+        for publication in self._pending:
+            log.warning("%s was committed, and is published to its end", publication.source)
+            publication.skipped = {
+                to: self._count_published(publication.pieces, to, begin)
+                for to, begin in publication.begins.items()
+            }
+
+    def _replay(self, position: int, message: StoredMessage) -> None:
+        said = message.properties
+        source = Source(said[_WRITER], said[_RUN], int(said[_BATCH]))
+        author = self._begin_run(source)
+        author.used_ms = message.store_timestamp_ms
+        kind = said[_KIND]
+        if kind == _DONE:
+            kept = [each for each in self._pending if each.source != source]
+            self._pending = deque(kept)
+        elif source.batch <= author.last_batch:
+            return
+        elif kind == _PART:
+            piece = Piece(message.physical_offset, message.store_size, (said[_TOPIC], int(said[_QUEUE])))
+            self._add(source, said[_ATTEMPT], int(said[_NUMBER]), position, piece)
+        elif kind == _COMMIT:
+            body = msgspec.json.decode(message.body, type=CommitBody)
+            pieces, first = self._pieces(author, source, body.attempts)
+            publication = Publication(
+                source, author.last_batch, author.others, first, deque(pieces), _begins(body)
+            )
+            end = message.physical_offset + message.store_size
+            self._decide(author, publication, body.others, end)
+
+    def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
+        """How many of the pieces' messages for a queue are in it already, from `begin` on, in their order."""
+        keys = self._keys(piece for piece in pieces if piece.to == to)
+        count, wanted = 0, next(keys, None)
+        for _, message in self._records(*to, begin):
+            if wanted is None:
+                break
+            if message.unique_key == wanted:
+                count, wanted = count + 1, next(keys, None)
+        return count
+
+    def _keys(self, pieces: Iterable[Piece]) -> Iterator[str | None]:
+        for piece in pieces:
+            message = self._stored(piece)
+            for part in batches.decode(message.body) if message is not None else ():
+                yield Properties.decode(part.properties).unique_key
+
+    def _records(self, topic: str, queue_id: int, position: int) -> Iterator[tuple[int, StoredMessage]]:
+        queue = self._store.queue(topic, queue_id)
+        if queue is None:
+            return
+        position = max(position, queue.min_offset)
+        while position < queue.end.value:
+            found = self._store.read(topic, queue_id, position, _READ, _READ_BYTES)
+            if found.next_offset <= position:
+                raise BadStore(f"{topic}[{queue_id}] cannot be read at offset {position}")
+            for view in found.views:
+                for raw in record.walk(view):
+                    message = record.decode(raw)
+                    yield message.queue_offset, message
+            position = found.next_offset
+
+    # What is saved ---------------------------------------------------------------------------------------------------
+
+    def _content(self) -> SavedStaging:
+        """What a start needs to know besides the topic's records from `position` on."""
+        undone: dict[str, tuple[int, Others]] = {}
+        for publication in self._pending:
+            before = publication.previous_batch, publication.previous_others
+            undone.setdefault(publication.source.writer, before)
+        positions = [publication.position for publication in self._pending]
+        positions += [each.position for author in self.writers.values() for each in author.attempts.values()]
+        writers = {}
+        for name, each in self.writers.items():
+            batch, others = undone.get(name, (each.last_batch, each.others))
+            writers[name] = SavedAuthor(list(each.runs), batch, each.used_ms, others)
+        return SavedStaging(min(positions, default=self._end), writers)
+
+    def _forget(self) -> None:
+        """Drop writers that are long gone, and what was staged and is deleted."""
+        now_ms, busy = self._clock.now_ms(), {publication.source.writer for publication in self._pending}
+        queue = self._store.queue(STAGED_TOPIC, 0)
+        begin = 0 if queue is None else queue.min_offset
+        for name, author in list(self.writers.items()):
+            if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:
+                del self.writers[name]
+            author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
+
+
+def _begins(body: CommitBody) -> dict[Address, int]:
+    found = {}
+    for name, begin in body.begins.items():
+        topic, _, queue_id = name.rpartition("@")
+        found[topic, int(queue_id)] = begin
+    return found

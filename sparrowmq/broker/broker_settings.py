@@ -1,0 +1,557 @@
+"""What can be set about a broker: the honoured keys of Apache's broker.conf (the others: accepted_keys.py).
+
+Without a file a broker is for this machine alone, and answers a send when the message is on disk; for the rest it has
+Java's values.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar
+
+from sparrowmq.broker import accepted_keys
+from sparrowmq.broker.failover_settings import FailoverSettings
+from sparrowmq.errors import ConfigError
+from sparrowmq.logs import LogSettings
+from sparrowmq.metrics.metrics_settings import MetricsSettings
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.delay_levels import DelayLevels
+from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
+from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
+from sparrowmq.remoting.tls_settings import ServerTlsSettings
+from sparrowmq.setting_kinds import (
+    ADDRESSES,
+    BOOLEAN,
+    PATH,
+    SECRET,
+    TEXT,
+    Kind,
+    choice,
+    duration,
+    integer,
+    size,
+)
+from sparrowmq.settings import setting
+from sparrowmq.store.layout import ENTRY_SIZE, SECTOR
+from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
+
+_GIB = 1 << 30
+
+
+class BrokerRole(Enum):
+    """A broker's part in replication."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class SlaveAck(Enum):
+    """What a slave tells its master of: what is written, as Java's do, or what is on its disk."""
+
+    WRITTEN = "written"
+    FLUSHED = "flushed"
+
+
+def _port_or_off(text: str) -> int:
+    if text.lower() == "off":
+        return 0
+    port = int(text)
+    if not 0 < port < 65536:
+        raise ValueError(text)
+    return port
+
+
+def _one_address(text: str) -> str:
+    (address,) = ADDRESSES.parse(text)
+    return str(address)
+
+
+def _hours(text: str) -> str:
+    if not all(0 <= int(hour) <= 23 for hour in text.split(";")):
+        raise ValueError(text)
+    return text
+
+
+_NAME = Kind(check_broker_name, "letters, digits and . _ -, at most 127 characters")
+_TOPIC = Kind(check_topic, "the name of a topic")
+_DELAYS = Kind(DelayLevels.parse, "delays with blanks between, as in 1s 30s 5m 2h")
+_PORT_OR_OFF = Kind(_port_or_off, "a port from 1 to 65535, or off", lambda port: str(port) if port else "off")
+_HOURS = Kind(_hours, "hours of the day from 00 to 23, as in 04;16")
+_ONE_ADDRESS = Kind(_one_address, "host:port")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings, FailoverSettings):
+    """How to run a broker."""
+
+    ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED
+    REFUSED: ClassVar[Mapping[str, str]] = {**accepted_keys.REFUSED, **ServerTlsSettings.REFUSED}
+
+    # Who it is
+    cluster: str = setting(
+        "brokerClusterName", "DefaultCluster", _NAME, "Name of the cluster that the broker belongs to."
+    )
+    name: str = setting(
+        "brokerName",
+        socket.gethostname(),
+        _NAME,
+        "Name of the broker. A master and its slaves have the same name.",
+    )
+    broker_id: int = setting(
+        "brokerId",
+        0,
+        integer(0, (1 << 31) - 1),
+        "Number of the broker among those of its name. 0 is the master; each slave has its own number.",
+    )
+    role: BrokerRole = setting(
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        choice(BrokerRole),
+        "Role in replication. A SYNC_MASTER answers a send when a slave has the message, too.",
+    )
+
+    # Where it is
+    port: int = setting(
+        "listenPort", 10911, integer(0, 65535), "Port that clients connect to. 0 takes a free port."
+    )
+    fast_port: int | None = setting(
+        "fastListenPort",
+        None,
+        _PORT_OR_OFF,
+        "Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2.",
+    )
+    ip: str = setting(
+        "brokerIP1",
+        LOOPBACK,
+        TEXT,
+        "Address that clients are given. Clients must be able to reach the broker there.",
+    )
+    ha_ip: str | None = setting(
+        "brokerIP2", None, TEXT, "Address that slaves are given. By default the value of brokerIP1."
+    )
+    ha_port: int | None = setting(
+        "haListenPort",
+        None,
+        _PORT_OR_OFF,
+        "Port where slaves read the log of the master. By default listenPort plus 1.",
+    )
+    bind: str | None = setting(
+        "bindAddress",
+        None,
+        TEXT,
+        "Address to listen on. By default brokerIP1 if that is a loopback address, else 0.0.0.0.",
+    )
+    insecure: bool = setting(
+        "insecure", False, BOOLEAN, "Allow other machines to connect without access control."
+    )
+    acl: bool = setting(
+        "aclEnable",
+        False,
+        BOOLEAN,
+        "Check the account and the permissions of every request.",
+    )
+    home: Path | None = setting(
+        "rocketmqHome", None, PATH, "Folder whose conf/plain_acl.yml and conf/acl contain the accounts."
+    )
+    acl_file: Path | None = setting(
+        "aclFile", None, PATH, "File that contains all accounts. Replaces the files below rocketmqHome."
+    )
+    acl_check: str = setting(
+        "aclCheck",
+        "plain",
+        TEXT,
+        "Checks of a request: plain, an entry point, or module:Class. All of them must agree.",
+    )
+    namesrv: tuple[str, ...] = setting(
+        "namesrvAddr", (), ADDRESSES, "Addresses of the name servers. The broker registers at each of them."
+    )
+    register_period_ms: int = setting(
+        "registerNameServerPeriod",
+        30_000,
+        duration("ms", 10_000, 60_000),
+        "How often the broker registers at its name servers, in milliseconds.",
+        live=True,
+    )
+    register_timeout_ms: int = setting(
+        "registerBrokerTimeoutMills",
+        24_000,
+        duration("ms", 100, 120_000),
+        "How long a name server may take to answer, in milliseconds.",
+        live=True,
+    )
+
+    # Master and slave
+    slave_timeout_ms: int = setting(
+        "slaveTimeout",
+        3000,
+        duration("ms", 1, 600_000),
+        "How long a send to a SYNC_MASTER waits for a slave, in milliseconds; then FLUSH_SLAVE_TIMEOUT.",
+    )
+    nearest_slave_bytes: int = setting(
+        "haSlaveFallbehindMax",
+        256 << 20,
+        size(1, 1 << 50),
+        "Lag in bytes from which a SYNC_MASTER does not wait for a slave.",
+    )
+    ha_batch_bytes: int = setting(
+        "haTransferBatchSize",
+        32 << 10,
+        size(1024, 4 << 20),
+        "Most bytes of the log that a slave gets in one piece.",
+    )
+    ha_heartbeat_ms: int = setting(
+        "haSendHeartbeatInterval",
+        5000,
+        duration("ms", 10, 600_000),
+        "How often an idle master and slave send a heartbeat, in milliseconds.",
+    )
+    ha_silence_ms: int = setting(
+        "haHousekeepingInterval",
+        20_000,
+        duration("ms", 40, 3_600_000),
+        "Silence after which master and slave close their connection, in milliseconds.",
+    )
+    ha_secret: str | None = setting(
+        "haSecret",
+        None,
+        SECRET,
+        "Secret that master and slaves share. Slaves of a master with aclEnable=true need one.",
+        secret=True,
+    )
+    ha_master: str | None = setting(
+        "haMasterAddress",
+        None,
+        _ONE_ADDRESS,
+        "Address and haListenPort of the master. By default a slave asks the name servers.",
+    )
+    slave_ack: SlaveAck = setting(
+        "slaveAck",
+        SlaveAck.WRITTEN,
+        choice(SlaveAck),
+        "When a slave acknowledges a message: written to its log, or flushed to its disk.",
+    )
+    slave_reads: bool = setting(
+        "slaveReadEnable",
+        False,
+        BOOLEAN,
+        "Let slaves answer pulls. A master sends consumers with a large lag to a slave.",
+        live=True,
+    )
+    memory_percent: int = setting(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        integer(0, 100),
+        "Percent of memory that holds the end of the log. Consumers of older messages go to a slave.",
+        live=True,
+    )
+
+    busy_poll: bool = setting(
+        "busyPollEnable",
+        True,
+        BOOLEAN,
+        "Look for new requests for about 60 us before the event loop sleeps.",
+    )
+
+    # Where messages are kept
+    store_path: Path = setting(
+        "storePathRootDir", Path("~/store").expanduser(), PATH, "Folder for all data of the broker."
+    )
+    commit_log_path: Path | None = setting(
+        "storePathCommitLog", None, PATH, "Folder for the log. By default commitlog below storePathRootDir."
+    )
+    commit_log_file_bytes: int = setting(
+        "mappedFileSizeCommitLog",
+        _GIB,
+        size(64 << 10, 2 * _GIB - SECTOR, multiple_of=SECTOR),
+        "Size of one file of the log, in bytes.",
+        also=("mapedFileSizeCommitLog",),
+    )
+    consume_queue_file_bytes: int = setting(
+        "mappedFileSizeConsumeQueue",
+        300_000 * ENTRY_SIZE,
+        size(ENTRY_SIZE, _GIB, multiple_of=ENTRY_SIZE),
+        "Size of one file of a queue, in bytes. A message takes 20 bytes.",
+        also=("mapedFileSizeConsumeQueue",),
+    )
+    index: bool = setting("messageIndexEnable", True, BOOLEAN, "Keep an index that finds messages by key.")
+    index_slots: int = setting(
+        "maxHashSlotNum", 5_000_000, integer(1, 1 << 28), "Number of hash slots in one index file."
+    )
+    index_entries: int = setting(
+        "maxIndexNum", 20_000_000, integer(2, 1 << 28), "Number of messages in one index file."
+    )
+    property_crc: bool = setting(
+        "enabledAppendPropCRC",
+        True,
+        BOOLEAN,
+        "Store a checksum over the whole message, not only over its body.",
+    )
+    corrupt_policy: CorruptPolicy = setting(
+        "corruptPolicy",
+        CorruptPolicy.FAIL,
+        choice(CorruptPolicy),
+        "What to do when the log is damaged: fail, or quarantine the damaged messages and go on.",
+    )
+
+    # When messages are on disk, and how long
+    flush: Flush = setting(
+        "flushDiskType",
+        Flush.SYNC,
+        choice(Flush),
+        "When a send is answered: after the message is on disk (SYNC_FLUSH), or before (ASYNC_FLUSH).",
+    )
+    flush_interval_ms: int = setting(
+        "flushIntervalCommitLog",
+        500,
+        duration("ms", 1, 60_000),
+        "How often ASYNC_FLUSH writes the log to disk, in milliseconds. Above 300 counts as 300.",
+        live=True,
+    )
+    safety_timeout_ms: int = setting(
+        "syncFlushTimeout",
+        5000,
+        duration("ms", 1, 600_000),
+        "How long a send waits for the disk, in milliseconds; then FLUSH_DISK_TIMEOUT.",
+    )
+    retention_h: int = setting(
+        "fileReservedTime",
+        72,
+        duration("h", 1, 1_000_000),
+        "How long messages are kept, in hours.",
+        live=True,
+    )
+    delete_when: str = setting(
+        "deleteWhen", "04", _HOURS, "Hours of the day when expired files are deleted.", live=True
+    )
+    disk_max_used_percent: int = setting(
+        "diskMaxUsedSpaceRatio",
+        75,
+        integer(10, 95),
+        "Percent of the disk in use from which expired files are deleted at any hour.",
+        live=True,
+    )
+    scrub_mib_s: int = setting(
+        "scrubRate",
+        1,
+        integer(0, 10_000),
+        "MiB of the log that are read and checked for damage per second. 0 switches the check off.",
+        live=True,
+    )
+
+    # Topics, groups and messages
+    auto_create_topic: bool = setting(
+        "autoCreateTopicEnable", True, BOOLEAN, "Create a topic when a producer first sends to it.", live=True
+    )
+    auto_create_group: bool = setting(
+        "autoCreateSubscriptionGroup",
+        True,
+        BOOLEAN,
+        "Create a consumer group when its first consumer connects.",
+        live=True,
+    )
+    topic_queues: int = setting(
+        "defaultTopicQueueNums",
+        8,
+        integer(1, 65_535),
+        "Most queues of a topic that a send creates.",
+        live=True,
+    )
+    cluster_topic: bool = setting(
+        "clusterTopicEnable", True, BOOLEAN, "Let clients use the topic that has the name of the cluster."
+    )
+    broker_topic: bool = setting(
+        "brokerTopicEnable", True, BOOLEAN, "Let clients use the topic that has the name of the broker."
+    )
+    trace_topic_enabled: bool = setting(
+        "traceTopicEnable", False, BOOLEAN, "Provide a topic for message traces."
+    )
+    trace_topic: str = setting(
+        "msgTraceTopicName", TRACE_TOPIC, _TOPIC, "Name of the topic for message traces."
+    )
+    store_replies: bool = setting(
+        "storeReplyMessageEnable", True, BOOLEAN, "Store the replies to requests (request-reply), too."
+    )
+    property_filter: bool = setting(
+        "enablePropertyFilter", False, BOOLEAN, "Let consumers filter by SQL92 expressions."
+    )
+    permission: int = setting(
+        "brokerPermission",
+        6,
+        integer(0, 7),
+        "Permission of clients at this broker: 2 write, 4 read, 6 both.",
+        live=True,
+    )
+    max_message_bytes: int = setting(
+        "maxMessageSize",
+        4 << 20,
+        size(1, 16 << 20),
+        "Largest message body that the broker accepts, in bytes.",
+        live=True,
+    )
+    delay_levels: DelayLevels = setting(
+        "messageDelayLevel",
+        DelayLevels.parse(),
+        _DELAYS,
+        "Delay of each delay level. The first one is level 1.",
+    )
+
+    timers: bool = setting(
+        "timerWheelEnable", True, BOOLEAN, "Deliver messages at any time that the producer asks for."
+    )
+    max_timer_s: int = setting(
+        "timerMaxDelaySec",
+        40 * 86_400,
+        duration("s", 1, 10 * 366 * 86_400),
+        "Longest delay of such a message, in seconds. The default is 40 days; Java's is 3.",
+    )
+    recalls: bool = setting(
+        "recallMessageEnable", True, BOOLEAN, "Let producers recall such a message before its delivery."
+    )
+
+    # Transactions
+    transaction_timeout_ms: int = setting(
+        "transactionTimeOut",
+        6000,
+        duration("ms", 1, 86_400_000),
+        "Age of a half message before the broker first asks the producer, in milliseconds.",
+    )
+    transaction_interval_ms: int = setting(
+        "transactionCheckInterval",
+        60_000,
+        duration("ms", 1, 86_400_000),
+        "Time between two checks of a transaction, in milliseconds. At least one second.",
+    )
+    transaction_checks: int = setting(
+        "transactionCheckMax",
+        15,
+        integer(1, 1_000_000),
+        "Number of checks before a half message is moved to TRANS_CHECK_MAX_TIME_TOPIC.",
+    )
+    reject_transactions: bool = setting("rejectTransactionMessage", False, BOOLEAN, "Refuse half messages.")
+
+    # Pulling, and what is saved how often
+    max_pull_messages: int = setting(
+        "maxTransferCountOnMessageInMemory",
+        32,
+        integer(1, 65_536),
+        "Most messages in one answer to a pull.",
+        live=True,
+    )
+    max_pull_bytes: int = setting(
+        "maxTransferBytesOnMessageInMemory",
+        256 << 10,
+        size(1024, 16 << 20),
+        "Most bytes in one answer to a pull.",
+        live=True,
+    )
+    long_polling: bool = setting(
+        "longPollingEnable",
+        True,
+        BOOLEAN,
+        "Let a pull without messages wait as long as the consumer asks for.",
+        live=True,
+    )
+    short_polling_ms: int = setting(
+        "shortPollingTimeMills",
+        1000,
+        duration("ms", 1, 60_000),
+        "Longest wait of a pull if longPollingEnable=false, in milliseconds.",
+        live=True,
+    )
+    save_offsets_ms: int = setting(
+        "flushConsumerOffsetInterval",
+        5000,
+        duration("ms", 10, 3_600_000),
+        "How often the offsets of consumer groups are saved, in milliseconds.",
+    )
+    save_delays_ms: int = setting(
+        "flushDelayOffsetInterval",
+        10_000,
+        duration("ms", 10, 3_600_000),
+        "How often the progress of the delay levels is saved, in milliseconds.",
+    )
+
+    @property
+    def bind_address(self) -> str:
+        """Where to listen: on `bind`, else on all addresses if clients are told a public one."""
+        return self.bind or (self.ip if is_loopback(self.ip) else EVERYWHERE)
+
+    def address(self, port: int) -> str:
+        """What clients are told when it listens on `port`."""
+        return f"{_bracketed(self.ip)}:{port}"
+
+    def ha_address(self, port: int) -> str:
+        """What slaves are told when it ships its log at `port`."""
+        return f"{_bracketed(self.ha_ip or self.ip)}:{port}"
+
+    @property
+    def is_slave(self) -> bool:
+        return self.role is BrokerRole.SLAVE
+
+    @property
+    def config_path(self) -> Path:
+        """The folder of topics.json and its like."""
+        return self.store_path / "config"
+
+    @property
+    def disk_clean_ratio(self) -> float:
+        """How full the disk is when expired files go at any hour."""
+        return self.disk_max_used_percent / 100
+
+    @property
+    def disk_force_ratio(self) -> float:
+        """How full it is when files go that are not expired: Java's level, unless the operator's own lies above it."""
+        return max(0.85, self.disk_clean_ratio)
+
+    @property
+    def disk_full_ratio(self) -> float:
+        """How full it is when nothing more is taken: likewise."""
+        return max(0.90, self.disk_clean_ratio)
+
+    def store(self, port: int) -> StoreSettings:
+        """The store's part; records carry the address, so `port` must be the one that is listened on.
+
+        Raises:
+            ConfigError: brokerIP1 is a name that nobody knows.
+        """
+        return StoreSettings(
+            path=self.store_path,
+            commit_log_path=self.commit_log_path,
+            commit_log_file_size=self.commit_log_file_bytes,
+            consume_queue_file_entries=self.consume_queue_file_bytes // ENTRY_SIZE,
+            index=self.index,
+            index_slots=self.index_slots,
+            index_entries=self.index_entries,
+            flush=self.flush,
+            flush_interval_ms=self.flush_interval_ms,
+            safety_timeout_ms=self.safety_timeout_ms,
+            store_host=hosts.pack(f"{_bracketed(_resolved(self.ip))}:{port}"),
+            property_crc=self.property_crc,
+            corrupt_policy=self.corrupt_policy,
+            retention_hours=self.retention_h,
+            delete_when=self.delete_when,
+            disk_clean_ratio=self.disk_clean_ratio,
+            disk_force_ratio=self.disk_force_ratio,
+            disk_full_ratio=self.disk_full_ratio,
+            scrub_mib_s=self.scrub_mib_s,
+            delay_levels_ms=self.delay_levels.delays_ms,
+        )
+
+
+def _bracketed(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip and not ip.startswith("[") else ip
+
+
+def _resolved(host: str) -> str:
+    """The IP address of a host: records have room for nothing else."""
+    try:
+        return str(socket.getaddrinfo(host.strip("[]"), None)[0][4][0])
+    except OSError as error:
+        raise ConfigError(
+            f"brokerIP1 = {host!r} has no address ({error.strerror}); give the IP address itself"
+        ) from error

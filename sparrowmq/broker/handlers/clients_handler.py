@@ -1,0 +1,153 @@
+"""Clients come, stay and go: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46).
+
+A group's first heartbeat makes the group and its retry topic and is answered when name servers know that topic,
+because consumers ask for its route from their start on. Later heartbeats wait for nothing and cost no task.
+Source: ClientManageProcessor, ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8 and 5.3 (fingerprints).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.filters import Filters
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.queue_locks import QueueLocks
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.bodies import (
+    ClientConfigCheck,
+    ConsumerBeat,
+    ConsumerList,
+    Heartbeat,
+    LockedQueues,
+    LockQueues,
+)
+from sparrowmq.protocol.requests.headers import (
+    CheckClientConfig,
+    GetConsumerListByGroup,
+    HeartBeat,
+    HeartBeatReply,
+    LockBatchMq,
+    UnlockBatchMq,
+    UnregisterClient,
+)
+from sparrowmq.protocol.subscription import TAG
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+
+
+class ClientHandler:
+    """Keeps track of clients and of who consumes which queue.
+
+    Args:
+        announced: returns when name servers know every topic of this broker.
+        filters: what checks subscriptions by SQL92.
+        timer_max_delay_s: how far ahead messages can be delivered; None if only after delay levels.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        groups: Groups,
+        topics: Topics,
+        locks: QueueLocks,
+        announced: Callable[[], Awaitable[None]],
+        filters: Filters,
+        timer_max_delay_s: int | None = None,
+    ) -> None:
+        self._filters = filters
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._locks = locks
+        self._announced = announced
+        self._timer_max_delay_s = timer_max_delay_s
+
+    @handles(HeartBeat)
+    def heart_beat(
+        self, header: HeartBeat, body: bytes, peer: Peer
+    ) -> HeartBeatReply | Awaitable[HeartBeatReply]:
+        """Remember the client, its groups and their subscriptions."""
+        beat = Heartbeat.decode(body)
+        if not beat.client_id:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
+        before = self._topics.version
+        changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
+        for producer in beat.producer_data_set:
+            group = names.check_group(producer.group_name)
+            self._clients.produce(peer, beat.client_id, peer.language, peer.version, group)
+        reply = HeartBeatReply(
+            is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
+            timer_max_delay_sec=self._timer_max_delay_s,
+        )
+        return reply if self._topics.version is before else self._when_announced(reply)
+
+    @handles(UnregisterClient)
+    def unregister(self, header: UnregisterClient, body: bytes, peer: Peer) -> None:
+        """The client leaves its groups on this connection."""
+        group = self._groups.get(header.consumer_group) if header.consumer_group else None
+        self._clients.leave(
+            peer,
+            header.consumer_group,
+            header.producer_group,
+            notify=group is None or group.notify_consumer_ids_changed_enable,
+        )
+
+    @handles(GetConsumerListByGroup)
+    def list_members(self, header: GetConsumerListByGroup, body: bytes, peer: Peer) -> Answer:
+        """The client ids of a group; an error if there is none, upon which clients keep the queues they have."""
+        ids = sorted({member.client_id for member in self._clients.members(header.consumer_group)})
+        if not ids:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
+            )
+        return Answer(body=ConsumerList(ids).encode())
+
+    @handles(LockBatchMq)
+    def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
+        """Lock queues for an orderly consumer; only what was locked is answered."""
+        wish = LockQueues.decode(body)
+        locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
+        return Answer(body=LockedQueues(locked).encode())
+
+    @handles(UnlockBatchMq)
+    def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
+        """Free queues for others."""
+        wish = LockQueues.decode(body)
+        self._locks.unlock(wish.consumer_group, wish.client_id, wish.mq_set)
+
+    @handles(CheckClientConfig)
+    def check(self, header: CheckClientConfig, body: bytes, peer: Peer) -> None:
+        """Whether a subscription can be served; consumers with SQL92 filters ask at their start."""
+        subscription = ClientConfigCheck.decode(body).subscription_data
+        if subscription is not None and subscription.kind != TAG:
+            self._filters.selector(subscription.kind, subscription.expression)
+
+    def _consumer(self, each: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
+        """One group's part; returns whether the client should send its subscriptions in full next time."""
+        group = self._groups.ensure(each.group_name)
+        self._topics.ensure_retry(group.group_name, max(group.retry_queue_nums, 1))
+        without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
+        for subscription in each.subscription_data_set:
+            if subscription.kind != TAG:
+                self._filters.announced(group.group_name, subscription)
+        incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
+        self._clients.consume(
+            peer,
+            beat.client_id,
+            peer.language,
+            peer.version,
+            each,
+            keep_subscriptions=without,
+            notify=group.notify_consumer_ids_changed_enable,
+        )
+        self._clients.keep_fingerprint(group.group_name, fingerprint)
+        return incomplete
+
+    async def _when_announced(self, reply: HeartBeatReply) -> HeartBeatReply:
+        await self._announced()
+        return reply

@@ -1,0 +1,220 @@
+"""Groups, for tools: their settings (200, 201, 207), who consumes (203, 300) and produces (204, 328), resets (222).
+How far they are is in progress_handler.py.
+
+Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteSubscriptionGroup,
+    GetAllProducers,
+    GetAllSubscriptionGroup,
+    GetAllSubscriptionGroupReply,
+    GetConsumerConnectionList,
+    GetProducerConnectionList,
+    QueryTopicConsumeByWho,
+    ResetOffset,
+    UpdateAndCreateSubscriptionGroup,
+)
+from sparrowmq.protocol.requests.bodies import (
+    Connection,
+    ConsumerConnections,
+    GroupConfig,
+    GroupList,
+    ProducerConnections,
+    ProducerEntry,
+    ProducerTable,
+    ResetOffsets,
+)
+from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.safe_text import shown
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+TO_THE_END: Final = -1
+MOST_RETRY_QUEUES: Final = 1024
+
+
+class GroupHandler:
+    """Settings and members of groups."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._clock = clock
+
+    @handles(UpdateAndCreateSubscriptionGroup)
+    async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
+        """Create or change a group; answered when it is on disk."""
+        group = GroupConfig.decode(body)
+        names.check_group(group.group_name)
+        if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
+            )
+        log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
+        self._groups.put(group)
+        await self._groups.file.confirm(f"group {group.group_name} is set")
+
+    @handles(DeleteSubscriptionGroup)
+    async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
+        """Delete a group, and what it has consumed if asked to. An absent one is no error."""
+        log.info("group %s is deleted by %s", shown(header.group_name), peer.address)
+        self._groups.delete(header.group_name)
+        await self._groups.file.confirm(f"group {header.group_name} is deleted")
+        if header.remove_offset or header.clean_offset:
+            self._offsets.delete_group(header.group_name)
+            await self._offsets.file.confirm(f"what group {header.group_name} has consumed is deleted")
+
+    @handles(GetAllSubscriptionGroup)
+    def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Answer:
+        """subscriptionGroup.json as it would be saved now."""
+        table = self._groups.content()
+        count = len(table.subscription_group_table)
+        return Answer(header=GetAllSubscriptionGroupReply(count), body=table.encode())
+
+    @handles(QueryTopicConsumeByWho)
+    def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
+        """The groups that subscribe a topic now, or have consumed it."""
+        found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
+        return Answer(body=GroupList(sorted(found)).encode())
+
+    @handles(GetConsumerConnectionList)
+    def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Answer:
+        """The members of a consumer group that are on line, and what it subscribes."""
+        group = self._clients.group_view(header.consumer_group)
+        if group is None:
+            raise RemoteError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.consumer_group}] not online",
+            )
+        found = ConsumerConnections(
+            _connections(group.members.values()),
+            dict(group.subscriptions),
+            group.consume_type,
+            group.message_model,
+            group.consume_from_where,
+        )
+        return Answer(body=found.encode())
+
+    @handles(GetProducerConnectionList)
+    def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Answer:
+        """The members of a producer group that are on line."""
+        members = self._clients.producers(header.producer_group)
+        if not members:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
+            )
+        return Answer(body=ProducerConnections(_connections(members)).encode())
+
+    @handles(GetAllProducers)
+    def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer:
+        """The members of every producer group."""
+        table = {
+            group: [self._entry(member) for member in members]
+            for group, members in self._clients.producer_groups()
+        }
+        return Answer(body=ProducerTable(table).encode())
+
+    @handles(ResetOffset)
+    def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
+        """Tell a group's members to go on from a time; they commit the new offsets themselves."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        members = self._clients.members(header.group)
+        if not members:
+            raise RemoteError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        table = ResetOffsets(
+            {
+                MessageQueue(header.topic, self._topics.broker_name, queue_id): self._reset_to(
+                    header, queue_id
+                )
+                for queue_id in chosen
+            }
+        )
+        # Java writes that nothing is forced, whatever the admin asked; C++ clients end without a word of it.
+        push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
+        body = table.encode()
+        for member in members:
+            # Unlike Java, which gives all members the form of the admin's language.
+            member.peer.tell(push, table.encode_for_c() if member.language == "CPP" else body)
+        log.info(
+            "group %s is reset in %s by %s: %s",
+            shown(header.group),
+            shown(header.topic),
+            peer.address,
+            shown(table),
+        )
+        return Answer(body=table.encode())
+
+    def _entry(self, member: Member) -> ProducerEntry:
+        silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)
+        return ProducerEntry(
+            member.client_id,
+            f"/{member.peer.address}",  # as Java writes addresses
+            member.language,
+            member.version,
+            self._clock.now_ms() - silent_ms,
+        )
+
+    def _reset_to(self, header: ResetOffset, queue_id: int) -> int:
+        """Where the group goes on: back to the time, or wherever it is if that is earlier still and nothing is forced.
+
+        Unlike Java, which refuses the whole when one queue was never committed: such a queue goes to the time.
+        """
+        queue = self._store.queue(header.topic, queue_id)
+        if queue is None:
+            return 0
+        if header.offset is not None and header.queue_id >= 0:
+            wanted = min(max(header.offset, queue.min_offset), queue.max_offset)
+        elif header.timestamp == TO_THE_END:
+            wanted = queue.max_offset
+        else:
+            wanted = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+        current = self._offsets.query(header.group, header.topic, queue_id)
+        return wanted if current is None or header.is_force else min(wanted, current)
+
+
+def _connections(members: Iterable[Member]) -> list[Connection]:
+    return [
+        Connection(member.client_id, member.peer.address, member.language, member.version)
+        for member in members
+    ]

@@ -1,0 +1,144 @@
+"""Where groups are and what queues hold: codes 14, 15 (a group's offset), 29, 30, 31, 32 (a queue), 43, 45 (all,
+for tools).
+
+Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset, GetAllDelayOffset
+from sparrowmq.protocol.requests.headers import (
+    GetEarliestMsgStoretime,
+    GetEarliestMsgStoretimeReply,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.store.message_store import MessageStore
+
+
+class OffsetHandler:
+    """Answers where groups and queues are.
+
+    Args:
+        young_bytes: how far behind the log's end a queue's first message may lie for the queue to count as young.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        offsets: Offsets,
+        delayed: DelayedDelivery,
+        young_bytes: int,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._delayed = delayed
+        self._young_bytes = young_bytes
+
+    @handles(QueryConsumerOffset)
+    def query(self, header: QueryConsumerOffset, body: bytes, peer: Peer) -> OffsetReply:
+        """Where the group goes on; a group that never committed begins at 0 while the queue is young."""
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is not None:
+            return OffsetReply(offset)
+        if header.set_zero_if_not_found is False:
+            raise RemoteError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+        if not self._is_young(header.topic, header.queue_id):
+            raise RemoteError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+        return OffsetReply(0)
+
+    @handles(UpdateConsumerOffset)
+    def commit(self, header: UpdateConsumerOffset, body: bytes, peer: Peer) -> None:
+        """Remember where the group goes on."""
+        names.check_group(header.consumer_group)
+        if self._topics.get(header.topic) is None:
+            # Unlike Java 4.9, and like 5.x: no state is kept for topics that are not there.
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        if header.commit_offset < 0 or header.queue_id < 0:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {header.commit_offset} of queue {header.queue_id} cannot be committed; both must be 0 or more",
+            )
+        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+
+    @handles(GetMaxOffset)
+    def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:
+        """The offset that the next message will get."""
+        queue = self._store.queue(header.topic, header.queue_id)
+        return OffsetReply(queue.max_offset if queue else 0)
+
+    @handles(GetMinOffset)
+    def minimum(self, header: GetMinOffset, body: bytes, peer: Peer) -> OffsetReply:
+        """The offset of the oldest message that is kept."""
+        queue = self._store.queue(header.topic, header.queue_id)
+        return OffsetReply(queue.min_offset if queue else 0)
+
+    @handles(SearchOffset)
+    def search(self, header: SearchOffset, body: bytes, peer: Peer) -> OffsetReply:
+        """A queue's message of a time, 0 for an empty queue.
+
+        A client of 5.x says LOWER (the first one at or after the time) or UPPER (the last one at or before it).
+        Without either it is 4.9's answer: the nearest message, be it older, so the last one for a time to come.
+        """
+        topic, queue_id, time_ms = header.topic, header.queue_id, header.timestamp
+        boundary = (header.boundary_type or "").upper()
+        at = self._store.offset_by_time(topic, queue_id, time_ms, boundary == "UPPER")
+        return OffsetReply(at if boundary else self._nearest(topic, queue_id, time_ms, at))
+
+    @handles(GetEarliestMsgStoretime)
+    def earliest(
+        self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer
+    ) -> GetEarliestMsgStoretimeReply:
+        """When the oldest message was stored; -1 if there is none."""
+        queue = self._store.queue(header.topic, header.queue_id)
+        time_ms = self._store.store_time(header.topic, header.queue_id, queue.min_offset) if queue else None
+        return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
+
+    @handles(GetAllConsumerOffset)
+    def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer:
+        """consumerOffset.json as it would be saved now."""
+        return Answer(body=self._offsets.content().encode())
+
+    @handles(GetAllDelayOffset)
+    def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
+        """delayOffset.json as it would be saved now."""
+        return Answer(body=self._delayed.content().encode())
+
+    def _nearest(self, topic: str, queue_id: int, time_ms: int, at: int) -> int:
+        """The nearer one of `at`, the first not before the time, and its elder neighbour; the elder if equal."""
+        younger_ms = self._store.store_time(topic, queue_id, at)
+        elder_ms = self._store.store_time(topic, queue_id, at - 1)
+        if elder_ms is None:
+            return at
+        return at if younger_ms is not None and younger_ms - time_ms < time_ms - elder_ms else at - 1
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue still has its first message, and not far back: then a new group takes it all.
+
+        So has one that is not there yet, nor its topic.
+        """
+        queue = self._store.queue(topic, queue_id)
+        if queue is None or queue.max_offset == 0:
+            return True  # Unlike Java: a message that comes between two questions is not passed over.
+        first = queue.entry(0)
+        return first is not None and self._store.end - first.offset <= self._young_bytes

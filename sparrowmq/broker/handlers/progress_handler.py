@@ -1,0 +1,182 @@
+"""How far groups are, for tools: one of them (208), all of them (317), in time (303), the slowest (308); and one that
+goes on where another is (314).
+
+Source: AdminBrokerProcessor and ConsumerOffsetManager, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.consumption import Consumption
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import check_group
+from sparrowmq.protocol.requests.admin_headers import (
+    CloneGroupOffset,
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    QueryConsumeTimeSpan,
+    QueryCorrectionOffset,
+)
+from sparrowmq.protocol.requests.bodies import (
+    BrokerConsumeStats,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    QueueProgress,
+    QueueTimeSpan,
+)
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.store.message_store import MessageStore
+
+_LARGEST: Final = (1 << 63) - 1
+_GONE: Final = -1  # the time of a message that is not there
+
+
+class ProgressHandler:
+    """Tells how far groups are.
+
+    Args:
+        address: of this broker, as its clients know it.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        clients: Clients,
+        consumption: Consumption,
+        clock: Clock,
+        address: str,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._consumption = consumption
+        self._clock = clock
+        self._address = address
+
+    @handles(GetConsumeStats)
+    def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Answer:
+        """How far a group is in one topic, or in each that it has consumed, and how fast it goes on."""
+        group = header.consumer_group
+        topics = {header.topic} if header.topic else self._offsets.topics_of(group)
+        return Answer(body=self._stats(group, self._consumed(group, topics)).encode())
+
+    @handles(GetBrokerConsumeStats)
+    def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer:
+        """How far every group is, topic by topic."""
+        table = [
+            {group: [self._stats(group, [topic]) for topic in self._topics_of(group, header.is_order)]}
+            for group in sorted(config.group_name for config in self._groups.all())
+        ]
+        behind = sum(
+            row.broker_offset - row.consumer_offset
+            for groups in table
+            for topics in groups.values()
+            for stats in topics
+            for row in stats.offset_table.values()
+        )
+        return Answer(body=BrokerConsumeStats(table, self._address, behind).encode())
+
+    @handles(QueryConsumeTimeSpan)
+    def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer:
+        """How far a group is in a topic, as time."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        spans = [
+            self._span(header.topic, header.group, queue_id) for queue_id in range(topic.write_queue_nums)
+        ]
+        return Answer(body=ConsumeTimeSpans(spans).encode())
+
+    @handles(QueryCorrectionOffset)
+    def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer:
+        """The least offset of all groups in each queue, without what is behind the queue's beginning.
+
+        Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
+        """
+        left_out = set((header.filter_groups or "").split(","))
+        least: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic) - left_out:
+            for queue_id, offset in self._offsets.of_group(group, header.topic).items():
+                queue = self._store.queue(header.topic, queue_id)
+                if offset >= (queue.min_offset if queue else 0):
+                    least[queue_id] = min(offset, least.get(queue_id, _LARGEST))
+        compared = self._offsets.of_group(header.compare_group or "", header.topic)
+        for queue_id, offset in compared.items():
+            if least.get(queue_id, _LARGEST) > offset:
+                least[queue_id] = _LARGEST
+        return Answer(body=CorrectionOffsets(least).encode())
+
+    @handles(CloneGroupOffset)
+    async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
+        """Let a group go on where another is."""
+        source, target = header.src_group, check_group(header.dest_group)
+        topics = {header.topic} if header.topic else self._offsets.topics_of(source)
+        for topic in topics if header.offline else self._consumed(source, topics):
+            if self._topics.get(topic) is not None:
+                self._offsets.clone(source, target, topic)
+        await self._offsets.file.confirm(f"group {target} goes on where {source} is")
+
+    def _consumed(self, group: str, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that the group still consumes: what it no longer subscribes is no lag."""
+        view = self._clients.group_view(group)
+        now = view.subscriptions.keys() if view is not None else ()
+        return sorted(topic for topic in topics if not now or topic in now)
+
+    def _topics_of(self, group: str, only_ordered: bool) -> list[str]:
+        found = self._consumed(group, self._offsets.topics_of(group))
+        configs = [self._topics.get(name) for name in found]
+        return [
+            config.topic_name
+            for config in configs
+            if config is not None and (config.order or not only_ordered)
+        ]
+
+    def _stats(self, group: str, topics: Iterable[str]) -> ConsumeStats:
+        topics = list(topics)
+        table = {
+            MessageQueue(name, self._topics.broker_name, queue_id): self._progress(group, name, queue_id)
+            for name in topics
+            if (topic := self._topics.get(name)) is not None
+            for queue_id in range(topic.read_queue_nums)
+        }
+        return ConsumeStats(self._consumption.per_second(group, topics), table)
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
+        queue = self._store.queue(topic, queue_id)
+        offset = self._offsets.query(group, topic, queue_id) or 0
+        last_ms = self._store.store_time(topic, queue_id, offset - 1)
+        return QueueProgress(queue.max_offset if queue else 0, offset, last_timestamp=last_ms or 0)
+
+    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+        queue = self._store.queue(topic, queue_id)
+        begin, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        offset = self._offsets.query(group, topic, queue_id) or 0
+
+        def stored(queue_offset: int) -> int:
+            found = self._store.store_time(topic, queue_id, queue_offset)
+            return _GONE if found is None else found
+
+        next_ms = stored(offset) if offset < end else _GONE
+        return QueueTimeSpan(
+            MessageQueue(topic, self._topics.broker_name, queue_id),
+            stored(begin),
+            stored(end - 1),
+            stored(offset - 1) if offset > 0 else stored(begin),
+            self._clock.now_ms() - next_ms if next_ms != _GONE else 0,
+        )

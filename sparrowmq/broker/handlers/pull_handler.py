@@ -1,0 +1,281 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): records of one queue, at once or when they arrive.
+
+The records leave as views of what was read of the log. A poll that finds nothing is held (see arrivals.py) for as long
+as the client asked; it is the only pull that costs a task.
+Source: PullMessageProcessor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from sparrowmq.broker.arrivals import wait_for_match
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.consumption import Consumption
+from sparrowmq.broker.filters import Filters
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import InvalidMessage, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import GroupConfig
+from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
+from sparrowmq.protocol.selector import Selector
+from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.queue_reading import Read, Status
+from sparrowmq.waiting import later
+
+# Bits of `sysFlag` (Java: PullSysFlag).
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+
+SENT_AWAY_S: Final = 1.0
+
+_CODES = {
+    Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    Status.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    Status.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    Status.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    Status.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    Status.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True)
+class PullRules:
+    """How much one pull may carry.
+
+    Attributes:
+        max_count: for a request that does not say how many bytes it takes (Java: maxTransferCountOnMessageInMemory).
+        max_bytes: likewise (Java: maxTransferBytesOnMessageInMemory).
+        max_sized_bytes: for a request which does, by `maxMsgBytes`. Unlike Java: such a request is limited by bytes and
+            not by 32 messages, which is what makes bulk readers fast.
+        near_bytes: who reads further away from the log's end than this is sent to the broker that his group names for
+            that; None sends nobody anywhere (slaveReadEnable).
+        serves: whether pulls are answered at all; a slave without slaveReadEnable, or a master, sends everybody away.
+        keeps_offsets: whether pulls commit offsets here; not at a slave, whose master knows better.
+    """
+
+    broker_name: str
+    max_count: int = 32
+    max_bytes: int = 256 * 1024
+    max_sized_count: int = 8192
+    max_sized_bytes: int = 1024 * 1024
+    longest_hold_ms: int = 60_000
+    near_bytes: int | None = None
+    serves: bool = True
+    keeps_offsets: bool = True
+
+
+class PullHandler:
+    """Answers pulls."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        offsets: Offsets,
+        clock: Clock,
+        rules: PullRules,
+        consumption: Consumption,
+        *,
+        filters: Filters,
+    ) -> None:
+        self._filters = filters
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._clock = clock
+        self._rules = rules
+        self._consumption = consumption
+
+    def use(self, rules: PullRules) -> None:
+        """Answer by other rules from now on."""
+        self._rules = rules
+
+    @handles(PullMessage, LitePullMessage)
+    def pull(self, header: PullMessage, body: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+        """Records from `queue_offset` on that the subscription matches."""
+        group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
+        self._check(header, group, peer)
+        if not self._rules.serves:
+            return self._send_away()
+        selector = self._wanted(header)
+        if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        found = self._read(header, header.queue_offset, selector)
+        may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
+        if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
+            return self._hold(header, selector)
+        return self._answer(found, header)
+
+    def _send_away(self) -> Awaitable[Answer]:
+        """To the master. Unlike Java, which says so at once, and again and again where the master is gone."""
+        answer = Answer(
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            PullMessageReply(0, 0, 0, 0),
+            "this broker is a slave, whose slaveReadEnable is false, or which knows no master; pull from its master",
+        )
+        return later(self._clock, SENT_AWAY_S, answer)
+
+    def _hold(self, header: PullMessage, selector: Selector) -> Awaitable[Answer]:
+        return wait_for_match(
+            self._store,
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            lambda offset: self._read(header, offset, selector),
+            self._clock,
+            min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000,
+            lambda found: self._answer(found, header),
+        )
+
+    def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
+        rules = self._rules
+        count = max(1, header.max_msg_nums)
+        if header.max_msg_bytes is None or header.max_msg_bytes <= 0:
+            return self._store.read(
+                header.topic, header.queue_id, offset, min(count, rules.max_count), rules.max_bytes, selector
+            )
+        size = min(header.max_msg_bytes, rules.max_sized_bytes)
+        return self._store.read(
+            header.topic, header.queue_id, offset, min(count, rules.max_sized_count), size, selector
+        )
+
+    def _answer(self, found: Read, header: PullMessage) -> Answer:
+        self._consumption.took(header.consumer_group, header.topic, found.count)
+        near_bytes = self._rules.near_bytes
+        whom_next = 0 if near_bytes is None else self._whom_next(header, found, near_bytes)
+        reply = PullMessageReply(whom_next, found.next_offset, found.min_offset, found.max_offset)
+        return Answer(_code(found, header), reply, found.status.name, found.views)
+
+    def _whom_next(self, header: PullMessage, found: Read, near_bytes: int) -> int:
+        """The id of the broker to ask next: another one where so old messages were read that it took the disk."""
+        group = self._groups.get(header.consumer_group)
+        if group is None:
+            return 0
+        queue = self._store.queue(header.topic, header.queue_id)
+        has_read = queue is not None and found.next_offset > header.queue_offset
+        last = queue.entry(found.next_offset - 1) if queue is not None and has_read else None
+        is_far = last is not None and self._store.end - last.offset > near_bytes
+        return group.which_broker_when_consume_slowly if is_far else group.broker_id
+
+    def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> None:
+        if not self._topics.permission & Perm.READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._rules.broker_name}] pulling message is forbidden: its brokerPermission is "
+                f"{self._topics.permission}",
+            )
+        if not group.consume_enable:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        if not group.consume_broadcast_enable:
+            self._refuse_broadcasting(header.consumer_group)
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! It is created by mqadmin updateTopic, "
+                "or by a send where autoCreateTopicEnable is true",
+            )
+        if not topic.perm & Perm.READ:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden on broker {self._rules.broker_name}",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+            )
+
+    def _refuse_broadcasting(self, name: str) -> None:
+        """Raise if the group's heartbeats say that it broadcasts.
+
+        Unlike Java: also when the pull carries its own subscription.
+        """
+        group = self._clients.group_view(name)
+        if group is not None and group.message_model == "BROADCASTING":
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way"
+            )
+
+    def _wanted(self, header: PullMessage) -> Selector:
+        """What to let through: the request says, or else the group's heartbeat did."""
+        if header.sys_flag & SUBSCRIPTION:
+            kind = header.expression_type
+            if kind and kind != TAG:
+                return self._filters.selector(kind, header.subscription)
+            return _selector_of(header.subscription or ALL)
+        subscription = self._known_subscription(header)
+        if subscription.kind != TAG:
+            return self._filters.selector(subscription.kind, subscription.expression)
+        return _of_codes(subscription.codes)
+
+    def _known_subscription(self, header: PullMessage) -> Subscription:
+        subscription = self._clients.subscription(header.consumer_group, header.topic)
+        if subscription is None:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group} sent no heartbeat that "
+                f"subscribes {header.topic}",
+            )
+        if subscription.version < header.sub_version:
+            raise RemoteError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the consumer's subscription not latest: the heartbeat with the new one has not come yet",
+            )
+        return subscription
+
+
+def _code(found: Read, header: PullMessage) -> int:
+    """The response code; an empty queue is "not found" at offset 0 and "moved" elsewhere, as in Java."""
+    if found.status is Status.FOUND:  # nearly always, and not worth the hash of an enum's member
+        return ResponseCode.SUCCESS
+    code = _CODES.get(found.status)
+    if code is not None:
+        return code
+    return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+
+
+LONGEST_KEPT: Final = 1024  # characters of an expression that is remembered
+
+
+@lru_cache(maxsize=4096)
+def _of_codes(codes: frozenset[int]) -> Selector:
+    return Selector(codes or None)
+
+
+def _selector_of(expression: str) -> Selector:
+    return _usual_selector(expression) if len(expression) <= LONGEST_KEPT else _parsed(expression)
+
+
+@lru_cache(maxsize=4096)
+def _usual_selector(expression: str) -> Selector:
+    return _parsed(expression)
+
+
+def _parsed(expression: str) -> Selector:
+    try:
+        return Selector(Subscription.build("", expression).codes or None)
+    except InvalidMessage as error:
+        raise RemoteError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None

@@ -1,0 +1,97 @@
+"""RECALL_MESSAGE (370): a message that waits for its time is not to be delivered.
+
+The recall is stored as a timer that is due with the message (timer.py), so it is as safe as the message is, and needs
+no search. As in Java the answer does not tell whether there was such a message.
+Source: RecallMessageProcessor, Java 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.timer import delete_key
+from sparrowmq.broker.topics import Topics
+from sparrowmq.clock import Clock
+from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties, render
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.requests.headers import RecallMessage, RecallMessageReply
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.store.message_store import MessageStore
+
+_TAG: Final = "_RECALL_TAG_"
+_BODY: Final = b"0"
+
+
+class RecallHandler:
+    """Lets messages be recalled.
+
+    Args:
+        is_over: whether it is too late to recall what is due at a time, in ms.
+        enabled: recallMessageEnable.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        is_over: Callable[[int], bool],
+        clock: Clock,
+        broker_name: str,
+        enabled: bool,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._is_over = is_over
+        self._clock = clock
+        self._broker_name = broker_name
+        self._enabled = enabled
+
+    @handles(RecallMessage)
+    def recall(self, header: RecallMessage, body: bytes, peer: Peer) -> After:
+        """Store the recall; the answer waits for it as that of a send does."""
+        if not self._enabled:
+            raise _refused(ResponseCode.NO_PERMISSION, "operation is forbidden: recallMessageEnable is false")
+        if self._topics.get(header.topic) is None:
+            raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic[{header.topic}] not exist")
+        try:
+            handle = RecallHandle.parse(header.recall_handle)
+        except ConfigError as error:
+            raise RemoteError(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+        if handle.topic != header.topic:
+            raise _refused(
+                ResponseCode.ILLEGAL_OPERATION, f"topic not match: the handle is of {handle.topic}"
+            )
+        if handle.broker_name != self._broker_name:
+            raise _refused(
+                ResponseCode.ILLEGAL_OPERATION, f"the message waits at broker {handle.broker_name}"
+            )
+        if handle.due_ms <= self._clock.now_ms() or self._is_over(handle.due_ms):
+            raise _refused(ResponseCode.ILLEGAL_OPERATION, "timestamp invalid: the message was due already")
+        placed = self._writer.put(self._entry(header, handle, peer))
+        return After(self._store.safety(True), placed.end, RecallMessageReply(handle.unique_id))
+
+    def _entry(self, header: RecallMessage, handle: RecallHandle, peer: Peer) -> Entry:
+        now_ms = self._clock.now_ms()
+        properties = {
+            Property.TAGS: _TAG,
+            Property.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.unique_id),
+            Property.UNIQ_KEY: handle.unique_id,
+            Property.TIMER_DELIVER_MS: str(handle.due_ms),
+            Property.BORN_TIMESTAMP: str(now_ms),
+            Property.PGROUP: header.producer_group or "",
+        }
+        known = {name: value for name, value in properties.items() if value}
+        return Entry(handle.topic, 0, _BODY, Properties(render(known)), now_ms, peer.host)
+
+
+def _refused(code: int, why: str) -> RemoteError:
+    return RemoteError(code, f"recall failed, {why}")

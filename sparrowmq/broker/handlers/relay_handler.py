@@ -1,0 +1,115 @@
+"""What tools ask consumers through their broker: what one is doing (307), to consume one message now (309), and where
+each member of a group stands (223, asked of the members as 221).
+
+    tool ── request ──> broker ── the same on the member's own connection ──> member
+    tool <── its answer, word for word ── broker <── answer ── member
+
+Source: AdminBrokerProcessor.callConsumer and Broker2Client, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import msgspec
+
+from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.errors import NetworkError, RemoteError, RemoteProtocolError, RequestTimeout
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.requests.admin_headers import InvokeGetConsumerStatus
+from sparrowmq.protocol.requests.bodies import ConsumerStatus
+from sparrowmq.protocol.requests.headers import (
+    ConsumeMessageDirectly,
+    GetConsumerRunning,
+    GetConsumerStatus,
+)
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.safe_text import shown
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# How long a client may take to answer (Java: Broker2Client.callClient and getConsumeStatus).
+CLIENT_TIMEOUT_S: Final = 10.0
+STATUS_TIMEOUT_S: Final = 5.0
+
+
+class RelayHandler:
+    """Asks clients on behalf of tools."""
+
+    def __init__(self, store: MessageStore, clients: Clients, broker_name: str) -> None:
+        self._store = store
+        self._clients = clients
+        self._broker_name = broker_name
+
+    @handles(GetConsumerRunning)
+    async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Answer:
+        """What a consumer is doing, by its own words."""
+        return await self._call(header.consumer_group, header.client_id, header)
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
+        """Have a consumer handle one message now; how that went is its own word."""
+        log.info(
+            "%s has consumer %s of group %s handle message %s",
+            peer.address,
+            shown(header.client_id or ""),
+            shown(header.consumer_group),
+            shown(header.msg_id or ""),
+        )
+        request = msgspec.structs.replace(header, broker_name=self._broker_name)
+        record = self._record(header.msg_id or "")
+        return await self._call(header.consumer_group, header.client_id or "", request, record)
+
+    @handles(InvokeGetConsumerStatus)
+    async def statuses(self, header: InvokeGetConsumerStatus, body: bytes, peer: Peer) -> Answer:
+        """Where the members of a group, or one of them, stand in a topic; those that do not tell are left out."""
+        members = self._clients.members(header.group)
+        if not members:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
+            )
+        wanted = [member for member in members if header.client_addr in (None, "", member.client_id)]
+        request = GetConsumerStatus(header.topic, header.group)
+        answers = [member.peer.call(request, timeout_s=STATUS_TIMEOUT_S) for member in wanted]
+        table: dict[str, dict[MessageQueue, int]] = {}
+        for member, answer in zip(wanted, answers, strict=True):
+            try:
+                told = ConsumerStatus.decode((await answer).body)
+            except (NetworkError, RemoteError, RemoteProtocolError) as error:
+                log.warning("consumer %s does not tell where it stands: %s", shown(member.client_id), error)
+            else:
+                table[member.client_id] = told.message_queue_table
+        return Answer(body=ConsumerStatus(consumer_table=table).encode())
+
+    def _record(self, msg_id: str) -> bytes:
+        try:
+            offset = parse_offset_id(msg_id).physical_offset
+        except RemoteProtocolError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId is no offset message id: {error}") from error
+        record = self._store.record_at(offset)
+        if record is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return bytes(record)
+
+    async def _call(self, group: str, client_id: str, request: Request[Any], body: bytes = b"") -> Answer:
+        member = self._clients.member(group, client_id)
+        who = f"<{group}> <{client_id}>"
+        if member is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
+        return await _handed_on(member, who, request, body)
+
+
+async def _handed_on(member: Member, who: str, request: Request[Any], body: bytes) -> Answer:
+    try:
+        response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
+    except RequestTimeout as error:
+        raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {who} Timeout: {error}") from error
+    except NetworkError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {who} Exception: {error}") from error
+    return Answer(response.code, None, response.remark, response.body)

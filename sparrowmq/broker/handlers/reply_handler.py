@@ -1,0 +1,117 @@
+"""SEND_REPLY_MESSAGE (324, 325): the answer to a request goes on to the client that asked, and is kept like a message.
+
+    asker ── request, REPLY_TO_CLIENT=its id ──> topic ──> answerer
+    asker <── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker <── SEND_REPLY_MESSAGE ── answerer
+
+The answerer sends to `<cluster>_REPLY_TOPIC`, which nobody needs to consume: what counts is that the asker has said
+that it took the answer. If it has not, the code is 1, stored or not, and the answerer may try another broker to which
+the asker may be connected. Source: ReplyMessageProcessor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.broker.clients import Clients, Member
+from sparrowmq.broker.handlers.send_handler import SendHandler
+from sparrowmq.clock import Clock
+from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.requests.headers import PushReply, SendMessageReply, SendReply, SendReplyV2
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, Answer, handles
+from sparrowmq.safe_text import shown
+
+log = logging.getLogger(__name__)
+
+# How long an asker may take to say that it has the answer (Java: Broker2Client.callClient).
+ASKER_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class ReplyRules:
+    """What a broker does with answers.
+
+    Attributes:
+        is_stored: whether they are kept, too (storeReplyMessageEnable).
+        store_host: this broker's address as records carry it.
+    """
+
+    is_stored: bool
+    store_host: bytes
+
+
+class ReplyHandler:
+    """Hands answers on to those who asked."""
+
+    def __init__(self, sends: SendHandler, clients: Clients, rules: ReplyRules, clock: Clock) -> None:
+        self._sends = sends
+        self._clients = clients
+        self._rules = rules
+        self._clock = clock
+
+    @handles(SendReply, SendReplyV2)
+    async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Answer:
+        """Push the answer to the asker; the reply's code tells whether that went well."""
+        self._sends.admit(header, body, peer)
+        # Unlike Java, it is stored before the push: one that is pushed and then cannot be stored looked like a failure.
+        place: ReplyHeader = self._store(header, body, peer) if self._rules.is_stored else None
+        failure = await self._push(header, body, peer)
+        if place is None:
+            place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's own words for "nowhere"
+        if failure is None:
+            return Answer(header=place)
+        log.warning("an answer sent by %s is lost: %s", peer.address, failure)
+        return Answer(ResponseCode.SYSTEM_ERROR, place, failure)
+
+    def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
+        """Keep the answer. Nobody waits for it to be safe, and if it cannot be kept, the asker gets it all the same."""
+        try:
+            after: After = self._sends.send(header, body, peer)
+        except (StoreFailed, DiskFull) as error:
+            log.warning("an answer sent by %s is not stored: %s", peer.address, error)
+            return None
+        return after.reply
+
+    async def _push(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> str | None:
+        """Give the asker its answer; returns why that failed."""
+        properties = Properties(header.properties or "")
+        client_id = properties.get(Property.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{Property.REPLY_TO_CLIENT}] is null"
+        asker = self._clients.producer_by_id(client_id)
+        if asker is None:
+            return f"push reply message fail, channel of <{shown(client_id)}> not found."
+        now_ms = self._clock.now_ms()
+        properties.put(Property.PUSH_REPLY_TIME, str(now_ms))
+        push = PushReply(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=properties.render(),
+            reconsume_times=header.reconsume_times,
+            unit_mode=bool(header.unit_mode),
+            born_host=peer.address,
+            store_host=hosts.unpack(self._rules.store_host),
+            store_timestamp=now_ms,
+        )
+        return await _tell(asker, push, body)
+
+
+async def _tell(asker: Member, push: PushReply, body: bytes) -> str | None:
+    try:
+        await asker.peer.call(push, body, timeout_s=ASKER_TIMEOUT_S)
+    except (NetworkError, RemoteError) as error:
+        return f"push reply message to {shown(asker.client_id)} fail. {error}"
+    return None

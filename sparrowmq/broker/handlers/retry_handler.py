@@ -1,0 +1,98 @@
+"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message, so it comes again later, or ends in the dead
+letters.
+
+C++ clients send only offset, group and delay level; all else may be missing.
+Source: SendMessageProcessor.asyncConsumerSendMsgBack, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+from sparrowmq.broker import retry
+from sparrowmq.broker.detour import again
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import Perm, StoredMessage
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
+from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# Older clients fill maxReconsumeTimes with whatever they have (Java: V3_4_9).
+KNOWS_MAX_TIMES: Final = 121
+
+
+class RetryHandler:
+    """Stores messages again that consumers sent back.
+
+    Unlike Java, the answer waits until the message is as safe as a send's: the consumer commits its offset after
+    it, so a retry that is lost in a crash would be lost for good.
+    """
+
+    def __init__(self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+
+    @handles(ConsumerSendMsgBack)
+    def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> After | None:
+        """Park the message for its next try, or put it among the group's dead letters."""
+        if not self._topics.permission & Perm.WRITE:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._topics.broker_name}] sending message is forbidden: its brokerPermission is "
+                f"{self._topics.permission}",
+            )
+        group = self._groups.ensure(header.group)
+        if group.retry_queue_nums <= 0:
+            return None  # The operator wants no retries for this group.
+        message = self._message(header.offset)
+        most = _max_times(header, peer, group)
+        back = retry.send_back(message, group.group_name, header.delay_level, most)
+        topic = self._target(back, group)
+        queue_id = random.randrange(topic.write_queue_nums)
+        placed = self._writer.put(
+            again(message, topic.topic_name, queue_id, back.properties, back.reconsume_times)
+        )
+        if back.is_dead:
+            log.warning(
+                "message %s is a dead letter of group %s after %d tries",
+                message.message_id,
+                group.group_name,
+                back.reconsume_times,
+            )
+        return After(self._store.safety(True), placed.end, None)
+
+    def _message(self, offset: int) -> StoredMessage:
+        view = self._store.record_at(offset)
+        if view is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        return record.decode(view)
+
+    def _target(self, back: retry.SentBack, group: GroupConfig) -> TopicConfig:
+        if back.is_dead:
+            topic = self._topics.ensure_dlq(group.group_name)
+        else:
+            topic = self._topics.ensure_retry(group.group_name, group.retry_queue_nums)
+        if not topic.perm & Perm.WRITE:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
+            )
+        return topic
+
+
+def _max_times(header: ConsumerSendMsgBack, peer: Peer, group: GroupConfig) -> int:
+    asked = header.max_reconsume_times
+    known = peer.version >= KNOWS_MAX_TIMES
+    return asked if asked is not None and known else group.retry_max_times

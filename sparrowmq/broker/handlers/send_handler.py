@@ -1,0 +1,258 @@
+"""SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once it is safe.
+
+One message costs: one header, one `Entry`, one append, one reply. The answer waits for what the store says
+(`MessageStore.safety`) as a callback; no task is made.
+Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from librt.strings import BytesWriter
+
+from sparrowmq.broker import half_message
+from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.retry import is_exhausted
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import Transactions
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.entry import Entry, PlacedBatch
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.message_id import OffsetIds
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.recall_handle import RecallHandle
+from sparrowmq.protocol.requests.bodies import TopicConfig
+from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
+from sparrowmq.protocol.wire.codec import ReplyHeader
+from sparrowmq.protocol.wire.fields import Written
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.stats import Figures
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.timer_wheel import RECALL
+
+
+@dataclass(frozen=True)
+class SendRules:
+    """What a broker accepts.
+
+    Attributes:
+        max_body_bytes: of one message or one whole batch.
+        store_host: this broker's address as offset ids carry it.
+    """
+
+    max_body_bytes: int
+    store_host: bytes
+    broker_name: str
+
+
+class SendHandler:
+    """Stores what producers send."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        groups: Groups,
+        transactions: Transactions,
+        rules: SendRules,
+        figures: Figures,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._groups = groups
+        self._transactions = transactions
+        self._rules = rules
+        self._received = figures.counter("messages_received", "messages stored for producers")
+        self._ids = OffsetIds(rules.store_host)
+        # Topics that were found open to clients.
+        self._open: set[str] = set()
+
+    def use(self, rules: SendRules) -> None:
+        """Accept by other rules from now on, and look anew at who may send where."""
+        self._rules = rules
+        self._open.clear()
+
+    @handles(SendMessage, SendMessageV2, SendBatchMessage)
+    def send(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> After:
+        """Store one message or one batch."""
+        if len(body) > self._rules.max_body_bytes:
+            self._refuse_size(len(body))
+        name = header.topic
+        topic = self._topics.get(name)
+        if topic is None or name not in self._open:
+            topic = self._admit(header, peer)
+        queue_id = header.queue_id
+        if not 0 <= queue_id < topic.write_queue_nums:
+            queue_id = self._other_queue(topic, queue_id, peer)
+        properties = Properties(header.properties or "")
+        if header.batch or type(header) is SendBatchMessage:
+            return self._send_batch(header, queue_id, properties, body, peer.host)
+        entry = Entry(
+            name,
+            queue_id,
+            body,
+            properties,
+            header.born_timestamp,
+            peer.host,
+            header.flag,
+            header.sys_flag,
+            header.reconsume_times or 0,
+        )
+        if half_message.is_half(properties) and not _comes_back(header, properties):
+            return self._send_half(header, entry)
+        if name.startswith("%RETRY%") and self._has_no_tries_left(header):
+            self._bury(entry)
+        queue_id, wants_safety = entry.queue_id, properties.wants_safety
+        placed = self._writer.put(entry)  # which may let it wait in another queue
+        self._received.value += 1
+        msg_id = self._ids.text(placed.offset)
+        reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
+        if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
+            handle = self._recall_handle(name, entry)
+            reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
+        return After(self._store.safety(wants_safety), placed.end, reply)
+
+    def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
+        """Refuse what `send` would, as far as that can be told without sending. Raises: RemoteError."""
+        if self._rules.max_body_bytes < len(body):
+            self._refuse_size(len(body))
+        self._admit(header, peer)
+
+    def _send_batch(
+        self,
+        header: SendMessage | SendMessageV2,
+        queue_id: int,
+        properties: Properties,
+        body: bytes,
+        born_host: bytes,
+    ) -> After:
+        if header.topic.startswith("%RETRY%"):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
+            )
+        shared = Entry(
+            header.topic, queue_id, b"", properties, header.born_timestamp, born_host, 0, header.sys_flag
+        )
+        places = batch.places(body)
+        placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
+        self._received.value += len(placed.offsets)
+        reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
+        return After(self._store.safety(properties.wants_safety), placed.end, reply)
+
+    def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
+        """Take a batch apart in which not every message is plain."""
+        entries = batch.entries(shared, body, places)
+        if any(half_message.is_half(entry.properties) for entry in entries):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a batch cannot hold messages of a transaction; send them one by one",
+            )
+        stored = self._writer.put_batch(entries)
+        return PlacedBatch([placed.offset for placed in stored], stored[0].queue_offset, stored[-1].end)
+
+    def _recall_handle(self, topic: str, entry: Entry) -> str | None:
+        """By what the message can be recalled; None without a unique id, or if it is a retry."""
+        unique_id = entry.properties.unique_key
+        if unique_id is None or topic.startswith(names.RETRY) or entry.deliver_at_ms & RECALL:
+            return None
+        return str(RecallHandle(topic, self._rules.broker_name, entry.deliver_at_ms, unique_id))
+
+    def _send_half(self, header: SendMessage | SendMessageV2, entry: Entry) -> After:
+        """Store a half message, which consumers do not see."""
+        queue_id, safety = entry.queue_id, self._store.safety(entry.properties.wants_safety)
+        placed = self._transactions.begin(entry, header.producer_group)
+        self._received.value += 1
+        reply = Stored(self._ids.text(placed.offset), queue_id, placed.queue_offset)
+        return After(safety, placed.end, reply)
+
+    def _bury(self, entry: Entry) -> None:
+        """Let a message that was retried often enough go to its group's dead letters, at once."""
+        entry.topic = self._topics.ensure_dlq(entry.topic.removeprefix(names.RETRY)).topic_name
+        entry.queue_id = 0
+        entry.properties.remove(Property.DELAY)
+
+    def _has_no_tries_left(self, header: SendMessage | SendMessageV2) -> bool:
+        """Whether a client that retries by itself (an orderly consumer) has done so often enough."""
+        group = self._groups.ensure(header.topic.removeprefix(names.RETRY))
+        return is_exhausted(header.reconsume_times, header.max_reconsume_times, group.retry_max_times)
+
+    def _admit(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
+        """The topic, made now if need be, if clients may send to it; it stays so.
+
+        The topic's own permission is no matter: without WRITE, clients with new routes send elsewhere, and what those
+        with old ones still send is stored, as in Java 4.9. To refuse it would lose one-way messages.
+        """
+        name = header.topic
+        if not self._topics.permission & Perm.WRITE:
+            # Unlike Java, which refuses this for ordered topics only.
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._rules.broker_name}] sending message is forbidden: its brokerPermission is "
+                f"{self._topics.permission}",
+            )
+        if names.is_closed_to_clients(name):
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        topic = self._topics.get(name) or self._topics.ensure_for_send(
+            name, header.default_topic, header.default_topic_queue_nums, peer.address
+        )
+        self._open.add(name)
+        return topic
+
+    def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
+        """The queue for an id that is not one of the topic's write queues: below 0 the choice is ours."""
+        if queue_id < 0:
+            return random.randrange(topic.write_queue_nums)
+        if queue_id < topic.read_queue_nums:
+            return queue_id  # The topic is being made smaller: write queues go first.
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
+            f"queues Producer: {peer.address}",
+        )
+
+    def _refuse_size(self, size_bytes: int) -> None:
+        raise RemoteError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
+        )
+
+
+class Stored(Written):
+    """`SendMessageReply` for a message that was stored: all of its fields are known to need no quoting."""
+
+    def __init__(self, msg_id: str, queue_id: int, queue_offset: int) -> None:
+        self.msg_id = msg_id
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+
+    def write(self, out: BytesWriter) -> None:
+        out.write(b'{"msgId":"')
+        out.write(self.msg_id.encode())
+        out.write(b'","queueId":"')
+        out.write(str(self.queue_id).encode())
+        out.write(b'","queueOffset":"')
+        out.write(str(self.queue_offset).encode())
+        out.write(b'","MSG_REGION":"DefaultRegion","TRACE_ON":"true"}')
+
+    def ext_fields(self) -> dict[str, str]:
+        return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset).ext_fields()
+
+
+def _comes_back(header: SendMessage | SendMessageV2, properties: Properties) -> bool:
+    """Whether a group gets again what it could not consume: with the mark of a half if that is how it was sent.
+
+    Clients before 4.6.1 leave the mark. Unlike Java, which tells by the delay alone, a retry topic takes no halves:
+    what a tool puts there again, mark and all, would wait for an answer that its producer gave long ago.
+    """
+    delayed_again = (header.reconsume_times or 0) > 0 and bool(properties.get(Property.DELAY))
+    return delayed_again or header.topic.startswith("%RETRY%")

@@ -1,0 +1,99 @@
+"""STAGE_BATCH (32001) and COMMIT_BATCH (32002): batches of messages that appear once or not at all. Ours.
+
+What staging checks is what a send does; so nothing of a committed batch has to be refused any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from sparrowmq.broker.batch_staging import CommitBody, Source, Staging
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.protocol.requests.headers import CommitBatch, CommitBatchReply, StageBatch
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.store.message_store import MessageStore
+
+_MOST_NAME: Final = 255
+_TEMPLATE_QUEUES: Final = 4
+
+
+class StagingHandler:
+    """Takes batches in stages.
+
+    Args:
+        max_body_bytes: of one request.
+    """
+
+    def __init__(self, store: MessageStore, staging: Staging, topics: Topics, max_body_bytes: int) -> None:
+        self._store = store
+        self._staging = staging
+        self._topics = topics
+        self._max_body_bytes = max_body_bytes
+
+    @handles(StageBatch)
+    def stage(self, header: StageBatch, body: bytes, peer: Peer) -> After:
+        """Store a part of a batch; the answer waits for it as that of a send does."""
+        if len(body) > self._max_body_bytes:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the body takes {len(body)} bytes; this broker's maxMessageSize is {self._max_body_bytes}",
+            )
+        self._admit(header.topic, header.queue_id, peer)
+        places = batch.places(body)
+        entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
+        source = _source(header)
+        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry, places)
+        return After(self._store.safety(True), self._store.end if placed is None else placed.end, None)
+
+    @handles(CommitBatch)
+    def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> After:
+        """Decide on a batch; the answer leaves once the decision is as safe as a send."""
+        try:
+            given = msgspec.json.decode(body, type=CommitBody)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
+        decided = self._staging.commit(_source(header), given.attempts, given.others)
+        others = msgspec.json.encode(decided.others).decode() if decided.others else None
+        return After(self._store.safety(True), decided.end, CommitBatchReply(decided.is_repeated, others))
+
+    def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
+        """Refuse a topic or queue that takes no messages; a topic is made if a send would make it."""
+        if not self._topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        if name.startswith(names.RETRY):
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}"
+            )
+        topic = self._topics.get(name) or self._topics.ensure_for_send(
+            name, names.DEFAULT_TOPIC, _TEMPLATE_QUEUES, peer.address
+        )
+        if not 0 <= queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, topic[{name}] has {topic.write_queue_nums} write queues",
+            )
+
+
+def _source(header: StageBatch | CommitBatch) -> Source:
+    if header.batch < 0:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0")
+    return Source(_name("writer", header.writer), _name("run", header.run), header.batch)
+
+
+def _name(what: str, name: str) -> str:
+    """A name that can be kept in a property."""
+    if not name or len(name) > _MOST_NAME or not name.isprintable():
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR, f"the {what} must have 1 to {_MOST_NAME} characters that can be shown"
+        )
+    return name

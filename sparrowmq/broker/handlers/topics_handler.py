@@ -1,0 +1,153 @@
+"""Topics, for tools: UPDATE_AND_CREATE_TOPIC (17), DELETE_TOPIC_IN_BROKER (215), GET_ALL_TOPIC_CONFIG (21),
+GET_TOPIC_STATS_INFO (202), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
+
+Source: AdminBrokerProcessor, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol import names
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
+    GetAllTopicConfig,
+    GetAllTopicConfigReply,
+    GetSystemTopicListFromBroker,
+    GetTopicStats,
+    UpdateAndCreateTopic,
+)
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicList, TopicOffset, TopicStats
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.safe_text import shown
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+MOST_QUEUES: Final = 65_535
+# INHERIT, WRITE and READ; 8 and above mean nothing to any client.
+MOST_PERM: Final = 7
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+
+class TopicHandler:
+    """Creates, changes, deletes and shows topics.
+
+    Args:
+        announced: returns when name servers know every topic of this broker.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        offsets: Offsets,
+        announced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._announced = announced
+
+    @handles(UpdateAndCreateTopic)
+    async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
+        """Create or change a topic; answered when it is on disk and in the route."""
+        self._refuse_system(names.check_topic(header.topic))
+        _check_queues("readQueueNums", header.read_queue_nums)
+        _check_queues("writeQueueNums", header.write_queue_nums)
+        _check_perm(header.perm)
+        topic = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            topic_filter_type=_filter_type(header.topic_filter_type),
+            order=header.order,
+            topic_sys_flag=header.topic_sys_flag or 0,
+        )
+        log.info("topic %s is set by %s: %s", header.topic, peer.address, shown(topic))
+        self._topics.put(topic)
+        await self._topics.file.confirm(f"topic {header.topic} is set")
+        await self._announced()
+
+    @handles(DeleteTopic)
+    async def delete(self, header: DeleteTopic, body: bytes, peer: Peer) -> None:
+        """Delete a topic, its queues and what groups have consumed of it. An absent one is no error."""
+        self._refuse_system(names.check_topic(header.topic))
+        log.info("topic %s is deleted by %s", header.topic, peer.address)
+        self._topics.delete(header.topic)
+        self._store.delete_topic(header.topic)
+        # Unlike Java 4.9, and like 5.x: offsets of a topic that is gone would point behind the end of a new one.
+        self._offsets.delete_topic(header.topic)
+        await self._topics.file.confirm(f"topic {header.topic} is deleted")
+        await self._offsets.file.confirm(f"topic {header.topic} is deleted")
+
+    @handles(GetTopicStats)
+    def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Answer:
+        """Beginning, end and time of the last message of every queue, empty ones too."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        queues = range(max(topic.write_queue_nums, topic.read_queue_nums))
+        table = {
+            MessageQueue(header.topic, self._topics.broker_name, queue_id): self._offsets_of(
+                header.topic, queue_id
+            )
+            for queue_id in queues
+        }
+        return Answer(body=TopicStats(table).encode())
+
+    @handles(GetAllTopicConfig)
+    def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer:
+        """topics.json as it would be saved now."""
+        table = self._topics.content()
+        return Answer(header=GetAllTopicConfigReply(len(table.topic_config_table)), body=table.encode())
+
+    @handles(GetSystemTopicListFromBroker)
+    def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:
+        """The topics that RocketMQ itself uses."""
+        return Answer(body=TopicList(self._topics.system_names()).encode())
+
+    def _offsets_of(self, topic: str, queue_id: int) -> TopicOffset:
+        queue = self._store.queue(topic, queue_id)
+        if queue is None:
+            return TopicOffset(0, 0, 0)
+        last_ms = self._store.store_time(topic, queue_id, queue.max_offset - 1)
+        return TopicOffset(queue.min_offset, queue.max_offset, last_ms or 0)
+
+    def _refuse_system(self, name: str) -> None:
+        if self._topics.is_system(name):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+
+
+def _check_queues(field: str, count: int) -> None:
+    if not 1 <= count <= MOST_QUEUES:
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"{field} is {count}; a topic has 1 to {MOST_QUEUES} queues (to stop writes, set its perm to 4)",
+        )
+
+
+def _check_perm(perm: int) -> None:
+    # Unlike Java 4.9, which takes any number and then refuses everything.
+    if not 0 <= perm <= MOST_PERM:
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR, f"perm {perm} is none; 2 is write, 4 is read, 6 is both, 0 is neither"
+        )
+
+
+def _filter_type(name: str | None) -> str:
+    if name and name not in FILTER_TYPES:
+        raise RemoteError(
+            ResponseCode.SYSTEM_ERROR,
+            f"topicFilterType = [{name}] value invalid; it is {' or '.join(FILTER_TYPES)}",
+        )
+    return name or FILTER_TYPES[0]

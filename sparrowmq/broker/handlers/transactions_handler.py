@@ -1,0 +1,66 @@
+"""END_TRANSACTION (37): a producer says how its transaction ended; RESUME_CHECK_HALF_MESSAGE (323): an operator wants
+one asked about again.
+
+Java's clients send 37 one-way, so what goes wrong is only logged there and the broker asks later. Who waits for an
+answer gets it once the end is as safe as a send.
+Source: EndTransactionProcessor and AdminBrokerProcessor.resumeCheckHalfMessage, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sparrowmq.broker.transactions import Transactions
+from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfMessage
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.request_dispatch import After, handles
+from sparrowmq.safe_text import shown
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+
+class TransactionHandler:
+    """Ends transactions."""
+
+    def __init__(self, store: MessageStore, transactions: Transactions) -> None:
+        self._store = store
+        self._transactions = transactions
+
+    @handles(EndTransaction)
+    def end(self, header: EndTransaction, body: bytes, peer: Peer) -> After | None:
+        """Commit or roll back; "unknown" changes nothing."""
+        said = header.commit_or_rollback
+        if said == SysFlag.NOT_TRANSACTION:
+            return None
+        if said != SysFlag.COMMIT and said != SysFlag.ROLLBACK:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOrRollback={said}: 8 commits, 12 rolls back, 0 is unknown",
+            )
+        try:
+            placed = self._transactions.end(
+                header.tran_state_table_offset,
+                header.commit_log_offset,
+                header.producer_group,
+                commit=said == SysFlag.COMMIT,
+            )
+        except RemoteError as error:
+            log.warning("%s ends a transaction, %s: %s", peer.address, shown(header.msg_id), error.remark)
+            raise
+        return After(self._store.safety(True), placed.end, None) if placed is not None else None
+
+    @handles(ResumeCheckHalfMessage)
+    def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> After:
+        """Begin a discarded transaction anew."""
+        try:
+            offset = parse_offset_id(header.msg_id or "").physical_offset
+        except RemoteProtocolError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
+        placed = self._transactions.resume(offset)
+        log.info("%s has a transaction resumed, %s", peer.address, shown(header.msg_id or ""))
+        return After(self._store.safety(True), placed.end, None)

@@ -1,0 +1,164 @@
+"""Several brokers of one machine as one service: `mqbroker --brokers N`, because one broker uses one processor.
+
+                  listenPort   brokerName    storePathRootDir    metrics
+    broker 0      10911        NAME-0        ROOT-0              5557
+    broker 1      10921        NAME-1        ROOT-1              5558          and so on, from the one configuration
+
+Each is a process, with what it says on the streams of this one. One that ends is started again: after a second, after
+twice as long each time until it has run for a minute, half a minute at most. Settings that are wrong end all of them.
+A signal to this process stops them in order, and SIGHUP goes to each; if it is killed, the system tells them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+
+log = logging.getLogger(__name__)
+
+PORT_STEP: Final = 10  # a broker has listenPort, and beside it the fast one and that of slaves
+_WRONG_SETTINGS: Final = 2
+_LOOK_S: Final = 0.1
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+_STEADY_S: Final = 60.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def command(settings: BrokerSettings, given: Mapping[str, Any], number: int) -> list[str]:
+    """The command line of broker `number`, from that of all of them."""
+    words = [sys.executable, "-m", "sparrowmq", "broker"]
+    for option, name in (("-c", "file"), ("-n", "namesrv"), ("--log-size", "log_size")):
+        words += [option, str(given[name])] if given[name] is not None else []
+    words += ["--log-format", given["log_format"], "--log-keep", str(given["log_keep"])]
+    words += ["--log-file", f"{given['log_file']}-{number}"] if given["log_file"] else []
+    words += [flag for flag, name in (("--insecure", "insecure"), ("-v", "verbose")) if given[name]]
+    derived = [f"{key}={value}" for key, value in settings_of(settings, number).items()]
+    return [*words, *(word for change in (*given["changes"], *derived) for word in ("--set", change))]
+
+
+def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:
+    """What broker `number` has otherwise than the configuration of all says."""
+    found = {
+        "brokerName": f"{settings.name}-{number}",
+        "storePathRootDir": f"{settings.store_path}-{number}",
+    }
+    if settings.commit_log_path is not None:
+        found["storePathCommitLog"] = f"{settings.commit_log_path}-{number}"
+    for key, port, step in (
+        ("listenPort", settings.port, PORT_STEP),
+        ("haListenPort", settings.ha_port, PORT_STEP),
+        ("fastListenPort", settings.fast_port, PORT_STEP),
+        ("metricsPromExporterPort", settings.metrics_port, 1),
+    ):
+        if port:  # 0 takes a free one, and what is not set goes by listenPort
+            found[key] = str(port + step * number)
+    return found
+
+
+@dataclass(slots=True)
+class _Broker:
+    """One of them, and when it was started, or may be again."""
+
+    words: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    at_s: float = 0.0
+    pause_s: float = _FIRST_PAUSE_S
+    is_first: bool = True  # whether no process was there before this one
+
+
+class Brokers:
+    """Keeps brokers running.
+
+    Args:
+        commands: how each is started.
+        now_s: a clock that goes on.
+    """
+
+    def __init__(
+        self, commands: Sequence[Sequence[str]], now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._brokers = [_Broker(words) for words in commands]
+        self._now_s = now_s
+        self._is_stopping = False
+
+    def run(self) -> int:
+        """Until a signal; the exit status."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+        status = 0
+        while not self._is_stopping and status != _WRONG_SETTINGS:
+            status = self.look()
+            time.sleep(_LOOK_S)
+        self.end()
+        return status
+
+    def look(self) -> int:
+        """Start those that do not run, once it is time; `_WRONG_SETTINGS` if one never did for that reason, else 0."""
+        for broker in self._brokers:
+            status = None if broker.process is None else broker.process.poll()
+            if broker.process is not None and status is None:
+                continue
+            if status == _WRONG_SETTINGS and broker.is_first and not self._was_steady(broker):
+                return status
+            if status is not None:
+                self._note_end(broker, status)
+            elif self._now_s() >= broker.at_s:
+                broker.process, broker.at_s = _started(broker.words), self._now_s()
+        return 0
+
+    def end(self) -> None:
+        """Have all of them stop in order, and wait for that."""
+        running = [broker.process for broker in self._brokers if broker.process is not None]
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+
+    def _was_steady(self, broker: _Broker) -> bool:
+        return self._now_s() - broker.at_s >= _STEADY_S
+
+    def _note_end(self, broker: _Broker, status: int) -> None:
+        """Say how it ended, and when it is started again."""
+        assert broker.process is not None
+        if self._was_steady(broker):
+            broker.pause_s = _FIRST_PAUSE_S
+        how = f"with {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+        if status == -signal.SIGBUS:
+            how += ", as when a file of its index was cut or cannot be read: see `sparrowmq store check`"
+        if status == _WRONG_SETTINGS:
+            how += ", as its settings are wrong now (it said which): correct them, the other brokers go on meanwhile"
+        log.error(
+            "a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s
+        )
+        broker.is_first = False
+        broker.process, broker.at_s = None, self._now_s() + broker.pause_s
+        broker.pause_s = min(2 * broker.pause_s, _LONGEST_PAUSE_S)
+
+    def _reload(self, *_: object) -> None:
+        for broker in self._brokers:
+            if broker.process is not None:
+                broker.process.send_signal(signal.SIGHUP)
+
+    def _stop(self, *_: object) -> None:
+        self._is_stopping = True
+
+
+def _started(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Be told by the system when this process is killed; only Linux does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,243 @@
+"""Exports to files: exportMetadata, exportConfigs, exportMetrics.
+
+Source: the classes of org.apache.rocketmq.tools.command.export, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import Failure, null_failure
+from sparrowmq.cli.mqadmin.group_subcommands import groups_at
+from sparrowmq.cli.mqadmin.progress_subcommands import broker_stats, members
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.cluster.route import MASTER
+from sparrowmq.protocol import names
+from sparrowmq.protocol.requests.admin_headers import (
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+)
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable, TopicList
+
+FOLDER: Final = "/tmp/rocketmq/export"
+_SETTINGS: Final = tuple(
+    word
+    for line in (
+        "brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType",
+        "maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS",
+        "autoCreateTopicEnable autoCreateSubscriptionGroup",
+    )
+    for word in line.split()
+)
+_TOOL_VERSION: Final = "V4_9_8"
+
+
+# Topics and groups --------------------------------------------------------------------------------------------------
+
+
+async def export_metadata(call: Call) -> None:
+    """Write the topics and groups of a broker or of a cluster to a file."""
+    folder = call.text("f", FOLDER)
+    if call.has("b"):
+        await _export_broker(call, folder, call.text("b"))
+    elif call.has("c"):
+        await _export_cluster(call, folder, call.text("c"))
+    else:
+        call.show_usage()
+
+
+async def _export_broker(call: Call, folder: str, address: str) -> None:
+    if call.has("t"):
+        table: dict[str, Any] = {"topicConfigTable": _json(await user_topics(call, address, call.has("s")))}
+        call.write(f"export {_write(folder, 'topic.json', table)} success")
+    elif call.has("g"):
+        table = {"subscriptionGroupTable": _json(await user_groups(call, address))}
+        call.write(f"export {_write(folder, 'subscriptionGroup.json', table)} success")
+
+
+async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
+    topics: dict[str, TopicConfig] = {}
+    groups: dict[str, GroupConfig] = {}
+    for address in await brokers_of.masters(call, cluster):
+        for name, topic in (await user_topics(call, address, call.has("s"))).items():
+            if (known := topics.get(name)) is not None:
+                topic.write_queue_nums += known.write_queue_nums
+                topic.read_queue_nums += known.read_queue_nums
+            topics[name] = topic
+        for name, group in (await user_groups(call, address)).items():
+            if name in groups:
+                group.retry_queue_nums += groups[name].retry_queue_nums
+            groups[name] = group
+    parts = {"topicConfigTable": _json(topics), "subscriptionGroupTable": _json(groups)}
+    file = "metadata.json"
+    if call.has("t"):
+        file = "topic.json"
+        del parts["subscriptionGroupTable"]
+    elif call.has("g"):
+        file = "subscriptionGroup.json"
+        del parts["topicConfigTable"]
+    path = _write(folder, file, {**parts, "exportTime": round(time.time() * 1000)})
+    call.line("export %s success", path)
+
+
+async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, TopicConfig]:
+    """The topics of a broker but RocketMQ's own, and those of groups unless asked for. Raises: Failure."""
+    answer = await call.ask(address, GetAllTopicConfig())
+    table = TopicConfigTable.decode(answer.body).topic_config_table
+    own = set(TopicList.decode((await call.ask(address, GetSystemTopicListFromBroker())).body).topic_list)
+    return {
+        name: topic
+        for name, topic in table.items()
+        if name not in own and (with_groups or names.group_of(name) is None)
+    }
+
+
+async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
+    """The groups of a broker but RocketMQ's own. Raises: Failure."""
+    return {
+        name: group
+        for name, group in (await groups_at(call, address)).items()
+        if not names.is_system_group(name)
+    }
+
+
+def _json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
+    """As fastjson writes it: members by name, without what is null."""
+    return {name: dict(sorted(msgspec.to_builtins(each).items())) for name, each in java.table(table)}
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+async def export_configs(call: Call) -> None:
+    """Write the main settings of a cluster's masters to a file, and how large it is."""
+    brokers = await brokers_of.masters_with_slaves(call, call.text("c"))
+    configs: dict[str, dict[str, str]] = {}
+    for master, _ in brokers:
+        settings = await call.settings(master)
+        missing = [name for name in _SETTINGS if name not in settings]
+        if missing:
+            raise null_failure(f"the broker at {master} does not tell {', '.join(missing)}")
+        chosen = {name: settings[name] for name in _SETTINGS}
+        configs[settings["brokerName"]] = dict(java.table(chosen))
+    scale = {
+        "namesrvSize": len(call.namesrvs),
+        "slaveBrokerSize": sum(len(slaves) for _, slaves in brokers),
+        "masterBrokerSize": len(brokers),
+    }
+    table = {"clusterScale": scale, "brokerConfigs": dict(java.table(configs))}
+    call.write(f"export {_write(call.text('f', FOLDER), 'configs.json', table)} success")
+
+
+# Figures ------------------------------------------------------------------------------------------------------------
+
+
+async def export_metrics(call: Call) -> None:
+    """Write how a cluster is doing to a file."""
+    table = await call.cluster()
+    brokers = table.cluster_addr_table.get(call.text("c"))
+    if brokers is None:
+        raise null_failure(f"there is no cluster {call.text('c')}")
+    report: dict[str, dict[str, Any]] = {}
+    for name in java.names(brokers):
+        address = table.broker_addr_table[name].broker_addrs.get(MASTER)
+        if address is None:
+            raise null_failure(f"broker {name} has no master")
+        report[name] = await _report(call, address)
+    result = {"totalData": _totals(report), "evaluateReport": dict(java.table(report))}
+    call.write(f"export {_write(call.text('f', FOLDER), 'metrics.json', result)} success")
+
+
+async def _report(call: Call, address: str) -> dict[str, Any]:
+    figures = await call.figures(address)
+    settings = await call.settings(address)
+    groups = await user_groups(call, address)
+    environment = {
+        "totalMemKBytes": figures.get("totalMemKBytes"),
+        "cpuNum": settings.get("clientCallbackExecutorThreads"),
+    }
+    return {
+        "runtimeVersion": {"rocketmqVersion": _TOOL_VERSION, "clientInfo": await _clients(call, groups)},
+        "runtimeQuota": await _quota(call, address, figures, len(groups)),
+        "runtimeEnv": {name: value for name, value in environment.items() if value is not None},
+    }
+
+
+async def _clients(call: Call, groups: Mapping[str, GroupConfig]) -> list[str]:
+    found: set[str] = set()
+    for group in groups:
+        try:
+            connected = (await members(call, group)).connection_set
+        except Failure:
+            continue
+        found.update(f"{each.language}%{java.version_name(each.version)}" for each in connected)
+    return java.names(sorted(found))
+
+
+async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: int) -> dict[str, Any]:
+    half_tps, half_a_day = await _came(call, address, names.HALF_TOPIC)
+    delayed_tps, delayed_a_day = await _came(call, address, names.SCHEDULE_TOPIC)
+
+    def yesterday(way: str) -> int:
+        morning = int(figures[f"msg{way}TotalTodayMorning"])
+        return morning - int(figures[f"msg{way}TotalYesterdayMorning"])
+
+    return {
+        "diskRatio": {name: figures[name] for name in ("commitLogDiskRatio", "consumeQueueDiskRatio")},
+        "topicSize": len(await user_topics(call, address, False)),
+        "tps": {
+            "scheduleInTps": delayed_tps,
+            "normalInTps": per_second(figures, *TAKEN) or 0.0,
+            # Unlike Java's, which knows one spelling and fails at brokers since 4.9.5.
+            "normalOutTps": per_second(figures, *GIVEN) or 0.0,
+            "transInTps": half_tps,
+        },
+        "groupSize": groups,
+        "oneDayNum": {
+            "transOneDayInNum": half_a_day,
+            "scheduleOneDayInNum": delayed_a_day,
+            "normalOneDayOutNum": yesterday("Get"),
+            "normalOneDayInNum": yesterday("Put"),
+        },
+        "messageAverageSize": figures["putMessageAverageSize"],
+    }
+
+
+async def _came(call: Call, address: str, topic: str) -> tuple[float, int]:
+    try:
+        stats = await broker_stats(call, address, "TOPIC_PUT_NUMS", topic)
+    except Failure:
+        return 0.0, 0
+    return stats.stats_minute.tps, stats.sum_of_day
+
+
+def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """What all brokers have together, by the names of one broker's figures with "total" before them."""
+
+    def total(part: str, name: str) -> Any:
+        return sum(each["runtimeQuota"][part][name] for each in report.values())
+
+    counts = ("transOneDayInNum", "scheduleOneDayInNum", "normalOneDayOutNum", "normalOneDayInNum")
+    rates = ("scheduleInTps", "normalInTps", "transInTps", "normalOutTps")
+    return {
+        "totalOneDayNum": {name: total("oneDayNum", name) for name in counts},
+        "totalTps": {f"total{name[0].upper()}{name[1:]}": float(total("tps", name)) for name in rates},
+    }
+
+
+def _write(folder: str, file: str, table: dict[str, Any]) -> Path:
+    """Write a table as JSON. Raises: Failure."""
+    path = Path(folder) / file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(java.pretty(table))
+    except OSError as error:
+        raise Failure("java.io.FileNotFoundException", f"{path} ({error.strerror})") from None
+    return path

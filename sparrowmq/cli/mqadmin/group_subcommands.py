@@ -1,0 +1,107 @@
+"""Settings of consumer groups: updateSubGroup, deleteSubGroup, getConsumerConfig.
+
+Source: UpdateSubGroupSubCommand, DeleteSubscriptionGroupCommand and GetConsumerConfigSubCommand, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import Failure
+from sparrowmq.cli.mqadmin.topic_subcommands import remove_topic
+from sparrowmq.protocol.names import dlq_topic, retry_topic
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroup,
+    UpdateAndCreateSubscriptionGroup,
+)
+from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable
+
+_FAILED_PAUSE_S: Final = 1.0
+
+
+async def update_sub_group(call: Call) -> None:
+    """Create a group, or change it, at a broker or at all masters of a cluster."""
+    group = GroupConfig(
+        call.text("g"),
+        consume_enable=call.is_true("s", True),
+        consume_from_min_enable=call.is_true("m"),
+        consume_broadcast_enable=call.is_true("d"),
+        retry_queue_nums=call.number("q", 1),
+        retry_max_times=call.number("r", 16),
+        broker_id=call.number("i"),
+        which_broker_when_consume_slowly=call.number("w", 1),
+        notify_consumer_ids_changed_enable=call.is_true("a", True),
+    )
+    if call.has("b"):
+        await _put(call, group, call.text("b"))
+    elif call.has("c"):
+        for address in await brokers_of.masters(call, call.text("c")):
+            try:
+                await _put(call, group, address)
+            except Failure as failure:
+                call.complain(failure)
+                await call.pause(_FAILED_PAUSE_S)
+    else:
+        call.show_usage()
+        return
+    call.write(java.fields("SubscriptionGroupConfig", java.group_table(group)))
+
+
+async def _put(call: Call, group: GroupConfig, address: str) -> None:
+    await call.ask(address, UpdateAndCreateSubscriptionGroup(), group.encode())
+    call.line("create subscription group to %s success.", address)
+
+
+async def delete_sub_group(call: Call) -> None:
+    """Delete a group from a broker; from a cluster with its retries and dead letters."""
+    group = call.text("g")
+    removes = call.is_true("r")
+    # 4.9 reads the one name, 5.x the other.
+    request = DeleteSubscriptionGroup(group, remove_offset=removes, clean_offset=removes)
+    if call.has("b"):
+        await call.ask(call.text("b"), request)
+        call.line("delete subscription group [%s] from broker [%s] success.", group, call.text("b"))
+    elif call.has("c"):
+        cluster = call.text("c")
+        for address in await brokers_of.masters(call, cluster):
+            await call.ask(address, request)
+            call.line(
+                "delete subscription group [%s] from broker [%s] in cluster [%s] success.",
+                group,
+                address,
+                cluster,
+            )
+        try:
+            await remove_topic(call, retry_topic(group), cluster)
+            await remove_topic(call, dlq_topic(group), cluster)
+        except Failure as failure:
+            call.complain(failure)
+    else:
+        call.show_usage()
+
+
+async def get_consumer_config(call: Call) -> None:
+    """The settings of a group at each broker that knows it."""
+    table = await call.cluster()
+    group = call.text("g")
+    found = [
+        (brokers_of.cluster_of(table, name), name, config)
+        for name, broker in java.table(table.broker_addr_table)
+        if (config := (await groups_at(call, brokers_of.one_of(broker.broker_addrs) or "")).get(group))
+        is not None
+    ]
+    for cluster, name, config in found:
+        call.line(
+            "=============================%s:%s=============================", java.truth(cluster), name
+        )
+        for key, value in java.group_table(config).items():
+            call.line("%-40s=  %s", key, java.truth(value))
+
+
+async def groups_at(call: Call, address: str) -> dict[str, GroupConfig]:
+    """All groups of a broker. Raises: Failure."""
+    answer = await call.ask(address, GetAllSubscriptionGroup())
+    return GroupConfigTable.decode(answer.body).subscription_group_table

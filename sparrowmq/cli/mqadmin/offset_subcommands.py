@@ -1,0 +1,194 @@
+"""Where groups go on: cloneGroupOffset, resetOffsetByTime, skipAccumulatedMessage.
+
+Members that are on line are reset by their brokers; if nobody is, the offsets are committed in the group's place.
+Source: CloneGroupOffsetCommand, ResetOffsetByTimeCommand, ResetOffsetByTimeOldCommand, SkipAccumulationSubCommand and
+DefaultMQAdminExtImpl, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import Failure, null_failure
+from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import GetConsumeStats, GetTopicStats, ResetOffset
+from sparrowmq.protocol.requests.bodies import ConsumeStats, QueueProgress, ResetOffsets, TopicStats
+from sparrowmq.protocol.requests.headers import GetMaxOffset, SearchOffset, UpdateConsumerOffset
+
+_ON_LINE: Final = "%-40s  %-40s  %-40s"
+_AWAY: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"
+_TO_THE_END: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be reset: to the first message stored since a time, or to the end; back only, or wherever it is."""
+
+    group: str
+    topic: str
+    timestamp: int
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What became of one queue. (Java: RollbackStats)"""
+
+    queue: MessageQueue
+    before: QueueProgress
+    wanted: int
+    now: int
+
+
+async def clone_group_offset(call: Call) -> None:
+    """Let a group go on where another is."""
+    source, target, topic = call.text("s"), call.text("d"), call.text("t")
+    stats = await consume_stats(call, source)
+    route = await call.route(topic)
+    addresses = {broker.broker_name: address for broker, address in brokers_of.asked(route)}
+    for queue, row in stats.offset_table.items():
+        address = addresses.get(queue.broker_name)
+        if address is None:
+            # Unlike Java, which sends it to a name server and waits in vain.
+            raise null_failure(f"topic {topic} has no broker {queue.broker_name}, which has {queue.topic}")
+        if row.consumer_offset >= 0:
+            await _commit(call, address, target, queue, row.consumer_offset)
+    call.write(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
+
+
+async def reset_offset_by_time(call: Call) -> None:
+    """Move a group in a topic to a time, or to the end."""
+    said = call.text("s")
+    try:
+        timestamp = _TO_THE_END if said == "now" else java.moment(said)
+    except ValueError:
+        raise null_failure(
+            f"{said!r} is no time; give now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
+        ) from None
+    wish = _Wish(call.text("g"), call.text("t"), timestamp, call.is_true("f", True))
+    where = f"force[{java.truth(wish.force)}], timestamp(string)[{said}], timestamp(long)[{timestamp}]"
+    try:
+        moved = await _reset_members(call, wish)
+    except Failure as failure:
+        if failure.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        rows = await _reset_in_place(call, wish)
+        call.line(
+            "rollback consumer offset by specified consumerGroup[%s], topic[%s], %s",
+            wish.group,
+            wish.topic,
+            where,
+        )
+        _show_rows(call, rows)
+        return
+    call.line("rollback consumer offset by specified group[%s], topic[%s], %s", wish.group, wish.topic, where)
+    _show_members(call, moved)
+
+
+async def skip_accumulated_message(call: Call) -> None:
+    """Move a group to the end of a topic."""
+    wish = _Wish(call.text("g"), call.text("t"), _TO_THE_END, call.is_true("f", True))
+    try:
+        _show_members(call, await _reset_members(call, wish))
+    except Failure as failure:
+        if failure.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        _show_rows(call, await _reset_in_place(call, wish))
+
+
+# Members on line ----------------------------------------------------------------------------------------------------
+
+
+async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
+    """Have brokers tell the members. Raises: Failure, with code 206 if nobody is on line.
+
+    -c changes nothing: brokers of ours write to C++ members what they read, and Apache's to nobody but a C++ admin's.
+    """
+    moved: dict[MessageQueue, int] = {}
+    request = ResetOffset(wish.topic, wish.group, wish.timestamp, is_force=wish.force)
+    for _, address in brokers_of.asked(await call.route(wish.topic)):
+        answer = await call.ask(address, request)
+        moved.update(ResetOffsets.decode(answer.body).offset_table)
+    return moved
+
+
+def _show_members(call: Call, moved: dict[MessageQueue, int]) -> None:
+    call.line(_ON_LINE, "#brokerName", "#queueId", "#offset")
+    for queue in java.queues(moved):
+        call.line(_ON_LINE, java.front(queue.broker_name, 32), queue.queue_id, moved[queue])
+
+
+# In the place of members that are away ------------------------------------------------------------------------------
+
+
+async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
+    found: list[_Moved] = []
+    route = await call.route(wish.topic)
+    counts = {row.broker_name: row.read_queue_nums for row in route.queue_datas}
+    for broker, address in brokers_of.asked(route):
+        answer = await call.ask(address, GetConsumeStats(wish.group))
+        table = ConsumeStats.decode(answer.body).offset_table
+        rows = {queue: row for queue, row in table.items() if queue.topic == wish.topic}
+        if not rows:
+            rows = await _beginnings(
+                call, address, wish.topic, broker.broker_name, counts[broker.broker_name]
+            )
+            order = list(rows)
+        else:
+            order = java.queues(rows)
+        found += [await _reset_queue(call, address, wish, queue, rows[queue]) for queue in order]
+    return found
+
+
+async def _beginnings(
+    call: Call, address: str, topic: str, broker: str, count: int
+) -> dict[MessageQueue, QueueProgress]:
+    """The queues of a topic that the group never consumed, as if it were at their beginnings."""
+    stats = TopicStats.decode((await call.ask(address, GetTopicStats(topic))).body).offset_table
+    queues = [MessageQueue(topic, broker, number) for number in range(count)]
+    return {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
+
+
+async def _reset_queue(
+    call: Call, address: str, wish: _Wish, queue: MessageQueue, row: QueueProgress
+) -> _Moved:
+    if wish.timestamp == _TO_THE_END:
+        answer = await call.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+    else:
+        request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=wish.timestamp)
+        answer = await call.ask(address, request)
+    wanted = answer.header.offset
+    if not wish.force and wanted > row.consumer_offset:
+        return _Moved(queue, row, wanted, row.consumer_offset)
+    await _commit(call, address, wish.group, queue, wanted)
+    return _Moved(queue, row, wanted, wanted)
+
+
+def _show_rows(call: Call, rows: list[_Moved]) -> None:
+    call.line(
+        _AWAY,
+        "#brokerName",
+        "#queueId",
+        "#brokerOffset",
+        "#consumerOffset",
+        "#timestampOffset",
+        "#rollbackOffset",
+    )
+    for each in rows:
+        call.line(
+            _AWAY,
+            *(java.front(each.queue.broker_name, 32), each.queue.queue_id, each.before.broker_offset),
+            *(each.before.consumer_offset, each.wanted, each.now),
+        )
+
+
+async def _commit(call: Call, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+    request = UpdateConsumerOffset(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+    )
+    await call.ask(address, request)

@@ -1,0 +1,313 @@
+"""Topics: updateTopic, updateTopicPerm, deleteTopic, topicRoute, topicStatus, topicList, topicClusterList, allocateMQ,
+statsAll.
+
+Source: the classes of org.apache.rocketmq.tools.command.topic and .stats, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from sparrowmq.cli.mqadmin import brokers_of, java
+from sparrowmq.cli.mqadmin.call import Call
+from sparrowmq.cli.mqadmin.failures import Failure, client_failure
+from sparrowmq.cli.mqadmin.namesrv_subcommands import put_order, put_order_of_broker
+from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, lag_of, measured
+from sparrowmq.client.cluster.route import MASTER, Route
+from sparrowmq.protocol import names
+from sparrowmq.protocol.allocation import portion_of
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.admin_headers import DeleteTopic, GetTopicStats, UpdateAndCreateTopic
+from sparrowmq.protocol.requests.bodies import (
+    ClusterTable,
+    TopicConfig,
+    TopicOffset,
+    TopicRoute,
+    TopicStats,
+)
+from sparrowmq.protocol.requests.namesrv_headers import DeleteTopicInNamesrv
+
+_ROUTE: Final = "%-45s %-32s %-50s %-10s %-11s %-5s"
+_RULE: Final = "-" * 158
+_STATUS: Final = "%-32s  %-4s  %-20s  %-20s    %s"
+_STATS_HEAD: Final = "%-64s  %-64s %12s %11s %11s %14s %14s"
+_STATS: Final = "%-64s  %-64s %12d %11.2f %11.2f %14d %14d"
+_STATS_ALONE: Final = "%-64s  %-64s %12d %11.2f %11s %14d %14s"
+_UNIT: Final = 1
+_UNIT_SUB: Final = 2
+
+
+# Changes ------------------------------------------------------------------------------------------------------------
+
+
+async def update_topic(call: Call) -> None:
+    """Create a topic, or change it, at a broker or at all masters of a cluster."""
+    flag = _UNIT * call.is_true("u") | _UNIT_SUB * call.is_true("s")
+    topic = TopicConfig(
+        call.text("t"),
+        call.number("r", 8),
+        call.number("w", 8),
+        call.number("p", 6),
+        order=call.is_true("o"),
+        topic_sys_flag=flag,
+    )
+    if call.has("b"):
+        await _update_at(call, topic, call.text("b"))
+    else:
+        await _update_in(call, topic, call.text("c"))
+    call.write(java.topic_text(topic))
+
+
+async def _update_at(call: Call, topic: TopicConfig, address: str) -> None:
+    await put_topic(call, address, topic)
+    if topic.order:
+        order = f"{await brokers_of.name_at(call, address)}:{topic.write_queue_nums}"
+        await put_order_of_broker(call, topic.topic_name, order)
+        call.write(f"set broker orderConf. isOrder=true, orderConf=[{order}]")
+    call.line("create topic to %s success.", address)
+
+
+async def _update_in(call: Call, topic: TopicConfig, cluster: str) -> None:
+    for address in await brokers_of.masters(call, cluster):
+        await put_topic(call, address, topic)
+        call.line("create topic to %s success.", address)
+    if topic.order:
+        there = (await call.cluster()).cluster_addr_table.get(cluster)
+        if not there:
+            raise Failure("java.lang.Exception", brokers_of.NO_CLUSTER)
+        order = ";".join(f"{name}:{topic.write_queue_nums}" for name in java.names(there))
+        await put_order(call, topic.topic_name, order)
+        call.write(f"set cluster orderConf. isOrder=true, orderConf=[{order}]")
+
+
+async def put_topic(call: Call, address: str, topic: TopicConfig) -> None:
+    """Set a topic at one broker. Raises: Failure."""
+    request = UpdateAndCreateTopic(
+        topic=topic.topic_name,
+        read_queue_nums=topic.read_queue_nums,
+        write_queue_nums=topic.write_queue_nums,
+        perm=topic.perm,
+        default_topic=names.DEFAULT_TOPIC,
+        topic_filter_type=topic.topic_filter_type,
+        topic_sys_flag=topic.topic_sys_flag,
+        order=topic.order,
+    )
+    await call.ask(address, request)
+
+
+async def update_topic_perm(call: Call) -> None:
+    """Change what clients may do with a topic."""
+    name, perm = call.text("t"), call.number("p")
+    route = await call.route(name)
+    row = route.queue_datas[0]
+    topic = TopicConfig(
+        name, row.read_queue_nums, row.write_queue_nums, perm, topic_sys_flag=row.topic_sys_flag
+    )
+    if call.has("b"):
+        await _update_perm_at(call, route, topic, call.text("b"))
+    elif call.has("c"):
+        for address in await brokers_of.masters(call, call.text("c")):
+            await put_topic(call, address, topic)
+            call.line("update topic perm from %s to %s in %s success.", row.perm, perm, address)
+    else:
+        call.show_usage()
+
+
+async def _update_perm_at(call: Call, route: TopicRoute, topic: TopicConfig, address: str) -> None:
+    found = [row.broker_name for row in route.broker_datas if row.broker_addrs.get(MASTER) == address]
+    if not found:
+        call.failed = True
+        call.line("updateTopicPerm error broker not exit or broker is not master!.")
+        return
+    perm = next((row.perm for row in route.queue_datas if row.broker_name == found[0]), 0)
+    if perm == topic.perm:
+        call.line("new perm equals to the old one!")
+        return
+    await put_topic(call, address, topic)
+    call.line("update topic perm from %s to %s in %s success.", perm, topic.perm, address)
+    call.line("%s.", java.topic_text(topic))
+
+
+async def delete_topic(call: Call) -> None:
+    """Delete a topic from a cluster's masters and from all name servers."""
+    await remove_topic(call, call.text("t"), call.text("c"))
+
+
+async def remove_topic(call: Call, topic: str, cluster: str) -> None:
+    """Delete a topic, and say so. Raises: Failure."""
+    for address in await brokers_of.masters(call, cluster):
+        await call.ask(address, DeleteTopic(topic))
+    call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
+    request = DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
+    for address in call.namesrvs:
+        await call.ask(address, request)
+    call.line("delete topic [%s] from NameServer success.", topic)
+
+
+# Looks --------------------------------------------------------------------------------------------------------------
+
+
+async def topic_route(call: Call) -> None:
+    """Which brokers have a topic, as JSON or as a table."""
+    route = await call.route(call.text("t"))
+    if not call.has("l"):
+        call.line(java.pretty(_route_json(route)))
+        return
+    rows = {row.broker_name: row for row in route.queue_datas}
+    call.line(_ROUTE, "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm")
+    for broker in sorted(route.broker_datas, key=lambda each: each.broker_name):
+        row = rows[broker.broker_name]
+        addresses = ", ".join(f"{key}={address}" for key, address in sorted(broker.broker_addrs.items()))
+        numbers = row.read_queue_nums, row.write_queue_nums, row.perm
+        call.line(_ROUTE, broker.cluster, broker.broker_name, "{" + addresses + "}", *numbers)
+    call.line(_RULE)
+    totals = [
+        sum(row.read_queue_nums for row in rows.values()),
+        sum(row.write_queue_nums for row in rows.values()),
+    ]
+    call.line(_ROUTE, "Total:", len(rows), "", *totals, "")
+
+
+def _route_json(route: TopicRoute) -> dict[str, object]:
+    table: dict[str, object] = {
+        "brokerDatas": [
+            {
+                "brokerAddrs": dict(sorted(broker.broker_addrs.items())),
+                "brokerName": broker.broker_name,
+                "cluster": broker.cluster,
+            }
+            for broker in route.broker_datas
+        ],
+        "filterServerTable": route.filter_server_table,
+        "queueDatas": [
+            {
+                "brokerName": row.broker_name,
+                "perm": row.perm,
+                "readQueueNums": row.read_queue_nums,
+                "topicSysFlag": row.topic_sys_flag,
+                "writeQueueNums": row.write_queue_nums,
+            }
+            for row in route.queue_datas
+        ],
+    }
+    if route.order_topic_conf is not None:
+        table["orderTopicConf"] = route.order_topic_conf
+    return dict(sorted(table.items()))
+
+
+async def topic_status(call: Call) -> None:
+    """Where each queue of a topic begins and ends."""
+    offsets = await topic_offsets(call, call.text("t"))
+    call.line(_STATUS, "#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated")
+    for queue, each in sorted(offsets.items()):
+        updated = each.last_update_timestamp
+        call.line(
+            _STATUS,
+            *(java.front(queue.broker_name, 32), queue.queue_id, each.min_offset, each.max_offset),
+            java.when_exactly(updated) if updated > 0 else "",
+        )
+
+
+async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
+    """The queues of a topic at all brokers. Raises: Failure."""
+    found: dict[MessageQueue, TopicOffset] = {}
+    for _, address in brokers_of.asked(await call.route(topic)):
+        answer = await call.ask(address, GetTopicStats(topic))
+        found.update(TopicStats.decode(answer.body).offset_table)
+    if not found:
+        raise client_failure("Not found the topic stats info")
+    return found
+
+
+async def topic_list(call: Call) -> None:
+    """The names of all topics; with -c their clusters and who consumes them."""
+    if not call.has("c"):
+        for topic in await call.topics():
+            call.line(topic)
+        return
+    cluster = await call.cluster()
+    call.line("%-20s  %-48s  %-48s", "#Cluster Name", "#Topic", "#Consumer Group")
+    for topic in await call.topics():
+        if names.group_of(topic) is not None:
+            continue
+        for row in await _consumers(call, topic, cluster):
+            call.line("%-20s  %-64s  %-64s", *row)
+
+
+async def _consumers(call: Call, topic: str, cluster: ClusterTable) -> list[tuple[str, str, str]]:
+    where: str = ""
+    groups: list[str] = []
+    try:
+        brokers = (await call.route(topic)).broker_datas
+        where = brokers_of.cluster_of(cluster, brokers[0].broker_name) or "null"
+        groups = await consumers_of(call, topic)
+    except Failure:
+        pass
+    return [(java.front(where, 20), java.front(topic, 64), java.front(group, 64)) for group in groups or [""]]
+
+
+async def topic_cluster_list(call: Call) -> None:
+    """The clusters that have a topic."""
+    table = await call.cluster()
+    broker = (await call.route(call.text("t"))).broker_datas[0].broker_name
+    for cluster in java.names(name for name, has in table.cluster_addr_table.items() if broker in has):
+        call.line(cluster)
+
+
+async def allocate_mq(call: Call) -> None:
+    """Which queues of a topic each of several consumers would get, by the usual strategy."""
+    topic, members = call.text("t"), call.text("i").split(",")
+    queues = java.queues(Route.build(topic, await call.route(topic)).readable)
+    result = {
+        member: [
+            {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+            for queue in portion_of(queues, len(members), members.index(member))
+        ]
+        for member in java.names(members)
+    }
+    call.line(msgspec.json.encode({"result": result}).decode())
+
+
+# Rates --------------------------------------------------------------------------------------------------------------
+
+
+async def stats_all(call: Call) -> None:
+    """What came into each topic and went to each of its groups."""
+    call.line(
+        _STATS_HEAD,
+        *("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS", "#InMsg24Hour", "#OutMsg24Hour"),
+    )
+    chosen = call.text("t")
+    for topic in await call.topics():
+        if names.group_of(topic) is None and chosen in ("", topic):
+            try:
+                await _show_topic(call, topic, call.has("a"))
+            except Failure:
+                continue
+
+
+async def _show_topic(call: Call, topic: str, only_active: bool) -> None:
+    route = await call.route(topic)
+    groups = await consumers_of(call, topic)
+    addresses = list(_masters(route))
+    came, came_a_day = await measured(call, addresses, "TOPIC_PUT_NUMS", topic)
+    for group in groups:
+        went, went_a_day = await measured(call, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+        behind = 0
+        with suppress(Failure):
+            behind = max(0, lag_of(await consume_stats(call, group, topic)))
+        if not only_active or came_a_day > 0 or went_a_day > 0:
+            row = java.front(topic, 64), java.front(group, 64), behind, came, went, came_a_day, went_a_day
+            call.line(_STATS, *row)
+    if not groups and (not only_active or came_a_day > 0):
+        call.line(_STATS_ALONE, java.front(topic, 64), "", 0, came, "", came_a_day, "NO_CONSUMER")
+
+
+def _masters(route: TopicRoute) -> Iterator[str]:
+    for broker in route.broker_datas:
+        if MASTER in broker.broker_addrs:
+            yield broker.broker_addrs[MASTER]

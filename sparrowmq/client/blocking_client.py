@@ -1,0 +1,559 @@
+"""The same without `async`: every call runs in one event-loop thread, and waits for it.
+
+    import sparrowmq.sync
+
+    with sparrowmq.sync.connect("127.0.0.1:9876") as mq:
+        mq.send("orders", b"hello")
+        with mq.subscribe("orders", group="billing") as orders:
+            for msg in orders:
+                with msg.process():
+                    bill(msg.json())
+
+Each class is made from its asynchronous twin, method by method; names, arguments, results and errors are the
+twin's, whose docstrings hold. Any thread may call. Plain handlers run in threads of their own and may block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+
+from sparrowmq.background import ENTERED
+from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
+from sparrowmq.client.callbacks import Callbacks, Started
+from sparrowmq.client.client import GROUP, Client, K
+from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.client.consuming.checks import Check
+from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
+from sparrowmq.client.consuming.consumer_settings import (
+    PullTuning,
+    QueuesChanged,
+    Topics,
+    Tuning,
+    check_changed,
+)
+from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
+from sparrowmq.client.consuming.pull_consumer import PullConsumer
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
+from sparrowmq.client.hooks import Hooks
+from sparrowmq.client.loop_thread import LoopThread
+from sparrowmq.client.sending.outcome import SendResult
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.transaction import Transaction
+from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
+
+A = TypeVar("A", covariant=True)
+C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PREFETCHED = 100  # messages that one trip to the loop's thread brings
+
+
+class Twin(Generic[A]):
+    """A blocking object around an asynchronous one."""
+
+    def __init__(self, inner: A, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+
+
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Twin[A], P], R]:
+    """The twin of a coroutine method."""
+
+    @functools.wraps(method)
+    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._thread.run(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+def plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A], P], R]:
+    """The twin of a plain method."""
+
+    @functools.wraps(method)
+    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def run() -> R:
+            return method(self._inner, *args, **kwargs)
+
+        return self._thread.run(run())
+
+    return call
+
+
+def starting(
+    method: Callable[Concatenate[A, P], Awaitable[R]],
+) -> Callable[Concatenate[Twin[A], P], Future[R]]:
+    """The twin of a method that returns a future: its future is one of threads, and calls back in threads."""
+
+    @functools.wraps(method)
+    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        async def run() -> R:
+            return await method(self._inner, *args, **kwargs)
+
+        return Started(self._thread.submit(run()), self._thread.callbacks)
+
+    return call
+
+
+class _LeftByError(Exception):
+    """Tells the asynchronous twin that its block was left by an exception."""
+
+
+class Context(Twin[C]):
+    """A blocking context manager around an asynchronous one, which is entered and left in one task.
+
+    Args:
+        owns_thread: whether the thread ends when it is left.
+    """
+
+    def __init__(self, inner: C, thread: LoopThread, *, owns_thread: bool = False) -> None:
+        super().__init__(inner, thread)
+        self._owns_thread = owns_thread
+        self._leave = asyncio.Event()
+        self._is_failed = False
+        self._life: Future[None] = Future()
+        self._life.set_result(None)  # No life is one that has ended.
+
+    def __enter__(self) -> Self:
+        if not self._life.done():
+            raise ConfigError(ENTERED)
+        entered: Future[None] = Future()
+        self._life = self._thread.submit(self._live(entered))
+        self._life.add_done_callback(functools.partial(_copy_failure, entered))
+        try:
+            entered.result()
+        except BaseException as error:
+            self._life.cancel()
+            self._stop_own_thread()
+            if isinstance(error, SparrowError):
+                raise error.with_traceback(None) from None  # the frames of the loop's thread say nothing here
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_failed = kind is not None
+        self._thread.soon(self._leave.set)
+        try:
+            self._life.result()
+        except ClientClosed:  # It ended with its client; what the block raised says more.
+            if kind is None:
+                raise
+        finally:
+            self._stop_own_thread()
+
+    def _stop_own_thread(self) -> None:
+        if self._owns_thread:
+            self._thread.stop()
+
+    async def _live(self, entered: Future[None]) -> None:
+        try:
+            async with self._inner:
+                entered.set_result(None)
+                await self._leave.wait()
+                if self._is_failed:
+                    raise _LeftByError
+        except _LeftByError:
+            pass
+
+
+def _copy_failure(to: Future[None], life: Future[None]) -> None:
+    if not to.done():
+        failure = None if life.cancelled() else life.exception()
+        to.set_exception(failure or ClientClosed("it was closed while it was entered"))
+
+
+class SyncTransaction(Context[Transaction]):
+    """The blocking twin of `Transaction`."""
+
+    commit = blocking(Transaction.commit)
+    rollback = blocking(Transaction.rollback)
+    unknown = blocking(Transaction.unknown)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, Exception) and not self._inner.is_over:
+            self.unknown()  # Ctrl-C says nothing about what the block had done.
+        super().__exit__(kind, error, trace)
+
+    @property
+    def result(self) -> SendResult:
+        return self._inner.result
+
+    @property
+    def msg_id(self) -> str:
+        return self._inner.msg_id
+
+
+def beginning(
+    method: Callable[Concatenate[A, P], Transaction],
+) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
+    """The twin of a method that makes a transaction."""
+
+    @functools.wraps(method)
+    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
+        return SyncTransaction(method(self._inner, *args, **kwargs), self._thread)
+
+    return call
+
+
+class SyncConsumer(Context[Consumer]):
+    """The blocking twin of `Consumer`: iterate over it, from several threads if you like."""
+
+    def __init__(self, inner: Consumer, thread: LoopThread) -> None:
+        super().__init__(inner, thread)
+        self._fetched: deque[ReceivedMessage] = deque()
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        while True:
+            try:
+                message = self._fetched.popleft()
+                if message.is_current:
+                    yield message
+            except IndexError:
+                fetched = self.take(PREFETCHED)
+                if not fetched:
+                    return
+                self._fetched.extend(fetched)
+
+    def take(self, max_count: int = 1) -> list[ReceivedMessage]:
+        """The next messages: waits for one, and adds what is there already. None when the consumer was left."""
+        return self._thread.run(self._take(max_count))
+
+    async def _take(self, max_count: int) -> list[ReceivedMessage]:
+        messages = await self._inner.take(max_count)
+        for message in messages:
+            message.settle_in(self._thread.loop)
+        return messages
+
+    subscribe = blocking(Consumer.subscribe)
+    unsubscribe = blocking(Consumer.unsubscribe)
+    commit = blocking(Consumer.commit)
+    closed = blocking(Consumer.closed)
+
+    def wait_closed(self) -> Coroutine[Any, Any, None]:
+        """`closed` as a coroutine of the client's loop."""
+        return self._inner.closed()
+
+    pause = plain(Consumer.pause)
+    resume = plain(Consumer.resume)
+    seek = plain(Consumer.seek)
+    position = plain(Consumer.position)
+    lag = blocking(Consumer.lag)
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        return self._inner.queues
+
+    @property
+    def concurrency(self) -> int:
+        """How many threads handle messages. Setting it counts from now on. Raises: ConfigError, as `Consumer`."""
+        return self._inner.concurrency
+
+    @concurrency.setter
+    def concurrency(self, concurrency: int) -> None:
+        self._thread.run(self._resize(concurrency))
+
+    async def _resize(self, concurrency: int) -> None:
+        self._inner.concurrency = concurrency
+
+
+class SyncPullConsumer(Context[PullConsumer]):
+    """The blocking twin of `PullConsumer`."""
+
+    queues = blocking(PullConsumer.queues)
+    assign = plain(PullConsumer.assign)
+    subscribe = blocking(PullConsumer.subscribe)
+    unsubscribe = blocking(PullConsumer.unsubscribe)
+    pause = plain(PullConsumer.pause)
+    resume = plain(PullConsumer.resume)
+    seek = plain(PullConsumer.seek)
+    seek_to_beginning = blocking(PullConsumer.seek_to_beginning)
+    seek_to_end = blocking(PullConsumer.seek_to_end)
+    seek_to_time = blocking(PullConsumer.seek_to_time)
+    offset_at = blocking(PullConsumer.offset_at)
+    position = blocking(PullConsumer.position)
+    positions = blocking(PullConsumer.positions)
+    committed = blocking(PullConsumer.committed)
+    commit = blocking(PullConsumer.commit)
+    poll = blocking(PullConsumer.poll)
+    wakeup = plain(PullConsumer.wakeup)
+
+    def watch(self, topic: str, changed: QueuesChanged) -> None:
+        """As `PullConsumer.watch`; a plain function is called in a thread and may block."""
+        self._thread.run(self._inner.watch(topic, _in_thread("changed", changed)))
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        return self._inner.assigned
+
+
+class SyncProducer(Twin[Producer]):
+    """The blocking twin of `Producer`."""
+
+    send = blocking(Producer.send)
+    send_soon = starting(Producer.send_soon)
+    send_nowait = plain(Producer.send_nowait)
+    send_many = blocking(Producer.send_many)
+    recall = blocking(Producer.recall)
+    drain = blocking(Producer.drain)
+    flush = blocking(Producer.flush)
+    transaction = beginning(Producer.transaction)
+
+    @property
+    def unanswered(self) -> int:
+        return self._inner.unanswered
+
+
+class SyncAdmin(Context[Admin]):
+    """The blocking twin of `Admin`."""
+
+    brokers = blocking(Admin.brokers)
+    standings = blocking(Admin.standings)
+    clusters = blocking(Admin.clusters)
+    broker_figures = blocking(Admin.broker_figures)
+    broker_settings = blocking(Admin.broker_settings)
+    change_broker = blocking(Admin.change_broker)
+    behind = blocking(Admin.behind)
+    drain = blocking(Admin.drain)
+    undrain = blocking(Admin.undrain)
+    topics = blocking(Admin.topics)
+    topic = blocking(Admin.topic)
+    create_topic = blocking(Admin.create_topic)
+    change_topic = blocking(Admin.change_topic)
+    delete_topic = blocking(Admin.delete_topic)
+    groups = blocking(Admin.groups)
+    group = blocking(Admin.group)
+    create_group = blocking(Admin.create_group)
+    change_group = blocking(Admin.change_group)
+    delete_group = blocking(Admin.delete_group)
+    members = blocking(Admin.members)
+    examine = blocking(Admin.examine)
+    lag = blocking(Admin.lag)
+    reset = blocking(Admin.reset)
+    dead_letters = blocking(Admin.dead_letters)
+    resend = blocking(Admin.resend)
+    replay = blocking(Admin.replay)
+    message = blocking(Admin.message)
+    find = blocking(Admin.find)
+    trace = blocking(Admin.trace)
+
+
+class SyncClient(Context[Client]):
+    """The blocking twin of `Client`."""
+
+    def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
+        super().__init__(inner, thread, owns_thread=owns_thread)
+        inner.check_in_threads()
+        self._declared: Declared[SyncConsumer] = Declared(blocks=True)
+        self._asked_to_end = asyncio.Event()
+        self._serving = threading.Lock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.soon(self._asked_to_end.set)
+        with self._serving:  # The handlers that another thread serves go first.
+            super().__exit__(kind, error, trace)
+
+    send = blocking(Client.send)
+    send_soon = starting(Client.send_soon)
+    send_nowait = plain(Client.send_nowait)
+    send_many = blocking(Client.send_many)
+    request = blocking(Client.request)
+    recall = blocking(Client.recall)
+    drain = blocking(Client.drain)
+    flush = blocking(Client.flush)
+    queues = blocking(Client.queues)
+    transaction = beginning(Client.transaction)
+
+    @property
+    def unanswered(self) -> int:
+        return self._inner.unanswered
+
+    @property
+    def client_id(self) -> str:
+        return self._inner.client_id
+
+    def reply(self, message: ReceivedMessage, body: bytes | bytearray | memoryview) -> bool:
+        """Answer a message that asks, as `await message.reply(body)` does."""
+        return self._thread.run(message.reply(body))
+
+    @property
+    def admin(self) -> SyncAdmin:
+        return SyncAdmin(self._inner.admin, self._thread)
+
+    def producer(
+        self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None
+    ) -> SyncProducer:
+        return SyncProducer(self._inner.producer(group, settings, check=check), self._thread)
+
+    def check(
+        self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
+    ) -> Callable[[K], K]:
+        """As `Client.check`. A plain function runs in threads and may block."""
+        return self._inner.check(group, concurrency=concurrency, waiting=waiting, timeout_s=timeout_s)
+
+    def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> SyncPullConsumer:
+        inner = self._inner.pull_consumer(group=group, **_told_in_threads(tuning))
+        return SyncPullConsumer(inner, self._thread)
+
+    @overload
+    def subscribe(
+        self,
+        topics: Topics,
+        handler: Handler | None = None,
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: None = None,
+        **tuning: Unpack[Tuning],
+    ) -> SyncConsumer: ...
+    @overload
+    def subscribe(
+        self,
+        topics: Topics,
+        handler: BatchHandler | None = None,
+        *,
+        group: str,
+        tag: str | None = None,
+        where: str | None = None,
+        batch: int,
+        **tuning: Unpack[Tuning],
+    ) -> SyncConsumer: ...
+    def subscribe(self, topics: Topics, handler: Any = None, **options: Any) -> SyncConsumer:
+        """As `Client.subscribe`. A plain handler runs in `concurrency` threads and may block; an async one runs in the
+        client's loop, where it must not call the blocking client.
+        """
+        consumer = self._inner.subscribe(topics, handler, **_told_in_threads(options))
+        consumer.handle_in_threads()
+        return SyncConsumer(consumer, self._thread)
+
+    def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
+        """As `Client.handler`, for a plain function; it runs in threads and may block."""
+        return self._declared.handler(self.subscribe, topics, group, options)
+
+    def middleware(self, function: BlockingMiddleware) -> BlockingMiddleware:
+        """As `Client.middleware`, with a plain function, whose `call_next` is one too."""
+        self._declared.wrap(function)
+        return function
+
+    def serve(self) -> None:
+        """As `Client.serve`, inside `with`: until another thread leaves the client, or until a consumer fails."""
+        with self._serving, ExitStack() as stack:
+            consumers = [stack.enter_context(each) for each in self._declared.consumers()]
+            self._thread.run(_first(self._asked_to_end.wait(), *(each.wait_closed() for each in consumers)))
+
+    def run(self) -> None:
+        """As `Client.run`; in the main thread only, which gets the signals."""
+        before = {
+            number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set))
+            for number in ENDING
+        }
+        try:
+            with self:
+                self.serve()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def _first(*waiting: Coroutine[Any, Any, object]) -> None:
+    """Return, or raise, when the first one does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _told_in_threads(options: Any) -> Any:
+    """Options of a consumer whose listeners may call the blocking client."""
+    listeners = {
+        name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None
+    }
+    return {**options, **{name: _in_thread(name, changed) for name, changed in listeners.items()}}
+
+
+def _in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
+    """Tells of queues where the blocking client may be called. Raises: ConfigError, it cannot be called."""
+    check_changed(name, changed)
+    if is_coroutine_function(changed):
+        return changed
+
+    async def tell(queues: list[MessageQueue]) -> None:
+        thread = HandlerThread(changed, "queues changed")
+        try:
+            await thread(queues)
+        finally:
+            thread.end()
+
+    return tell
+
+
+def connect(
+    namesrv: str | Sequence[str] | None = None,
+    *,
+    group: str = GROUP,
+    instance: str = "DEFAULT",
+    client_id: str | None = None,
+    settings: ProducerSettings | None = None,
+    credentials: Credentials | None = None,
+    tls: Tls = False,
+    namespace: str = "",
+    hooks: Sequence[Hooks] = (),
+    trace: bool | str = False,
+    callback_threads: int | None = None,
+) -> SyncClient:
+    """A client of a cluster, for `with`. Arguments and errors are those of `Client`.
+
+    Args:
+        callback_threads: how many run the callbacks of `send_soon`'s futures, as `Callbacks` takes it.
+    """
+    callbacks = Callbacks(callback_threads)
+    client = Client(
+        namesrv,
+        group=group,
+        instance=instance,
+        client_id=client_id,
+        settings=settings,
+        credentials=credentials,
+        tls=tls,
+        namespace=namespace,
+        hooks=hooks,
+        trace=trace,
+    )
+    return SyncClient(client, LoopThread(callbacks), owns_thread=True)
+
+
+def admin(
+    namesrv: str | Sequence[str] | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    credentials: Credentials | None = None,
+    tls: Tls = False,
+    namespace: str = "",
+) -> SyncAdmin:
+    """An operator's side of a cluster, for `with`. Arguments and errors are those of `Admin`."""
+    inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls, namespace=namespace)
+    return SyncAdmin(inner, LoopThread(Callbacks()), owns_thread=True)

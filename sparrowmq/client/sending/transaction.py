@@ -1,0 +1,206 @@
+"""A transaction: a message that consumers see if, and only if, the block around it is left in order.
+
+    async with mq.transaction("orders", b"paid", tag="paid") as transaction:   # a half message is stored now
+        await database.commit(transaction.msg_id)                            # commit at the end, rollback if it raises
+
+The end is told one-way, as in Java. If that gets lost, or cannot be told, the broker asks the group's check.
+Source: DefaultMQProducerImpl.sendMessageInTransaction and endTransaction, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from sparrowmq.client.cluster.broker_sessions import Brokers
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.tracebacks import short_tracebacks
+from sparrowmq.errors import NetworkError, SendFailed, TransactionEnded
+from sparrowmq.protocol.messages.message import Message, SysFlag
+from sparrowmq.protocol.messages.message_id import parse_offset_id
+from sparrowmq.protocol.requests.headers import EndTransaction
+
+log = logging.getLogger(__name__)
+
+# How a broker is told, by whether it is committed; None is unknown.
+ENDS: Final[dict[bool | None, int]] = {
+    True: SysFlag.COMMIT,
+    False: SysFlag.ROLLBACK,
+    None: SysFlag.NOT_TRANSACTION,
+}
+_WORDS: Final = {True: "committed", False: "rolled back", None: "left open"}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a transaction ended, as its broker was told.
+
+    Attributes:
+        group: as brokers know it.
+        topic: of its message, likewise.
+        broker: the address of the broker.
+        commit: None if nothing was said yet.
+        is_check: the broker had asked.
+    """
+
+    group: str
+    topic: str
+    msg_id: str
+    tag: str | None
+    keys: Sequence[str]
+    broker: str
+    transaction_id: str | None
+    commit: bool | None
+    is_check: bool
+
+
+OnEnd: TypeAlias = Callable[[End], object]
+
+
+class Ends:
+    """Tells brokers how the transactions of one producer group ended.
+
+    Args:
+        group: as brokers know it.
+        has_check: whether a broker that was told nothing can ask; its argument is the group.
+        told: is given every end that a broker was told.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        brokers: Brokers,
+        has_check: Callable[[str], bool],
+        told: OnEnd | None = None,
+    ) -> None:
+        self.group = group
+        self._brokers = brokers
+        self._has_check = has_check
+        self._told = told
+
+    @property
+    def has_check(self) -> bool:
+        """Whether a broker that was told nothing can ask."""
+        return self._has_check(self.group)
+
+    async def tell(self, topic: str, message: Message, half: SendResult, commit: bool | None) -> None:
+        """Tell the broker that has the half message; one that cannot be reached asks later.
+
+        Args:
+            topic: of the message, as brokers know it.
+        """
+        request = EndTransaction(
+            producer_group=self.group,
+            tran_state_table_offset=half.offset,
+            commit_log_offset=parse_offset_id(half.offset_msg_id).physical_offset,
+            commit_or_rollback=ENDS[commit],
+            msg_id=half.msg_id,
+            topic=topic,
+            from_transaction_check=False,
+            transaction_id=half.msg_id,
+        )
+        try:
+            session = await self._brokers.of(half.queue.broker_name)
+            session.tell(request)
+            if self._told is not None:
+                who = (self.group, topic, half.msg_id, message.tag, message.keys, session.address)
+                self._told(End(*who, half.msg_id, commit, is_check=False))
+        except NetworkError as error:
+            log.warning(
+                "%s is not told that %s is %s, and asks later: %s",
+                half.queue,
+                half.msg_id,
+                _WORDS[commit],
+                error,
+            )
+
+
+@short_tracebacks
+class Transaction:
+    """One transaction; enter it with `async with`, once.
+
+    Left in order it is committed. Left by an exception it is rolled back, and the exception goes on. A cancellation, or
+    whatever else ends the program, leaves it open: what the block had done by then only the check can say.
+
+    Attributes:
+        is_over: its end was told, or it is left open.
+    """
+
+    def __init__(
+        self, topic: str, message: Message, send: Callable[[], Awaitable[SendResult]], ends: Ends
+    ) -> None:
+        self._topic = topic
+        self._message = message
+        self._send = send
+        self._ends = ends
+        self._half: SendResult | None = None
+        self.is_over = False
+        self._how: bool | None = None
+
+    @property
+    def result(self) -> SendResult:
+        """Of sending the half message; its offset is that in the half topic. Raises: TransactionEnded, not entered."""
+        if self._half is None:
+            raise TransactionEnded("the transaction has not begun; enter it with `async with`")
+        return self._half
+
+    @property
+    def msg_id(self) -> str:
+        """The message's id: consumers see the same, and so does the check. Raises: as `result`."""
+        return self.result.msg_id
+
+    async def commit(self) -> None:
+        """Let consumers have the message, before the block ends. Raises: TransactionEnded, it ended otherwise."""
+        await self._end(True)
+
+    async def rollback(self) -> None:
+        """Drop the message, and go on in the block. Raises: TransactionEnded, it ended otherwise."""
+        await self._end(False)
+
+    async def unknown(self) -> None:
+        """Say nothing now: the broker asks the check. Raises: TransactionEnded, it ended otherwise."""
+        await self._end(None)
+
+    async def __aenter__(self) -> Self:
+        """Send the half message.
+
+        Raises:
+            SendFailed: it is not stored, or less safely than the broker promises; then it is rolled back.
+            others: as `Producer.send`.
+        """
+        if self._half is not None:
+            raise TransactionEnded("a transaction is entered once; begin another one")
+        half = self._half = await self._send()
+        if half.status is not SendStatus.OK:
+            await self._end(False)
+            raise SendFailed(
+                f"the half message was stored less safely than promised ({half.status.name}), so it is rolled back. "
+                "Nothing was done; begin the transaction again",
+                False,
+            )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_over:
+            return
+        if kind is None:
+            await self.commit()
+        elif issubclass(kind, Exception):
+            await self.rollback()
+        else:
+            log.warning("the transaction %s is left open by %r; its check will be asked", self.msg_id, error)
+            self.is_over = True
+
+    async def _end(self, commit: bool | None) -> None:
+        half = self.result
+        if self.is_over:
+            if self._how is not commit:
+                raise TransactionEnded(f"the transaction {half.msg_id} is {_WORDS[self._how]} already")
+            return
+        self.is_over, self._how = True, commit
+        await self._ends.tell(self._topic, self._message, half, commit)

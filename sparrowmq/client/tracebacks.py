@@ -1,0 +1,57 @@
+"""Short tracebacks: a program that a SparrowError ends prints its own lines, one line of ours, and the sentence.
+
+    Traceback (most recent call last):
+      File "shop.py", line 6, in <module>
+        mq.send("orders", b"hello")                                  the program
+      File ".../sparrowmq/client/sync.py", line 78, in call
+        raise shortened(error) from None                             the method that it called
+    sparrowmq.errors.SendFailed: the message was not sent: ...       all that can be done about it
+
+The frames below that method, and the errors that led to this one, are in the log at level DEBUG. Any other exception
+is a fault of this package and keeps its whole traceback.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from sparrowmq.errors import SparrowError
+
+log = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=type)
+E = TypeVar("E", bound=SparrowError)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def shortened(error: E) -> E:
+    """The error without its frames, to be raised `from None` by a method that programs call."""
+    log.debug("%s", error, exc_info=error)
+    return error.with_traceback(None)
+
+
+def short_tracebacks(cls: C) -> C:
+    """Shorten what the coroutine methods of a class raise: the public ones, and `__aenter__`."""
+    for name, method in list(vars(cls).items()):
+        if inspect.iscoroutinefunction(method) and (not name.startswith("_") or name == "__aenter__"):
+            setattr(cls, name, short_traceback(method))
+    return cls
+
+
+def short_traceback(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Shorten what a coroutine method raises."""
+
+    @functools.wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True  # pytest leaves this frame out
+        try:
+            return await method(*args, **kwargs)
+        except SparrowError as error:
+            raise shortened(error) from None
+
+    return call

@@ -1,0 +1,227 @@
+"""What pages read of the cluster, through one client and its `Admin`; beside topic_reading.py the only file
+of the console that asks it.
+
+Nothing is kept but what is dear and seldom changes: the tables of topics and groups, for a few seconds. Every call may
+raise what `Admin` raises; `View` shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from sparrowmq.client.admin import brokers, groups, inventory
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.groups import GroupLag, ResetTo
+from sparrowmq.client.admin.servers import BrokerPlace
+from sparrowmq.client.client import Client
+from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.client.cluster.namesrv_addresses import addresses_of
+from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
+from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
+from sparrowmq.protocol.requests.bodies import ProducerEntry, TopicConfig
+
+_KEPT_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNow:
+    """One broker, master or slave, as it is now.
+
+    Attributes:
+        number: 0 is the master.
+        figures: by Java's names; empty if it does not answer.
+        silence: why it does not.
+    """
+
+    cluster: str
+    name: str
+    number: int
+    address: str
+    figures: Mapping[str, str]
+    silence: SparrowError | None
+
+    @property
+    def role(self) -> str:
+        return "master" if self.number == 0 else f"slave {self.number}"
+
+    def per_second(self, *names: str) -> float:
+        """A rate of the last ten seconds or so, by the first of its names that is there; 0 if it is not told."""
+        return brokers.per_second(self.figures, *names) or 0.0
+
+    def number_of(self, key: str) -> int:
+        try:
+            return int(self.figures.get(key, "0"))
+        except ValueError:
+            return 0
+
+    @property
+    def received_today(self) -> int:
+        return self.number_of("msgPutTotalTodayNow") - self.number_of("msgPutTotalTodayMorning")
+
+    @property
+    def received_yesterday(self) -> int:
+        return self.number_of("msgPutTotalTodayMorning") - self.number_of("msgPutTotalYesterdayMorning")
+
+    @property
+    def given_yesterday(self) -> int:
+        return self.number_of("msgGetTotalTodayMorning") - self.number_of("msgGetTotalYesterdayMorning")
+
+    @property
+    def given_today(self) -> int:
+        return self.number_of("msgGetTotalTodayNow") - self.number_of("msgGetTotalTodayMorning")
+
+
+class Look:
+    """The console's view of the cluster; enter it as a context.
+
+    Args:
+        credentials, tls: as `connect` takes them; everybody's questions and changes go in this one name.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | None,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._connection = partial(Client, namesrv, credentials=credentials, tls=tls, clock=clock)
+        self.client = self._connection()
+        self.is_encrypted = bool(tls)
+        self.clock = clock or SystemClock()
+        self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
+        self.servers: CountedServers = counted.counted
+        self._own: frozenset[str] = frozenset()
+        self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
+        self._groups: dict[bool, tuple[float, list[str]]] = {}
+        self._asking = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.__aexit__(kind, error, trace)
+
+    def another(self) -> Client:
+        """A client like ours, for who consumes: one client is one member of a group. Enter it as a context."""
+        return self._connection()
+
+    @property
+    def name_servers(self) -> list[str]:
+        return list(self.servers.network.name_servers.addresses)
+
+    async def use_name_servers(self, text: str) -> None:
+        """Ask other name servers from now on, for all visitors and until the console stops.
+
+        Raises:
+            ConfigError: one of the addresses is none; NetworkError: one of them does not answer. Nothing has changed.
+        """
+        addresses, page = addresses_of(text)
+        if page is not None:
+            raise ConfigError(
+                f"{page} is an address server; name the name servers themselves, as host:port;host:port"
+            )
+        await asyncio.gather(*(inventory.namesrv_settings(self.servers, each) for each in addresses))
+        self.servers.network.name_servers.addresses[:] = addresses
+        self.forget()
+
+    async def brokers(self) -> list[BrokerNow]:
+        """Every broker with its figures; one that does not answer has none."""
+
+        async def one(place: BrokerPlace, number: int, address: str) -> BrokerNow:
+            try:
+                found, silence = await brokers.figures(self.servers, address), None
+            except SparrowError as error:
+                found, silence = {}, error
+            return BrokerNow(place.cluster, place.name, number, address, found, silence)
+
+        asked = [
+            one(place, number, address)
+            for place in await self.admin.brokers()
+            for number, address in sorted(place.addresses.items())
+        ]
+        return list(await asyncio.gather(*asked))
+
+    async def topics(self) -> dict[str, dict[str, TopicConfig]]:
+        """All topics with their settings by broker, as the masters have them; at most three seconds old."""
+        async with self._asking:
+            now_s = self.clock.monotonic()
+            if self._topics is not None and now_s - self._topics[0] < _KEPT_S:
+                return self._topics[1]
+            places = await self.admin.brokers()
+            masters = {place.name: place.master for place in places}
+            named = {name for place in places for name in (place.name, place.cluster)}
+            self._own = frozenset(named | {name + REPLY_SUFFIX for name in named})
+            tables, failures = await self.servers.each(
+                masters, lambda _, address: inventory.topic_table(self.servers, address)
+            )
+            if failures and not tables:
+                raise next(iter(failures.values()))
+            found: dict[str, dict[str, TopicConfig]] = {}
+            for broker, table in tables.items():
+                for name, config in table.items():
+                    found.setdefault(name, {})[broker] = config
+            self._topics = now_s, dict(sorted(found.items()))
+            return self._topics[1]
+
+    async def groups(self, *, hidden: bool) -> list[str]:
+        """The names of all groups, with RocketMQ's own if `hidden`; at most three seconds old."""
+        async with self._asking:
+            now_s = self.clock.monotonic()
+            kept = self._groups.get(hidden)
+            if kept is None or now_s - kept[0] >= _KEPT_S:
+                kept = self._groups[hidden] = now_s, await self.admin.groups(hidden=hidden)
+            return kept[1]
+
+    def kind_of(self, topic: str) -> str:
+        """What kind of topic a name is: topic, retry, dlq or system."""
+        if topic.startswith(RETRY):
+            return "retry"
+        if topic.startswith(DLQ):
+            return "dlq"
+        return "system" if is_system_topic(topic) or topic in self._own else "topic"
+
+    def forget(self) -> None:
+        """Ask anew for what is kept: something was changed."""
+        self._topics = None
+        self._groups.clear()
+
+    async def producers(self) -> dict[str, list[ProducerEntry]]:
+        """The producers on line, by group, each once."""
+        masters = {place.name: place.master for place in await self.admin.brokers()}
+        tables = await self.servers.all(
+            masters, lambda _, address: inventory.producers(self.servers, address)
+        )
+        found: dict[str, dict[str, ProducerEntry]] = {}
+        for table in tables.values():
+            for group, entries in table.items():
+                found.setdefault(group, {}).update({each.client_id: each for each in entries})
+        return {group: list(members.values()) for group, members in sorted(found.items())}
+
+    async def targets(self, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+        """Where each queue of a topic would go on after a reset, if it were made now."""
+        return await groups.targets(self.servers, topic, to)
+
+    async def lags(self, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
+        """How far some groups are, asked at once; an error in the place of one that nobody can tell."""
+        return await groups.lags(self.servers, names)
+
+
+def behind_s(lag: GroupLag, now_ms: int) -> float | None:
+    """How old the oldest message is that a group has not handled, at most: the age of the last one that it has.
+
+    None where nothing is behind, or nobody knows.
+    """
+    times = [each.last_consumed for each in lag.queues if each.lag > 0 and each.last_consumed is not None]
+    return max(0.0, now_ms / 1000 - min(times).timestamp()) if times else None

@@ -1,0 +1,177 @@
+"""The console as a server: the door, NiceGUI behind it, and uvicorn, in a loop that others may use too.
+
+NiceGUI keeps its pages in one application for the process, so a process has one console at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from typing import Any, Self
+
+# NiceGUI looks for kept state where it was started, and we keep none.
+os.environ.setdefault(
+    "NICEGUI_STORAGE_PATH", os.path.join(tempfile.gettempdir(), "sparrowmq-console-keeps-nothing")
+)
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import Client as NiceguiClient
+from nicegui import ui
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp
+
+from sparrowmq.background import Background
+from sparrowmq.client.cluster.credentials import Credentials, Tls
+from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
+from sparrowmq.console.console_settings import ConsoleSettings
+from sparrowmq.console.letters import exporting
+from sparrowmq.console.login_guard import Guard
+from sparrowmq.console.page_table import add_pages
+from sparrowmq.console.samples import Samples
+from sparrowmq.console.static_files import Shelf
+from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.door import Door
+
+_SWEEP_S = 30.0
+
+
+class Console:
+    """Serves while its context is entered.
+
+    Args:
+        credentials, tls: with which it asks the cluster, for all its visitors.
+    Raises on entering:
+        ConfigError: the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        *,
+        credentials: Credentials | None = None,
+        tls: Tls = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._look = Look(settings.namesrv, credentials, tls, clock)
+        self._samples = Samples(self._look, self._clock, settings.history)
+        self._stack = AsyncExitStack()
+        self._background = Background()
+        self._socket: socket.socket | None = None
+        port = settings.metrics_port
+        self._metrics = Door(settings.metrics_host, port, "--metrics-port") if port is not None else None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        assert self._socket is not None, "only known once it listens"
+        host, port = self._socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "https" if self._settings.certificate else "http"
+        return f"{scheme}://{shown}:{port}{self._settings.prefix}/"
+
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus comes; "" if it cannot."""
+        return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
+
+    async def __aenter__(self) -> Self:
+        if self._metrics is not None:
+            self._metrics.bind()
+        self._socket = _listen(self._settings.host, self._settings.port)
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        guard = Guard(Shelf(app), self._settings, self._clock)
+        requests = CountedRequests(guard)
+        # NiceGUI has all other addresses.
+        app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))
+        add_pages(self._look, self._samples, self._settings.prefix)
+        ui.run_with(
+            app,
+            mount_path=self._settings.prefix or "/",
+            title="SparrowMQ",
+            dark=None,
+            tailwind=False,  # see style.py
+            show_welcome_message=False,
+            gzip_middleware_factory=_squeezed,
+        )
+        async with AsyncExitStack() as stack:
+            stack.callback(self._socket.close)
+            await stack.enter_async_context(self._look)
+            server = _Server(
+                uvicorn.Config(
+                    requests,
+                    log_level="warning",
+                    ssl_certfile=self._settings.certificate,
+                    ssl_keyfile=self._settings.key,
+                    timeout_graceful_shutdown=2,
+                    server_header=False,
+                )
+            )
+            serving = asyncio.create_task(server.serve([self._socket]))
+            stack.push_async_callback(_stop, server, serving)
+            await stack.enter_async_context(self._background)
+            self._background.spawn(self._samples.run(), "samples")
+            self._background.spawn(self._samples.counting.run(), "counting")
+            self._background.spawn(self._sweep(guard), "sessions")
+            if self._metrics is not None:
+                sessions = partial(len, guard.sessions)
+                port = MetricsPort(self._metrics, self._look.servers, requests, sessions, _open_pages)
+                self._background.spawn(port.run(), "metrics")
+            while not server.started and not serving.done():
+                await self._clock.sleep(0.01)
+            self._serving = serving
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._stack.__aexit__(*error)
+
+    async def serve(self) -> None:
+        """Never returns; raises what made it fail."""
+        await asyncio.shield(self._serving)
+
+    async def _sweep(self, guard: Guard) -> None:
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            guard.sessions.sweep()
+
+
+def _open_pages() -> int:
+    return sum(each.has_socket_connection for each in NiceguiClient.instances.values())
+
+
+def _squeezed(app: ASGIApp) -> GZipMiddleware:
+    """Compresses what is sent, lightly: the most costs a first visit more time than the bytes that it saves."""
+    return GZipMiddleware(app, compresslevel=1)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: whoever runs the loop has them."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _stop(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    server.should_exit = True
+    await serving
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigError(
+            f"the console cannot have {host}:{port} ({os.strerror(error.errno or 0)}); choose another with --port"
+        ) from error

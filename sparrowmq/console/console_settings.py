@@ -1,0 +1,71 @@
+"""What a console is told at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.console.users import Accounts
+from sparrowmq.errors import ConfigError
+
+PORT: Final = 8082  # the official dashboard's
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Where it listens, and who may come.
+
+    Attributes:
+        namesrv: of the cluster, as `connect` takes it.
+        prefix: the path before all addresses, such as "/mq"; empty for none.
+        is_read_only: everybody is a viewer, whatever his role.
+        certificate, key: files for https.
+        metrics_port: where Prometheus reads how it is doing; 0 takes a free port, None is nowhere.
+        metrics_host: the address for that. There is no log-in.
+        history: the folder where it keeps what it collects for the dashboard; None keeps it in memory.
+    Raises:
+        ConfigError: an address that others reach, without encryption or for metrics, and `is_insecure` does not say
+            that it is meant.
+    """
+
+    accounts: Accounts
+    namesrv: str | None = None
+    host: str = "127.0.0.1"
+    port: int = PORT
+    prefix: str = ""
+    is_read_only: bool = False
+    is_insecure: bool = False
+    certificate: str | None = None
+    key: str | None = None
+    history: Path | None = None
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        if self.prefix and (
+            not self.prefix.startswith("/") or self.prefix.endswith("/") or "//" in self.prefix
+        ):
+            raise ConfigError(
+                f"--prefix {self.prefix!r}: write it as /mq, with a slash at the start and none at the end"
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("https needs both --certificate and --key")
+        if not _is_loopback(self.host) and self.certificate is None and not self.is_insecure:
+            raise ConfigError(
+                f"--host {self.host}: others reach this address, and passwords would cross the network unencrypted; "
+                "give --certificate and --key, or --insecure if a proxy before it encrypts"
+            )
+        if self.metrics_port is not None and not _is_loopback(self.metrics_host) and not self.is_insecure:
+            raise ConfigError(
+                f"--metrics-host {self.metrics_host}: other machines reach this address, and metrics need no log-in; "
+                "use 127.0.0.1, or add --insecure if the network is trusted"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

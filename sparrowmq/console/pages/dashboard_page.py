@@ -1,0 +1,194 @@
+"""The dashboard: which brokers and topics take the most, and when; a day of the history at a time.
+
+The four charts of the official dashboard: brokers and topics, the ten greatest of them and trends in five minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, Final
+
+from nicegui import ui
+
+from sparrowmq.console.charts import bars, lines
+from sparrowmq.console.cluster_view import BrokerNow
+from sparrowmq.console.history import Kind, Points
+from sparrowmq.console.listing import Column, Row, chosen, link, table
+from sparrowmq.console.view import View
+
+TOP: Final = 10
+_AGAIN_S: Final = 5.0
+_LEAST_MS: Final = 3_600_000
+_OFFERED: Final = 50  # topics to choose from; typing finds all others
+_WAYS: Final = {"in": "in", "out": "out"}
+_COLUMNS: Final = (
+    Column("broker", "Broker"),
+    Column("address", "Address", is_wide=True),
+    Column("taken", "Produced today", is_number=True),
+    Column("taken_before", "Yesterday", is_number=True, is_wide=True),
+    Column("given", "Consumed today", is_number=True),
+    Column("given_before", "Yesterday", is_number=True, is_wide=True),
+)
+
+
+async def draw(view: View) -> None:
+    await Dashboard(view).draw()
+
+
+class Dashboard:
+    """The page as one visitor has it: a day, a topic, and a way of messages, all in the address."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._history = view.samples.history
+        self._counting = view.samples.counting
+        self._day = day_of(view.query.get("day", ""), self._history.today())
+        self._way: Kind = "out" if view.query.get("way") == "out" else "in"
+        self._topic = view.query.get("topic", "")
+
+    async def draw(self) -> None:
+        """The form, the brokers and the charts."""
+        brokers = await self._view.look.brokers()
+        self._brokers = table(_COLUMNS, [], "no broker is registered at the name server")
+        self._form()
+        with ui.row().classes("w-full gap-3"):
+            self._broker_top, self._broker_trend = _chart(), _chart()
+        with ui.row().classes("w-full gap-3"):
+            self._topic_top, self._topic_trend = _chart(), _chart()
+        self._told = ui.label().classes("text-sm opacity-80")
+        self._topic_top.on_point_click(lambda event: self._choose(event.name))
+        self._show(brokers)
+        self._view.every(_AGAIN_S, self._again)
+
+    def _form(self) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            self._date = ui.input("Day", value=self._day.isoformat(), on_change=self._turned).props(
+                f'type=date outlined dense min="{self._history.first_day()}" max="{self._history.today()}"'
+            )
+            self._ways = ui.toggle(_WAYS, value=self._way, on_change=self._turned).props(
+                'no-caps dense padding="6px 14px"'
+            )
+            self._topics = (
+                ui.select([], label="Topic", with_input=True, on_change=self._turned)
+                .props("outlined dense")
+                .classes("grow min-w-[14rem]")
+            )
+            self._topics.on("input-value", self._typed, throttle=0.2, leading_events=False)
+
+    async def _typed(self, event: Any) -> None:
+        """Offer what fits; a browser does not get all topics of a large cluster."""
+        typed = str(event.args or "")
+        found = chosen([name for name in await self._view.look.topics() if self._is_shown(name)], typed)
+        self._offer(found[:_OFFERED])
+
+    def _is_shown(self, topic: str) -> bool:
+        return self._view.look.kind_of(topic) == "topic"
+
+    def _offer(self, names: Sequence[str]) -> None:
+        """Topics to choose from; the chosen one stays among them."""
+        offered = [*dict.fromkeys([*filter(None, [self._topic]), *names])]
+        if offered != self._topics.options:
+            self._topics.set_options(offered, value=self._topic or None)
+
+    def _choose(self, topic: str) -> None:
+        self._topic = topic
+        self._offer([name for name, _ in self._counting.top(_OFFERED)])
+        self._topics.value = topic
+
+    def _turned(self) -> None:
+        """Somebody wants another day, way or topic."""
+        self._day = day_of(self._date.value or "", self._history.today())
+        self._way = self._ways.value
+        self._topic = self._topics.value or ""
+        today = self._day == self._history.today()
+        self._view.remember(
+            day=None if today else self._day.isoformat(),
+            way=None if self._way == "in" else self._way,
+            topic=self._topic,
+        )
+        self._trends()
+
+    async def _again(self) -> None:
+        self._show(await self._view.look.brokers())
+
+    def _show(self, brokers: Sequence[BrokerNow]) -> None:
+        masters = [each for each in brokers if each.number == 0 and each.silence is None]
+        self._brokers.rows = [{"id": at, **row_of(self._view, each)} for at, each in enumerate(masters)]
+        self._brokers.update()
+        counts = sorted(((each.name, each.received_today) for each in masters), key=lambda each: -each[1])
+        _put(self._broker_top, bars("Broker TOP 10: messages today", counts[:TOP]))
+        topics = self._counting.top(_OFFERED)
+        _put(self._topic_top, bars("Topic TOP 10: messages in 24 hours", topics[:TOP]))
+        if not self._topic and topics:
+            self._topic = topics[0][0]
+        if not self._topics.options:
+            self._offer([name for name, _ in topics])
+        self._told.text = self._words(bool(topics))
+        self._told.set_visibility(bool(self._told.text))
+        self._trends()
+
+    def _words(self, has_topics: bool) -> str:
+        """What the charts cannot say."""
+        if self._counting.failure is not None:
+            return f"Not all brokers report the message counts of topics: {self._counting.failure}"
+        if not self._counting.is_complete:
+            return "Topics are being counted for the first time."
+        return "" if has_topics else "No topic has got a message since its brokers began."
+
+    def _trends(self) -> None:
+        of = self._history
+        names = busiest(
+            {name: of.points(self._way, name, self._day) for name in of.names(self._way, self._day)}
+        )
+        shown = {self._topic: of.points("topic", self._topic, self._day)} if self._topic else {}
+        span = span_of([*names.values(), *shown.values()], of.span(self._day), self._day == of.today())
+        _put(self._broker_trend, lines(f"Broker 5 min trend: messages {self._way} per second", names, span))
+        _put(self._topic_trend, lines("Topic 5 min trend: messages in per second", shown, span))
+
+
+def day_of(text: str, today: date) -> date:
+    """The day that an address or a form names; today for none, or nonsense."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return today
+    # The calendar's first days have no midnight in every zone.
+    return min(day, today) if day.year >= 1970 else today
+
+
+def span_of(found: Sequence[Points], day: tuple[int, int], is_today: bool) -> tuple[int, int]:
+    """From when to when trends are drawn: the whole day, or what is known of today, but an hour at least."""
+    times = [time_ms for points in found for time_ms, _ in points]
+    if not is_today or not times:
+        return day
+    return max(day[0], min(*times, max(times) - _LEAST_MS)), max(*times, day[0] + _LEAST_MS)
+
+
+def busiest(found: dict[str, Points]) -> dict[str, Points]:
+    """The ten lines with the greatest sums, by name."""
+    order = sorted(found, key=lambda name: -sum(rate or 0.0 for _, rate in found[name]))
+    return {name: found[name] for name in sorted(order[:TOP])}
+
+
+def row_of(view: View, broker: BrokerNow) -> Row:
+    """What the table says of a master."""
+    return {
+        "broker": link(broker.name, view.url("cluster", broker.name, at=broker.address)),
+        "address": broker.address,
+        "taken": f"{broker.received_today:,}",
+        "taken_before": f"{broker.received_yesterday:,}",
+        "given": f"{broker.given_today:,}",
+        "given_before": f"{broker.given_yesterday:,}",
+    }
+
+
+def _chart() -> ui.echart:
+    return ui.echart(lines("", {})).classes("h-72 grow min-w-[280px] basis-0")
+
+
+def _put(shown: ui.echart, options: dict[str, Any]) -> None:
+    if options != shown.options:
+        shown.options.clear()
+        shown.options.update(options)
+        shown.update()

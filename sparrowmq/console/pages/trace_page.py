@@ -1,0 +1,177 @@
+"""What happened to one message, as producers and consumers that trace have reported it: a line of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nicegui import ui
+
+from sparrowmq.console.charts import GREY, NAME_WIDTH
+from sparrowmq.console.listing import Column, Row, badge, table
+from sparrowmq.console.page_times import time_of
+from sparrowmq.console.view import View
+from sparrowmq.protocol.messages.trace import (
+    EndTransactionTrace,
+    PubTrace,
+    SubAfterTrace,
+    SubBeforeTrace,
+    Trace,
+)
+from sparrowmq.protocol.names import TRACE_TOPIC
+
+_COLUMNS: Final = (
+    Column("time", "Time"),
+    Column("what", "What"),
+    Column("who", "Group"),
+    Column("cost", "Took", is_number=True),
+    Column("state", "State"),
+    Column("detail", "Detail", is_wide=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happened; `end_ms` is `start_ms` where it took no time that is known."""
+
+    start_ms: int
+    end_ms: int
+    what: str
+    who: str
+    is_good: bool | None
+    detail: str
+
+
+async def draw(view: View) -> None:
+    with ui.row().classes("w-full items-end gap-3"):
+        ident = ui.input("Message id", value=view.query.get("id", "")).classes("grow min-w-[16rem]")
+        topic = ui.input("Trace topic", value=view.query.get("topic", TRACE_TOPIC)).classes(
+            "grow min-w-[12rem]"
+        )
+        ui.button("Show", icon="search", on_click=lambda: again()).props("no-caps")
+    for each in (ident, topic):
+        each.props("outlined dense").on("keydown.enter", lambda: again())
+    place = ui.column().classes("w-full gap-3")
+
+    async def again() -> None:
+        wanted = (ident.value or "").strip()
+        other = (topic.value or "").strip()
+        view.remember(id=wanted, topic=other if other != TRACE_TOPIC else None)
+        place.clear()
+        if not wanted:
+            return
+        traces = await view.attempt(view.admin.trace(wanted, other or TRACE_TOPIC))
+        if traces is not None:
+            with place:
+                _show(steps_of(traces))
+
+    if view.query.get("id"):
+        await again()
+
+
+def _show(steps: Sequence[Step]) -> None:
+    if not steps:
+        ui.label(
+            "No client has reported a trace of this message. Clients report traces with trace=True, to brokers with "
+            "traceTopicEnable. A trace is deleted when its message in the trace topic expires."
+        ).classes("text-sm")
+        return
+    ui.echart(chart(steps)).classes("w-full").style(f"height: {90 + 34 * len(steps)}px")
+    table(_COLUMNS, [row_of(each) for each in steps])
+
+
+def steps_of(traces: Sequence[Trace]) -> list[Step]:
+    """The steps of a message; what a consumer reported before and after is one."""
+    begun = {(each.request_id, each.msg_id): each for each in traces if isinstance(each, SubBeforeTrace)}
+    steps: list[Step] = []
+    for each in traces:
+        match each:
+            case PubTrace():
+                detail = f"{each.body_size:,} bytes to {each.store_host}, {each.kind.name.lower()}"
+                steps.append(_step(each.time_ms, each.cost_ms, "sent", each.group, each.is_success, detail))
+            case EndTransactionTrace():
+                what = "transaction checked" if each.is_check else "transaction ended"
+                steps.append(_step(each.time_ms, 0, what, each.group, None, each.state))
+            case SubAfterTrace():
+                before = begun.pop((each.request_id, each.msg_id), None)
+                start_ms = before.time_ms if before is not None else (each.time_ms or 0) - each.cost_ms
+                who = before.group if before is not None else each.group or ""
+                detail = each.reaction.name.lower().replace("_", " ")
+                if before is not None and before.retries:
+                    detail += f", after {before.retries} failed"
+                steps.append(_step(start_ms, each.cost_ms, "handled", who, each.is_success, detail))
+            case SubBeforeTrace():
+                pass
+    steps += [
+        _step(before.time_ms, 0, "begun to handle", before.group, None, "no end was reported")
+        for before in begun.values()
+    ]
+    return sorted(steps, key=lambda step: (step.start_ms, step.end_ms))
+
+
+def _step(start_ms: int, cost_ms: int, what: str, who: str, is_good: bool | None, detail: str) -> Step:
+    return Step(start_ms, start_ms + max(0, cost_ms), what, who, is_good, detail)
+
+
+def row_of(step: Step) -> Row:
+    """What the table says of a step."""
+    states: dict[bool | None, Any] = {
+        True: badge("done", "green-8"),
+        False: badge("failed", "red-8"),
+        None: "",
+    }
+    return {
+        "time": time_of(step.start_ms),
+        "what": step.what,
+        "who": step.who,
+        "cost": f"{step.end_ms - step.start_ms:,} ms",
+        "state": states[step.is_good],
+        "detail": step.detail,
+    }
+
+
+def chart(steps: Sequence[Step]) -> dict[str, Any]:
+    """A bar for each step, at its time: bars of no colour up to where it begins, and then it."""
+    first = min(step.start_ms for step in steps)
+    last = max(step.end_ms for step in steps)
+    least = max(1, (last - first) // 100)  # what took no time is seen too
+    colors = {True: "#15803d", False: "#b91c1c", None: GREY}
+    return {
+        "tooltip": {"show": False},
+        "grid": {"left": 12, "right": 24, "top": 8, "bottom": 32, "containLabel": True},
+        "xAxis": {
+            "type": "value",
+            "min": 0,
+            "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": "{value} ms"},
+            "splitLine": {"lineStyle": {"opacity": 0.2}},
+        },
+        "yAxis": {
+            "type": "category",
+            "inverse": True,
+            "data": [f"{number}. {step.what}, {step.who[:32]}" for number, step in enumerate(steps, 1)],
+            "axisLabel": {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"},
+        },
+        "animation": False,
+        "series": [
+            {
+                "type": "bar",
+                "stack": "time",
+                "silent": True,
+                "itemStyle": {"color": "transparent"},
+                "data": [step.start_ms - first for step in steps],
+            },
+            {
+                "type": "bar",
+                "stack": "time",
+                "barMaxWidth": 18,
+                "data": [
+                    {
+                        "value": max(least, step.end_ms - step.start_ms),
+                        "itemStyle": {"color": colors[step.is_good]},
+                    }
+                    for step in steps
+                ],
+            },
+        ],
+    }

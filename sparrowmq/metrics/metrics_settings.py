@@ -1,0 +1,122 @@
+"""What can be set about the metrics endpoint, by 5.x's keys.
+
+    metricsExporterType=PROM           /metrics, /healthz and /readyz on a port of their own; DISABLE is the default
+    metricsPromExporterPort=5557       which one; metricsPromExporterHost is the address, that of listenPort without it
+    metricsOtlpEndpoint=http://...     sent there every minute as well, or instead (otlp.py)
+
+Whoever reaches it reads the names of all topics and groups, and there is no log-in: it listens where others reach it
+only with `insecure=true`, whether or not the broker has access control.
+Source: BrokerConfig and BrokerMetricsManager, Java 5.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from urllib.parse import urlsplit
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listen_address import is_loopback
+from sparrowmq.setting_kinds import TEXT, Kind, choice, integer
+from sparrowmq.settings import Settings, setting
+
+PORT_KEY = "metricsPromExporterPort"
+
+
+class Exporter(Enum):
+    """How figures leave the server."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [tuple(pair.split(":", 1)) for pair in text.split(",") if pair]
+    return tuple((name, value) for name, value in pairs if _valid(name))
+
+
+def _valid(name: str) -> bool:
+    if not name.isidentifier():
+        raise ValueError(name)
+    return True
+
+
+def _shown(pairs: tuple[tuple[str, str], ...]) -> str:
+    return ",".join(f"{name}:{value}" for name, value in pairs)
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(text)
+    return text
+
+
+_URL = Kind(_url, "an address such as http://127.0.0.1:4318/v1/metrics")
+_LABELS = Kind(_pairs, "name:value,name:value", _shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSettings(Settings):
+    """Whether, where and how much."""
+
+    metrics: Exporter = setting(
+        "metricsExporterType",
+        Exporter.DISABLE,
+        choice(Exporter),
+        "PROM lets Prometheus read metrics over HTTP.",
+    )
+    metrics_port: int = setting(
+        PORT_KEY, 5557, integer(0, 65535), "Port for metrics and health checks. 0 takes a free port."
+    )
+    metrics_host: str | None = setting(
+        "metricsPromExporterHost",
+        None,
+        TEXT,
+        "Address to listen on for metrics. By default the address that the server listens on.",
+    )
+    metrics_labels: tuple[tuple[str, str], ...] = setting(
+        "metricsLabel", (), _LABELS, "Labels to add to every metric."
+    )
+    metrics_series: int = setting(
+        "metricsMaxSeries",
+        200,
+        integer(1, 1_000_000),
+        "Most topics, or pairs of group and topic, with series of their own. The others share one.",
+    )
+    metrics_otlp: str | None = setting(
+        "metricsOtlpEndpoint", None, _URL, "Address to send metrics to, by OTLP over HTTP."
+    )
+    metrics_otlp_ms: int = setting(
+        "metricsOtlpIntervalMillis",
+        60_000,
+        integer(100, 3_600_000),
+        "How often metrics are sent by OTLP, in milliseconds.",
+    )
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether somebody gets metrics."""
+        return self.metrics is not Exporter.DISABLE or self.metrics_otlp is not None
+
+
+def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Door | None:
+    """Where Prometheus comes, bound; None where it cannot.
+
+    Args:
+        host: where the server itself listens.
+    Raises:
+        ConfigError: the address cannot be had, or others would reach it.
+    """
+    if settings.metrics is Exporter.DISABLE:
+        return None
+    host = settings.metrics_host or host
+    if not is_loopback(host) and not insecure:
+        raise ConfigError(
+            f"metrics on {host} would tell everybody who reaches it the names of all topics and groups, and nobody has "
+            "to log in: set metricsPromExporterHost=127.0.0.1, or insecure=true where the network is trusted"
+        )
+    door = Door(host, settings.metrics_port, PORT_KEY)
+    door.bind()
+    return door

@@ -1,0 +1,130 @@
+"""A name server: its socket, its handlers, and the hand that removes silent brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Self
+
+from sparrowmq import descriptors, logs
+from sparrowmq.background import Background
+from sparrowmq.clock import Clock
+from sparrowmq.live_settings import Changing
+from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
+from sparrowmq.namesrv.kv import KeyValues
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
+from sparrowmq.namesrv.route_table import Routes
+from sparrowmq.protocol.requests.request_table import Role
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.listen_address import refuse_public
+from sparrowmq.remoting.measuring import Measuring
+from sparrowmq.remoting.request_dispatch import Dispatcher
+from sparrowmq.remoting.server import Server, limits_for
+from sparrowmq.remoting.session import Session
+from sparrowmq.remoting.tls import ServerTls
+
+SCAN_PERIOD_S: Final = 10.0
+
+
+class Namesrv:
+    """A name server that runs while its context is open.
+
+        async with Namesrv(NamesrvSettings(port=0), SystemClock()) as namesrv:
+            print(namesrv.address)
+
+    Args:
+        file: of the settings, where changes to them are kept.
+    Attributes:
+        routes: what it knows.
+    Raises:
+        ConfigError: the address cannot be listened on, or would let everybody in; or too few files may be open;
+            or the files of TLS cannot be used.
+        BadStore: the KV's file cannot be read.
+    """
+
+    def __init__(self, settings: NamesrvSettings, clock: Clock, file: Path | None = None) -> None:
+        self.routes = Routes()
+        self._settings = settings
+        self._changing = Changing(settings, file)
+        self._changing.tell(logs.use)
+        self._clock = clock
+        self._measuring = Measuring(settings, clock, always=settings.is_measured)
+        self._changing.tell(self._measuring.use)
+        self._server: Server | None = None
+        self._metrics: Door | None = None
+        self._open = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """What clients and brokers are given."""
+        assert self._server is not None, "not running"
+        return f"{self._server.host}:{self._server.port}"
+
+    @property
+    def metrics_address(self) -> str:
+        """Where Prometheus comes; "" if it cannot."""
+        return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        refuse_public(settings.bind_address, settings.insecure)
+        values = KeyValues(settings.kv_path)
+        tasks = Background()
+        handlers = (
+            RouteHandlers(self.routes, values, self._changing),
+            BrokerHandlers(self.routes, values, self._clock),
+            ValueHandlers(values, self._changing),
+        )
+        dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn)
+        self._measuring.begin(dispatch)
+        limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
+        tls = ServerTls(settings, self._clock)
+        self._server = server = Server(
+            dispatch, self._clock, settings.bind_address, settings.port, limits, tls=tls
+        )
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(tasks)
+            stack.push_async_callback(server.stop)
+            await server.start()
+            self._open_metrics(stack, tasks)
+            tasks.spawn(server.drop_silent_peers(), "silent peers")
+            tasks.spawn(tls.watch(), "TLS files")
+            tasks.spawn(self._expire(), "silent brokers")
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._open.__aexit__(*error)  # type: ignore[arg-type]
+
+    def reload(self, settings: NamesrvSettings) -> None:
+        """Take what can change of settings that were read anew."""
+        self._changing.reload(settings)
+
+    async def serve(self) -> None:
+        """Never returns; a chore that fails cancels the caller, and leaving the context tells why."""
+        await asyncio.get_running_loop().create_future()
+
+    def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
+        settings, server = self._settings, self._server
+        self._metrics = metrics_door(settings, settings.bind_address, settings.insecure)
+        if not settings.is_measured or server is None:
+            return
+        if self._metrics is not None:
+            stack.callback(self._metrics.close)
+        # What it is made with takes 5 MB, so only who wants metrics has it.
+        from sparrowmq.namesrv.namesrv_metrics import MetricsPort
+
+        latencies = self._measuring.latencies
+        port = MetricsPort(
+            self._metrics, settings, self.routes, lambda: len(server.sessions), latencies, self._clock
+        )
+        tasks.spawn(port.run(), "metrics")
+
+    async def _expire(self) -> None:
+        while True:
+            await self._clock.sleep(SCAN_PERIOD_S)
+            for session in self.routes.expire(self._clock.now_ms()):
+                if isinstance(session, Session):
+                    session.close()

@@ -1,0 +1,68 @@
+"""What can be set about a name server: Apache's keys, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from sparrowmq.logs import LogSettings
+from sparrowmq.metrics.metrics_settings import MetricsSettings
+from sparrowmq.remoting.tls_settings import ServerTlsSettings
+from sparrowmq.setting_kinds import BOOLEAN, PATH, TEXT, integer
+from sparrowmq.settings import setting
+
+_ONE_LOOP = "one event loop serves all connections; there is no pool of threads to size"
+_SOCKETS = "sockets have the operating system's own sizes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
+    """How to run a name server."""
+
+    ACCEPTED: ClassVar[Mapping[str, str]] = {
+        "rocketmqHome": "nothing is read from Apache's installation folder",
+        "configStorePath": "settings are read from the file given with -c and never written",
+        "productEnvName": "it chose among Alibaba's own environments",
+        "clusterTest": "it chose among Alibaba's own environments",
+        "serverWorkerThreads": _ONE_LOOP,
+        "serverCallbackExecutorThreads": _ONE_LOOP,
+        "serverSelectorThreads": _ONE_LOOP,
+        "defaultThreadPoolNums": _ONE_LOOP,
+        "clientRequestThreadPoolNums": _ONE_LOOP,
+        "defaultThreadPoolQueueCapacity": _ONE_LOOP,
+        "clientRequestThreadPoolQueueCapacity": _ONE_LOOP,
+        "unRegisterBrokerQueueCapacity": _ONE_LOOP,
+        "serverOnewaySemaphoreValue": "a peer's requests are limited by what it leaves unread",
+        "serverAsyncSemaphoreValue": "a peer's requests are limited by what it leaves unread",
+        "serverChannelMaxIdleTimeSeconds": "a silent connection is closed after 120 s, Apache's own default",
+        "serverSocketSndBufSize": _SOCKETS,
+        "serverSocketRcvBufSize": _SOCKETS,
+        "serverPooledByteBufAllocatorEnable": "there is no Netty here",
+        "useEpollNativeSelector": "the event loop always uses epoll where there is one",
+        "scanNotActiveBrokerInterval": "silent brokers are looked for every 10 s",
+        "returnOrderTopicConfigToBroker": "brokers are always told the order topics",
+        "supportActingMaster": "a slave never acts as master here",
+        "deleteTopicWithBrokerRegistration": "topics leave by DELETE_TOPIC_IN_NAMESRV, or with their last broker",
+    }
+
+    port: int = setting(
+        "listenPort",
+        9876,
+        integer(0, 65535),
+        "Port that clients and brokers connect to. 0 takes a free port.",
+    )
+    bind_address: str = setting("bindAddress", "127.0.0.1", TEXT, "Address to listen on.")
+    insecure: bool = setting(
+        "insecure", False, BOOLEAN, "Allow other machines to connect without access control."
+    )
+    kv_path: Path = setting(
+        "kvConfigPath",
+        Path("~/namesrv/kvConfig.json").expanduser(),
+        PATH,
+        "File for the key-value configuration.",
+    )
+    order_messages: bool = setting(
+        "orderMessageEnable", False, BOOLEAN, "Include the fixed queues of order topics in routes.", live=True
+    )

@@ -1,0 +1,281 @@
+"""Which broker has which topic: what brokers said about themselves, and what is made of it. Pure: time is passed in.
+
+    announce    a broker says who it is and which topics it has; every 30 s, and when they changed
+    is_current  it asks whether that is still known, which also says that it is there
+    leave       it says goodbye          lost    its connection ended          expire    it was silent for 120 s
+
+    groups      broker name -> cluster, and id -> address            a master (id 0) and its slaves
+    living      address     -> since when silent, version of its topics, the connection that speaks for it
+    topics      topic       -> broker name -> queues
+    drained     broker names that are shown without the permission to write
+
+A broker leaves the topics when the last address of its name is gone. Only a master's word counts for topics.
+Source: RouteInfoManager, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sparrowmq.protocol.messages.message import Perm
+from sparrowmq.protocol.requests.bodies import (
+    BrokerRoute,
+    ClusterTable,
+    DataVersion,
+    QueueRoute,
+    TopicConfig,
+    TopicList,
+    TopicRoute,
+)
+from sparrowmq.safe_text import shown
+
+log = logging.getLogger(__name__)
+
+MASTER_ID: Final = 0
+EXPIRY_MS: Final = 120_000
+
+
+class BrokerId(NamedTuple):
+    """Who speaks."""
+
+    cluster: str
+    name: str
+    id: int
+    address: str
+
+
+class Queues(NamedTuple):
+    """A topic's queues on one broker."""
+
+    read: int
+    write: int
+    perm: int
+    sys_flag: int = 0
+
+
+class Master(NamedTuple):
+    """Where a slave finds its master; "" where nobody knows."""
+
+    address: str
+    ha_address: str
+
+
+@dataclass(slots=True)
+class _Group:
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Living:
+    who: BrokerId
+    heard_ms: int
+    version: DataVersion
+    ha_address: str
+    via: object
+
+
+# What a broker has for the topic of its cluster's name (Java: TopicConfigManager).
+_CLUSTER_TOPIC: Final = Queues(16, 16, Perm.READ_WRITE | Perm.INHERIT)
+
+
+class Routes:
+    """The table of all brokers and topics."""
+
+    def __init__(self) -> None:
+        # Invariant: each living address stands in the group of its name, unless another took its id there.
+        self._groups: dict[str, _Group] = {}
+        self._living: dict[str, _Living] = {}
+        self._topics: dict[str, dict[str, Queues]] = {}
+        self._drained: set[str] = set()
+
+    # What brokers say -----------------------------------------------------------------------------------------------
+
+    def announce(
+        self,
+        who: BrokerId,
+        topics: Iterable[TopicConfig],
+        version: DataVersion,
+        *,
+        ha_address: str,
+        via: object,
+        now_ms: int,
+    ) -> Master | None:
+        """Take in a registration over the connection `via`; returns where the master is, if a slave asks."""
+        before = self._living.get(who.address)
+        if before is not None and before.who.name != who.name:
+            self._forget(before, f"it is called {who.name} now")
+        if before is None or before.who != who:
+            log.info(
+                "broker %s (id %d, cluster %s) is at %s", who.name, who.id, who.cluster, shown(who.address)
+            )
+        is_new = self._join_group(who)
+        if who.id == MASTER_ID and (is_new or before is None or not before.version.is_same(version)):
+            for topic in topics:
+                queues = Queues(
+                    topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
+                )
+                self._topics.setdefault(topic.topic_name, {})[who.name] = queues
+        self._living[who.address] = _Living(who, now_ms, version, ha_address, via)
+        return None if who.id == MASTER_ID else self._master_of(who.name)
+
+    def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_ms: int) -> bool:
+        """Whether the broker is shown, with its topics in this version; if so it is heard, as by a registration."""
+        living = self._shown_at(who.address)
+        if living is None or living.who != who or not living.version.is_same(version):
+            return False
+        living.heard_ms, living.via = now_ms, via
+        return True
+
+    def version_of(self, address: str) -> DataVersion | None:
+        """The version of a broker's topics that is known; None, too, when another broker took its name and id."""
+        living = self._shown_at(address)
+        return living.version if living else None
+
+    def leave(self, who: BrokerId) -> None:
+        """Forget a broker that says goodbye."""
+        if living := self._living.get(who.address):
+            self._forget(living, "it said goodbye")
+
+    def lost(self, via: object) -> None:
+        """Forget every broker that spoke over a connection which ended."""
+        for living in [each for each in self._living.values() if each.via is via]:
+            self._forget(living, "its connection ended")
+
+    def expire(self, now_ms: int) -> list[object]:
+        """Forget every broker that was silent for too long; returns their connections."""
+        silent = [each for each in self._living.values() if now_ms - each.heard_ms > EXPIRY_MS]
+        for living in silent:
+            self._forget(living, f"it was silent for {EXPIRY_MS // 1000} s")
+        return [living.via for living in silent]
+
+    # What operators do ----------------------------------------------------------------------------------------------
+
+    def drain(self, broker_name: str) -> int:
+        """Show a broker's queues without the permission to write; returns how many topics it has.
+
+        Unlike Java: it holds for topics that come later, and until `undrain` or until the broker has gone.
+        """
+        if broker_name in self._groups:
+            self._drained.add(broker_name)
+        return self._count_topics(broker_name)
+
+    def undrain(self, broker_name: str) -> int:
+        """Show a broker's queues with their own permissions again; returns how many topics it has."""
+        self._drained.discard(broker_name)
+        return self._count_topics(broker_name)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, in one cluster or in all, until a broker announces it again."""
+        by_broker = self._topics.get(topic, {})
+        for name in [name for name in by_broker if cluster in (None, self._groups[name].cluster)]:
+            del by_broker[name]
+        if not by_broker:
+            self._topics.pop(topic, None)
+
+    # What clients ask -----------------------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """The queues of a topic and the brokers that have them, or None when no broker does."""
+        by_broker = self._topics.get(topic) or self._of_cluster(topic)
+        if not by_broker:
+            return None
+        return TopicRoute(
+            broker_datas=[self._addresses(name) for name in by_broker],
+            queue_datas=[self._shown(name, queues) for name, queues in by_broker.items()],
+        )
+
+    def clusters(self) -> ClusterTable:
+        """All brokers, and which cluster each belongs to."""
+        names: dict[str, list[str]] = {}
+        for name, group in self._groups.items():
+            names.setdefault(group.cluster, []).append(name)
+        return ClusterTable({name: self._addresses(name) for name in self._groups}, names)
+
+    def topics(self, cluster: str | None = None) -> TopicList:
+        """The names of all topics, or of those that a cluster has."""
+        if cluster is None:
+            return TopicList(list(self._topics))
+        members = {name for name, group in self._groups.items() if group.cluster == cluster}
+        return TopicList(
+            [topic for topic, by_broker in self._topics.items() if not members.isdisjoint(by_broker)]
+        )
+
+    def system_topics(self) -> TopicList:
+        """The topics that are named like clusters and brokers, with the address of a broker that can tell others."""
+        clusters = {group.cluster: None for group in self._groups.values()}
+        address = next((a for group in self._groups.values() for a in group.addresses.values()), None)
+        return TopicList([*clusters, *self._groups], address)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _shown_at(self, address: str) -> _Living | None:
+        """Who lives at an address and stands in the group of its name.
+
+        Two brokers got one name and id: the second took the place of the first, and took it away when it left. The
+        first lives on, and must be told that it is not known.
+        """
+        living = self._living.get(address)
+        group = self._groups.get(living.who.name) if living else None
+        if living is None or group is None or group.addresses.get(living.who.id) != address:
+            return None
+        return living
+
+    def _join_group(self, who: BrokerId) -> bool:
+        """Enter a broker in its group; returns whether it did not stand there before."""
+        group = self._groups.setdefault(who.name, _Group(who.cluster))
+        group.cluster = who.cluster
+        # A slave that became a master comes from the same address with another id.
+        for stale in [
+            id for id, address in group.addresses.items() if address == who.address and id != who.id
+        ]:
+            del group.addresses[stale]
+        holder = group.addresses.get(who.id)
+        if holder not in (None, who.address):
+            log.warning(
+                "broker %s (id %d) was at %s and is now at %s",
+                who.name,
+                who.id,
+                shown(holder),
+                shown(who.address),
+            )
+        group.addresses[who.id] = who.address
+        return holder != who.address
+
+    def _master_of(self, name: str) -> Master:
+        address = self._groups[name].addresses.get(MASTER_ID, "")
+        living = self._living.get(address)
+        return Master(address, living.ha_address if living else "")
+
+    def _forget(self, living: _Living, why: str) -> None:
+        who = living.who
+        log.info("broker %s (id %d) at %s is gone: %s", who.name, who.id, shown(who.address), why)
+        del self._living[who.address]
+        group = self._groups.get(who.name)
+        if group is None or group.addresses.get(who.id) != who.address:
+            return
+        del group.addresses[who.id]
+        if not group.addresses:
+            del self._groups[who.name]
+            self._drained.discard(who.name)
+            for by_broker in self._topics.values():
+                by_broker.pop(who.name, None)
+            self._topics = {topic: by_broker for topic, by_broker in self._topics.items() if by_broker}
+
+    def _of_cluster(self, topic: str) -> dict[str, Queues]:
+        """A topic named like a cluster is on all its brokers: tools find them by it."""
+        return {name: _CLUSTER_TOPIC for name, group in self._groups.items() if group.cluster == topic}
+
+    def _addresses(self, name: str) -> BrokerRoute:
+        group = self._groups[name]
+        return BrokerRoute(cluster=group.cluster, broker_name=name, broker_addrs=dict(group.addresses))
+
+    def _shown(self, name: str, queues: Queues) -> QueueRoute:
+        perm = queues.perm & ~Perm.WRITE if name in self._drained else queues.perm
+        return QueueRoute(name, queues.read, queues.write, perm, queues.sys_flag)
+
+    def _count_topics(self, broker_name: str) -> int:
+        return sum(broker_name in by_broker for by_broker in self._topics.values())

@@ -1,0 +1,336 @@
+"""THE TABLE: every request of the protocol, who serves it, what access it needs, or why it is not served yet.
+
+From these rows come the dispatch, the access check, the page `docs/understand/requests.md`, and the tests that every
+code has an answer. A new request is a header, a row and a handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, Flag
+from typing import Any, Final
+
+from sparrowmq.protocol.codes import RequestCode
+from sparrowmq.protocol.requests import admin_headers as admin
+from sparrowmq.protocol.requests import headers as client
+from sparrowmq.protocol.requests import namesrv_headers as namesrv
+from sparrowmq.protocol.wire.codec import decode_in_one_pass
+from sparrowmq.protocol.wire.header import Header, Request
+
+# How headers name what they are about. A producer group is none of it: whoever may write to the topic may send in any.
+TOPIC_FIELDS: Final = ("topic",)
+GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
+
+
+class Role(Flag):
+    """Who serves a request."""
+
+    NOBODY = 0
+    NAMESRV = 1
+    BROKER = 2
+    CLIENT = 4
+
+
+class Access(Enum):
+    """What a caller must be allowed to do."""
+
+    READ = "read"  # consume the topic, or act for the group, that the request names
+    WRITE = "write"  # send to the topic
+    CLIENT = "client"  # be known, nothing more
+    ADMIN = "admin"  # change or see what belongs to others
+    CLUSTER = "cluster"  # be a server of this cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request. `unserved` says why nobody serves it yet; such a row may lack a header.
+
+    Attributes:
+        access: to what the header names by the fields `topic` and `group`; "" if it names none. What a body names, such
+            as a heartbeat's groups, `auth/policy.py` knows.
+    """
+
+    code: RequestCode
+    header: type[Request[Any]] | None
+    served_by: Role
+    access: Access
+    unserved: str = ""
+    topic: str = ""
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.code.name
+
+    @property
+    def reply(self) -> type[Header] | None:
+        return self.header.Reply if self.header else None
+
+
+def _served(role: Role, access: Access, *headers: type[Request[Any]]) -> Iterator[Row]:
+    for header in headers:
+        fields = header.__struct_fields__
+        topic = next((name for name in TOPIC_FIELDS if name in fields), "")
+        group = next((name for name in GROUP_FIELDS if name in fields), "")
+        yield Row(RequestCode(header.code), header, role, access, topic=topic, group=group)
+
+
+def _unserved(why: str, *requests: RequestCode | type[Request[Any]]) -> Iterator[Row]:
+    for request in requests:
+        if isinstance(request, RequestCode):
+            yield Row(request, None, Role.NOBODY, Access.ADMIN, why)
+        else:
+            yield Row(RequestCode(request.code), request, Role.NOBODY, Access.ADMIN, why)
+
+
+_SERVED = (
+    *_served(
+        Role.BROKER,
+        Access.WRITE,
+        client.SendMessage,
+        client.SendMessageV2,
+        client.SendBatchMessage,
+        client.SendReply,
+        client.SendReplyV2,
+        client.RecallMessage,
+        client.StageBatch,
+    ),
+    *_served(
+        Role.BROKER,
+        Access.READ,
+        client.PullMessage,
+        client.LitePullMessage,
+        client.QueryMessage,
+        client.ViewMessage,
+        client.QueryConsumerOffset,
+        client.UpdateConsumerOffset,
+        client.ConsumerSendMsgBack,
+        client.GetConsumerListByGroup,
+        client.LockBatchMq,
+        client.UnlockBatchMq,
+    ),
+    *_served(
+        Role.BROKER,
+        Access.CLIENT,
+        client.SearchOffset,
+        client.GetMaxOffset,
+        client.GetMinOffset,
+        client.GetEarliestMsgStoretime,
+        client.HeartBeat,
+        client.UnregisterClient,
+        client.CheckClientConfig,
+        # It names a half message, whose producer was allowed to send it.
+        client.EndTransaction,
+        # Likewise: what it publishes, its writer was allowed to stage.
+        client.CommitBatch,
+    ),
+    *_served(
+        Role.BROKER,
+        Access.ADMIN,
+        client.ResumeCheckHalfMessage,
+        admin.UpdateAndCreateTopic,
+        admin.DeleteTopic,
+        admin.GetTopicStats,
+        admin.GetSystemTopicListFromBroker,
+        admin.QueryTopicConsumeByWho,
+        admin.UpdateAndCreateSubscriptionGroup,
+        admin.DeleteSubscriptionGroup,
+        admin.GetConsumeStats,
+        admin.ResetOffset,
+        admin.GetConsumerConnectionList,
+        admin.GetProducerConnectionList,
+        admin.GetBrokerConfig,
+        admin.UpdateBrokerConfig,
+        admin.GetBrokerRuntime,
+        admin.InvokeGetConsumerStatus,
+        admin.CloneGroupOffset,
+        admin.QueryConsumeTimeSpan,
+        admin.QueryCorrectionOffset,
+        admin.GetBrokerConsumeStats,
+        admin.GetAllProducers,
+        admin.ViewBrokerStats,
+        admin.QueryConsumeQueue,
+        admin.CleanExpiredConsumeQueue,
+        admin.CleanUnusedTopic,
+        admin.DeleteExpiredCommitLog,
+        admin.UpdateAndCreateAclConfig,
+        admin.DeleteAclConfig,
+        admin.GetBrokerClusterAcl,
+        admin.UpdateGlobalWhiteAddrsConfig,
+        admin.GetBrokerClusterAclConfig,
+    ),
+    *_served(
+        Role.BROKER,
+        Access.CLUSTER,
+        admin.GetAllTopicConfig,
+        admin.GetAllSubscriptionGroup,
+        admin.GetAllConsumerOffset,
+        admin.GetAllDelayOffset,
+    ),
+    # A broker hands these on to the client that they name.
+    *_served(
+        Role.BROKER | Role.CLIENT, Access.ADMIN, client.GetConsumerRunning, client.ConsumeMessageDirectly
+    ),
+    *_served(
+        Role.CLIENT,
+        Access.CLUSTER,
+        client.NotifyConsumerIdsChanged,
+        client.ResetConsumerClientOffset,
+        client.GetConsumerStatus,
+        client.PushReply,
+        client.CheckTransactionState,
+    ),
+    *_served(
+        Role.NAMESRV,
+        Access.CLIENT,
+        namesrv.GetRoute,
+        namesrv.GetBrokerCluster,
+        namesrv.GetAllTopicListFromNameserver,
+        namesrv.GetTopicsByCluster,
+        namesrv.GetSystemTopicListFromNs,
+        namesrv.GetKVConfig,
+        namesrv.GetKVListByNamespace,
+    ),
+    *_served(
+        Role.NAMESRV,
+        Access.ADMIN,
+        namesrv.DeleteTopicInNamesrv,
+        namesrv.WipeWritePermOfBroker,
+        namesrv.AddWritePermOfBroker,
+        namesrv.PutKVConfig,
+        namesrv.DeleteKVConfig,
+        namesrv.GetNamesrvConfig,
+        namesrv.UpdateNamesrvConfig,
+    ),
+    *_served(
+        Role.NAMESRV,
+        Access.CLUSTER,
+        namesrv.RegisterBroker,
+        namesrv.UnregisterBroker,
+        namesrv.QueryDataVersion,
+    ),
+)
+
+_UNSERVED = (
+    *_unserved(
+        "refused by design: how files are read is set in the server's own file, never over the network",
+        RequestCode.UPDATE_CONTROLLER_CONFIG,
+        RequestCode.SET_COMMITLOG_READ_MODE,
+    ),
+    *_unserved(
+        "never: our timers lie in no wheel of Java's, and have neither its checkpoint nor its metrics",
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+    ),
+    *_unserved(
+        "not yet: needs a handler over the broker's topics, groups and offsets",
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    ),
+    *_unserved(
+        "not yet: needs the users and policies of 5.x (ACL 2.0)",
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
+    ),
+    *_unserved(
+        "not yet: 5.x asks this of brokers that count their replicas and change roles by themselves",
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+        RequestCode.BROKER_HEARTBEAT,
+    ),
+    *_unserved(
+        "not yet: needs consuming by POP",
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.POP_ROLLBACK,
+    ),
+    *_unserved(
+        "not yet: needs topics whose queues move between brokers (5.x static topics)",
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+    ),
+    *_unserved(
+        "not yet: needs units, which only very large sites use",
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    ),
+    *_unserved(
+        "never: there is no RocksDB, no cold storage and no broker container here",
+        RequestCode.SWITCH_TIMER_ENGINE,
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+        RequestCode.ADD_BROKER,
+        RequestCode.REMOVE_BROKER,
+    ),
+    *_unserved(
+        "never: etcd elects the leader, so there is no controller",
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.GET_CONTROLLER_CONFIG,
+        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+        RequestCode.BROKER_CLOSE_CHANNEL_REQUEST,
+        RequestCode.CHECK_NOT_ACTIVE_BROKER_REQUEST,
+        RequestCode.GET_BROKER_LIVE_INFO_REQUEST,
+        RequestCode.GET_SYNC_STATE_DATA_REQUEST,
+        RequestCode.RAFT_BROKER_HEART_BEAT_EVENT_REQUEST,
+    ),
+    *_unserved(
+        "never: no client sends this request any more",
+        RequestCode.QUERY_BROKER_OFFSET,
+        RequestCode.GET_TOPIC_CONFIG_LIST,
+        RequestCode.GET_TOPIC_NAME_LIST,
+        RequestCode.TRIGGER_DELETE_FILES,
+        RequestCode.GET_CLIENT_CONFIG,
+        RequestCode.SUSPEND_CONSUMER,
+        RequestCode.RESUME_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
+        RequestCode.ADJUST_CONSUMER_THREAD_POOL,
+        RequestCode.WHO_CONSUME_THE_MESSAGE,
+        RequestCode.REGISTER_FILTER_SERVER,
+        RequestCode.REGISTER_MESSAGE_FILTER_CLASS,
+    ),
+)
+
+ROWS: Final[tuple[Row, ...]] = tuple(sorted((*_SERVED, *_UNSERVED), key=lambda row: row.code))
+BY_CODE: Final[dict[int, Row]] = {int(row.code): row for row in ROWS}
+
+for _kind in (client.SendMessageV2, client.EndTransaction):
+    decode_in_one_pass(_kind.code, _kind)

@@ -1,0 +1,340 @@
+"""From a request to its handler, and from the handler's result to the reply.
+
+    bytes -> Session -> Dispatcher: row = table[code]; header decoded into its struct; guard; handler; reply
+
+A handler is a method bound with `@handles(PullMessage)`. It returns
+    a reply header    success
+    None              success without fields
+    Answer            anything else: another code, a remark, a body
+    After             the reply, once what it says is safe: no task is made, however many wait
+    a coroutine       which returns one of the first three; the only form that costs a task
+Errors become replies here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from librt.strings import BytesWriter
+
+from sparrowmq.compiled import mypyc_attr
+from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
+from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
+from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
+from sparrowmq.protocol.wire.fields import header_of
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.latencies import Latencies
+from sparrowmq.remoting.peer import Peer
+from sparrowmq.remoting.session import Buffer, Session
+from sparrowmq.safety import Safety
+from sparrowmq.waiting import tell
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+Guard = Callable[[Peer, Command, Row, Request[Any]], None]
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Answer:
+    """A reply in full. A list as `body` is sent piece by piece without being joined first."""
+
+    __slots__ = ("body", "code", "header", "remark")
+
+    def __init__(
+        self,
+        code: int = 0,
+        header: ReplyHeader = None,
+        remark: str | None = None,
+        body: Buffer | list[memoryview] = b"",
+    ) -> None:
+        self.code = code
+        self.header = header
+        self.remark = remark
+        self.body = body
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class After:
+    """The reply to one request, to give once the log is as safe as `safety` promises up to `end`.
+
+    If that takes too long, the reply leaves with the code of what did not come.
+    """
+
+    __slots__ = ("command", "end", "reply", "safety")
+
+    command: Command  # whose reply it is; the dispatcher's
+
+    def __init__(self, safety: Safety, end: int, reply: ReplyHeader) -> None:
+        self.safety = safety
+        self.end = end
+        self.reply = reply
+
+
+Result = Header | Answer | After | Awaitable["Header | Answer | None"] | None
+
+
+# They wait on purpose where there is nothing yet.
+_HELD: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+# What each method marked with `handles` is bound to.
+_KINDS: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
+
+
+def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
+    """Bind a method `(header, body, peer) -> Result` to the requests that it serves."""
+
+    def bind(method: F) -> F:
+        _KINDS[method] = kinds
+        return method
+
+    return bind
+
+
+class Dispatcher:
+    """The handlers of one server, by request code.
+
+    Args:
+        role: whose rows of the table must all have a handler here.
+        handlers: objects with methods marked by `handles`.
+        spawn: starts the coroutine of a handler that must wait; a TaskGroup's `create_task`.
+        guard: raises RemoteError for a caller who may not do what the row needs.
+    Attributes:
+        latencies: who is told how long each request took; None, and nobody looks at a clock.
+    Raises:
+        ValueError: a row of the role has no handler, or a code has two.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        handlers: Iterable[object],
+        spawn: Spawn,
+        guard: Guard | None = None,
+    ) -> None:
+        self.latencies: Latencies | None = None
+        self._routes = _collect(handlers)
+        self._spawn = spawn
+        self._guard = guard
+        self._answered_at = 0.0
+        missing = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
+        if missing:
+            raise ValueError(f"no handler for {', '.join(missing)}")
+
+    def __call__(self, session: Session, command: Command) -> None:
+        """Handle one request; never raises."""
+        route = self._routes.get(command.code)
+        if route is None:
+            self._refuse_unknown(session, command)
+            return
+        kind, method = route
+        try:
+            header = header_of(kind, command.ext, command.fields)
+            if self._guard is not None:
+                self._guard(session, command, BY_CODE[command.code], header)
+            if not session.is_introduced:
+                session.introduce(command)
+            result = method(header, command.body, session)
+        except Exception as error:
+            result = failure(error, command, session)
+        if isinstance(result, After):
+            self._reply_after(session, command, result)
+        elif isinstance(result, Answer) or result is None or isinstance(result, Header):
+            code = _reply(session, command, result)
+            if self.latencies is not None:
+                self._answered(session, command, code, self.latencies)
+        else:
+            self._wait_for(session, command, result)
+
+    def _answered(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
+        """A request was answered as soon as it was handled."""
+        now, began, behind = latencies.now(), session.last_read, self._answered_at
+        self._answered_at = now
+        if latencies.add(command.code, code, now - began):
+            rooms = [("behind others of its connection", behind), ("handled", now)]
+            latencies.tell(command.code, session.address, began, rooms)
+
+    def _wait_for(
+        self, session: Session, command: Command, result: Awaitable[Header | Answer | None]
+    ) -> None:
+        began, latencies = session.last_read, self.latencies
+        handled = 0.0 if latencies is None else latencies.now()
+        told = tell(result, partial(self._finish_later, session, command, began, handled))
+        session.hold(1)
+        try:
+            self._spawn(told)
+        except RuntimeError:  # The server ends, and takes no more tasks.
+            told.close()
+            if inspect.iscoroutine(result):
+                result.close()
+            session.hold(-1)
+            session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
+
+    def _reply_after(self, session: Session, command: Command, after: After) -> None:
+        """Collect what one turn's requests wait for: it is one wait, whether for one reply or for a thousand."""
+        if not session.parked:
+            session.turn.answer(partial(self._answer_parked, session))
+        after.command = command
+        command.body = b""  # it is stored; a disk that takes its time would have us hold it twice
+        session.parked.append(after)
+
+    def _answer_parked(self, session: Session) -> None:
+        parked: list[After] = session.parked
+        session.parked = []
+        safety = parked[0].safety
+        latencies = self.latencies
+        if len(parked) == 1 and safety.holds(parked[0].end):  # most of those who wait for each answer
+            session.reply(parked[0].command, 0, parked[0].reply)
+            if latencies is not None:
+                self._answered_alone(session, parked, latencies)
+            return
+        others = [after for after in parked if after.safety is not safety]
+        if others:
+            parked = [after for after in parked if after.safety is safety]
+            session.parked = others
+            session.turn.answer(partial(self._answer_parked, session))
+        # The appends of a turn are made safe together, so the first waits no longer than the last.
+        end = 0
+        # The replies are made now, while the disk is busy, and not when their peer waits for nothing else.
+        out = BytesWriter()
+        for after in parked:
+            if after.end > end:
+                end = after.end
+            if not after.command.flag & ONEWAY_FLAG:
+                write_reply(out, after.command, 0, after.reply)
+        replies: list[Buffer] = [out.getvalue()] if len(out) else []
+        burst = None if latencies is None else _Burst(session, latencies)
+        if safety.holds(end):
+            session.write(replies)
+            if burst is not None and latencies is not None:
+                burst.count(parked, latencies, burst.written)
+        else:
+            session.hold(len(parked))
+            safety.when(end, partial(self._reply_parked, session, parked, replies, burst))
+
+    def _answered_alone(self, session: Session, parked: list[After], latencies: Latencies) -> None:
+        """As `_Burst.count`, for one request that waited for nothing but the turn's end."""
+        turn, began = session.turn, session.last_read
+        written = turn.written_at if turn.written_at >= began else latencies.now()
+        if latencies.add(parked[0].command.code, 0, written - began):
+            one = _Burst(session, latencies)
+            rooms = [("handled", one.handled), ("written", one.written)]
+            latencies.tell(parked[0].command.code, session.address, began, rooms)
+
+    def _reply_parked(
+        self,
+        session: Session,
+        parked: list[After],
+        replies: list[Buffer],
+        burst: _Burst | None,
+        error: BaseException | None,
+    ) -> None:
+        session.hold(-len(parked))
+        code = 0
+        if error is None:
+            session.write(replies)
+        for after in parked if error is not None else ():
+            if isinstance(error, NotSafeInTime):
+                code = error.code
+                session.reply(after.command, code, after.reply, str(error))
+            elif error is not None:
+                code = _reply(session, after.command, failure(error, after.command, session))
+        if burst is not None and self.latencies is not None:
+            burst.count(parked, self.latencies, self.latencies.now(), code)
+
+    def _finish_later(
+        self,
+        session: Session,
+        command: Command,
+        began: float,
+        handled: float,
+        result: Header | Answer | None,
+        error: Exception | None,
+    ) -> None:
+        session.hold(-1)
+        code = _reply(session, command, result if error is None else failure(error, command, session))
+        latencies = self.latencies
+        if latencies is None:
+            return
+        now = latencies.now()
+        if latencies.add(command.code, code, now - began, held=command.code in _HELD):
+            latencies.tell(command.code, session.address, began, [("handled", handled), ("waited", now)])
+
+    @staticmethod
+    def _refuse_unknown(session: Session, command: Command) -> None:
+        row = BY_CODE.get(command.code)
+        why = (
+            f"{row.name} is not served here: {row.unserved or 'ask another server'}"
+            if row
+            else "unknown code"
+        )
+        remark = f"request code {command.code} is not supported ({why})"
+        session.reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, None, remark)
+
+
+class _Burst:
+    """When the requests of one turn that wait together were read, handled and written.
+
+    They were handled and written when the turn says so, unless it wrote nothing for them.
+    """
+
+    __slots__ = ("began", "handled", "peer", "written")
+
+    def __init__(self, session: Session, latencies: Latencies) -> None:
+        turn = session.turn
+        self.peer = session.address
+        self.began = session.last_read
+        if turn.written_at >= self.began:
+            self.handled, self.written = turn.handled_at, turn.written_at
+        else:
+            self.handled = self.written = latencies.now()
+
+    def count(self, parked: list[After], latencies: Latencies, end: float, response_code: int = 0) -> None:
+        """All of them were answered at `end`."""
+        code, times, took_s, is_slow = parked[0].command.code, 0, end - self.began, False
+        for after in parked:
+            if after.command.code != code:
+                is_slow = latencies.add(code, response_code, took_s, times) or is_slow
+                code, times = after.command.code, 0
+            times += 1
+        if latencies.add(code, response_code, took_s, times) or is_slow:
+            rooms = [("handled", self.handled), ("written", self.written), ("until it was safe", end)]
+            latencies.tell(code, self.peer, self.began, rooms, len(parked))
+
+
+def _reply(session: Session, command: Command, answer: Header | Answer | None) -> int:
+    """Send an answer; returns its code."""
+    if isinstance(answer, Answer):
+        session.reply(command, answer.code, answer.header, answer.remark, answer.body)
+        return answer.code
+    session.reply(command, 0, answer)
+    return 0
+
+
+def failure(error: BaseException, command: Command, session: Session) -> Answer:
+    """The reply for an error. Our own bugs are logged with their trace and told to the peer without it."""
+    if isinstance(error, RemoteError):
+        return Answer(error.code, None, error.remark)
+    if isinstance(error, StoreFailed | DiskFull):
+        return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, None, str(error))
+    if isinstance(error, SparrowError):
+        return Answer(ResponseCode.SYSTEM_ERROR, None, str(error))
+    log.error("request %s from %s failed", command, session.address, exc_info=error)
+    return Answer(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
+
+
+def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], Callable[..., Result]]]:
+    routes: dict[int, tuple[type[Request[Any]], Callable[..., Result]]] = {}
+    for handler in handlers:
+        for name, method in vars(type(handler)).items():
+            for kind in _KINDS.get(method, ()) if callable(method) else ():
+                if kind.code in routes:
+                    raise ValueError(f"two handlers for {RequestCode(kind.code).name}")
+                routes[kind.code] = (kind, getattr(handler, name))
+    return routes

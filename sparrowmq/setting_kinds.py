@@ -1,0 +1,151 @@
+"""What a setting's value may be: its text form, how it is read, and what is allowed in words.
+
+Sizes and durations are accepted as Java's files have them, a bare number in the key's own unit, and with a unit of
+their own: 128m, 1 GiB, 500ms, 3d.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A value's text form.
+
+    Attributes:
+        parse: the value of a text; raises ValueError or ConfigError for what is not allowed.
+        render: the text of a value, as Java's files have it.
+        allowed: what is allowed, in words that follow "must be".
+    """
+
+    parse: Callable[[str], Any]
+    allowed: str
+    render: Callable[[Any], str] = str
+
+
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+BOOLEAN = Kind(
+    lambda text: _of(_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false"
+)
+TEXT = Kind(lambda text: text, "any text")
+SECRET = Kind(lambda text: text, "any text", lambda _: "(hidden)")
+PATH = Kind(lambda text: Path(_filled(text)).expanduser(), "a path")
+
+
+def integer(low: int, high: int, *, multiple_of: int = 1) -> Kind:
+    """A whole number in [low, high]."""
+    return Kind(
+        lambda text: _bounded(int(text), low, high, multiple_of),
+        _range("a whole number", low, high, multiple_of),
+    )
+
+
+def size(low: int, high: int, *, multiple_of: int = 1) -> Kind:
+    """A number of bytes in [low, high]: 1048576, 1024k, 1m and 1MiB are the same."""
+    return Kind(
+        lambda text: _bounded(_scaled(text, _SIZES), low, high, multiple_of),
+        _range("a size", _with_unit(low), _with_unit(high), multiple_of),
+    )
+
+
+def duration(unit: str, low: int, high: int) -> Kind:
+    """A whole number of `unit` (ms, s, m, h, d) in [low, high], or a text with its own unit: 500ms, 5s, 2h."""
+    in_unit = _TIMES[unit]
+
+    def parse(text: str) -> int:
+        if text.isdigit():
+            return _bounded(int(text), low, high, 1)
+        whole, rest = divmod(_scaled(text, _TIMES), in_unit)
+        if rest:
+            raise ValueError(text)
+        return _bounded(whole, low, high, 1)
+
+    name, example = _UNITS[unit]
+    return Kind(parse, f"{_range(f'a number of {name}', low, high, 1)}, or a time such as {example}")
+
+
+def choice(kind: type[Enum]) -> Kind:
+    """The value of a member, a text, in either case."""
+    members = {str(member.value).upper(): member for member in kind}
+    allowed = " or ".join(str(member.value) for member in kind)
+    return Kind(lambda text: _of(members, text.upper()), allowed, lambda member: str(member.value))
+
+
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:;\[\]/]+):(\d{1,5})")
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(part.strip() for part in text.split(";") if part.strip())
+    for address in addresses:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match[1]) < 65536:
+            raise ValueError(address)
+    return addresses
+
+
+ADDRESSES = Kind(_addresses, "host:port, or several with ; between: 10.0.0.1:9876;10.0.0.2:9876", ";".join)
+
+_SIZES = {"": 1, "b": 1} | {
+    unit + tail: 1024**power for power, unit in enumerate("kmgt", 1) for tail in ("", "b", "ib")
+}
+_TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS = {
+    "ms": ("milliseconds", "5s"),
+    "s": ("seconds", "5m"),
+    "m": ("minutes", "2h"),
+    "h": ("hours", "3d"),
+    "d": ("days", "48h"),
+}
+
+
+def _of(table: Mapping[str, Any], key: str) -> Any:
+    if key not in table:
+        raise ValueError(key)
+    return table[key]
+
+
+def _scaled(text: str, units: Mapping[str, int]) -> int:
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * int(_of(units, match[2]))
+
+
+def _bounded(value: int, low: int, high: int, multiple_of: int) -> int:
+    if not low <= value <= high or value % multiple_of:
+        raise ValueError(value)
+    return value
+
+
+def _with_unit(size_bytes: int) -> str:
+    """The shortest exact text of a size: 64k, 16m."""
+    for unit in "gmk":
+        if size_bytes % _SIZES[unit] == 0:
+            return f"{size_bytes // _SIZES[unit]}{unit}"
+    return str(size_bytes)
+
+
+def _range(what: str, low: int | str, high: int | str, multiple_of: int) -> str:
+    return f"{what} from {low} to {high}" + (f", a multiple of {multiple_of}" if multiple_of > 1 else "")
+
+
+def _filled(path: str) -> str:
+    """Java's files write the home folder as ${user.home}."""
+    if not path:
+        raise ValueError(path)
+    return path.replace("${user.home}", "~")

@@ -1,0 +1,286 @@
+"""The pipeline `dlq-replay`: a group's dead letters, sent to it again.
+
+    %DLQ%billing  ->  chosen by tag, time and properties  ->  %RETRY%billing, so many a second
+
+Only that group gets them, and tries each anew. A journal, one line of JSON for each message, says what became of it;
+it is also where the next run goes on: what it names is done. A run that is killed has sent at most one message more
+than its journal says.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sparrowmq.client.admin.dead_letters import packed_again
+from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
+from sparrowmq.client.cluster.blocking_link import answer
+from sparrowmq.client.sending.outcome import LESS_SAFE
+from sparrowmq.errors import BrokerUnreachable, ConfigError, InvalidFilter, NoRoute, RemoteError
+from sparrowmq.filter.grammar import parse as parse_filter
+from sparrowmq.filter.tree import Filter, Texts
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
+from sparrowmq.protocol.names import TOOLS_GROUP, check_group, dlq_topic
+from sparrowmq.protocol.subscription import ALL, parse_tags
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.locked import hold
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.span import Span, since_until, span_of, told
+from sparrowmq.spark.pulls import Pulls
+from sparrowmq.spark.ranges import Offsets, between
+from sparrowmq.spark.refusals import may_pass
+from sparrowmq.spark.worker_network import connect
+
+SENT: Final = "sent"
+PASSED_OVER: Final = "passed over"
+REFUSED: Final = "refused"
+_TELL_EVERY: Final = 1000
+
+
+def dlq_replay(
+    group: str,
+    *,
+    name_server: str,
+    journal: str | Path,
+    tags: str = ALL,
+    where: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    options: Mapping[str, str] | None = None,
+    say: Say = to_stderr,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Send dead letters to their group again.
+
+    Args:
+        journal: a file; what it names is not sent again. Journals of several groups may be one.
+        tags: `a || b`. where: an SQL92 expression over properties. Both must hold.
+        since, until: only what became a dead letter at or after the one, and before the other.
+        rate: at most so many a second.
+        dry_run: say what would be sent, and do nothing.
+    Raises:
+        ConfigError: an argument is wrong, or another run has the journal.
+        NetworkError: a broker is away; the next run goes on.
+    """
+    topic = dlq_topic(check_group(group))
+    if rate is not None and not rate > 0:
+        raise ConfigError(f"rate={rate} sends nothing; give messages per second, more than 0")
+    given = {**(options or {}), "nameServer": name_server, "topic": topic}
+    given |= since_until(since, until)
+    wanted = Wanted(tags, where)
+    span, begin = _dead(group, given, say), time.monotonic()
+    parsed = parse(SourceOptions, given)
+    with ExitStack() as stack:
+        kept = None if dry_run else stack.enter_context(_held(Path(journal)))
+        span = _rest(span, topic, Path(journal))
+        report = Report(offsets=told(span.end))
+        if kept is not None:
+            kept.truncate(len(_whole_lines(Path(journal))))
+        network = stack.enter_context(connect(parsed))
+        replay = Replay(network, group, kept, report, Pace(rate, sleep))
+        for message, queue in _messages(network, span, parsed):
+            replay.settle(message, queue, is_wanted=wanted.has(message))
+            if report.add_read(1) % _TELL_EVERY == 0:
+                say(f"{report.read:,} looked at, {report.written:,} sent, {report.errors:,} refused")
+    report.seconds = time.monotonic() - begin
+    return report
+
+
+class Wanted:
+    """Which dead letters to send. Raises: ConfigError."""
+
+    def __init__(self, tags: str, where: str | None) -> None:
+        self._tags = None if tags == ALL else frozenset(parse_tags(tags))
+        self._where = _filter(where) if where else None
+
+    def has(self, message: StoredMessage) -> bool:
+        if self._tags is not None and message.tags not in self._tags:
+            return False
+        if self._where is None:
+            return True
+        return self._where.matches(Texts([message.properties.get(name) for name in self._where.names]))
+
+
+class Pace:
+    """Waits, so that no more than `rate` things happen a second."""
+
+    def __init__(
+        self,
+        rate: float | None,
+        sleep: Callable[[float], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pause_s = 0.0 if rate is None else 1 / rate
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._due_s = monotonic()
+
+    def wait(self) -> None:
+        if not self._pause_s:
+            return
+        now_s = self._monotonic()
+        if self._due_s > now_s:
+            self._sleep(self._due_s - now_s)
+        self._due_s = max(self._due_s, now_s) + self._pause_s
+
+
+class Replay:
+    """Sends one message after the other, and notes each; without a journal it only counts."""
+
+    def __init__(
+        self, network: BlockingNetwork, group: str, journal: IO[str] | None, report: Report, pace: Pace
+    ) -> None:
+        self._network = network
+        self._group = group
+        self._journal = journal
+        self._report = report
+        self._pace = pace
+
+    def settle(self, message: StoredMessage, queue: MessageQueue, *, is_wanted: bool) -> None:
+        """Raises: NetworkError, RemoteError that passes: the message is not noted, and the next run's first."""
+        outcome, reason = PASSED_OVER, None
+        if is_wanted:
+            try:
+                self._send(message, queue)
+                outcome, self._report.written = SENT, self._report.written + 1
+            except RemoteError as error:
+                if may_pass(error):
+                    raise
+                outcome, reason, self._report.errors = REFUSED, str(error), self._report.errors + 1
+        self._note(message, queue, outcome, reason)
+
+    def _send(self, message: StoredMessage, queue: MessageQueue) -> None:
+        if self._journal is None:
+            return
+        self._pace.wait()
+        packed = packed_again(message, self._group)
+        request = packed.request(TOOLS_GROUP, replace_topic(queue, packed.topic), time.time_ns() // 1_000_000)
+
+        def send() -> None:
+            link = self._network.link(queue)
+            if not self._network.has_master(queue.broker_name):
+                raise BrokerUnreachable(queue.broker_name, "it has no master now")
+            try:
+                answer(request, link.wait(link.send(request, packed.body)))
+            except RemoteError as error:
+                if error.code not in LESS_SAFE:
+                    raise
+
+        self._network.retrying(send)
+
+    def _note(self, message: StoredMessage, queue: MessageQueue, outcome: str, reason: str | None) -> None:
+        if self._journal is None:
+            return
+        line: dict[str, Any] = {
+            "topic": queue.topic,
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "offset": message.queue_offset,
+            "msgId": message.message_id,
+            "keys": message.keys,
+            "outcome": outcome,
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        }
+        self._journal.write(json.dumps(line | ({"reason": reason} if reason else {})) + "\n")
+        self._journal.flush()
+
+
+def replace_topic(queue: MessageQueue, topic: str) -> MessageQueue:
+    """The first queue of another topic at the same broker: retry topics have one, or more."""
+    return MessageQueue(topic, queue.broker_name, 0)
+
+
+def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
+    """What there is of dead letters now. Raises: as `span_of`; BrokersAway, no broker is there that could have any."""
+    try:
+        return span_of(given)
+    except NoRoute:
+        options = parse(SourceOptions, given)
+        with connect(options) as network:
+            if not network.retrying(network.has_brokers):
+                raise BrokersAway(
+                    f"no name server knows a broker now, so the dead letters of group {group} are not known; "
+                    "run it again once brokers are there"
+                ) from None
+        say(
+            f"group {group} has no dead letters: there is no topic {given['topic']}; see that its name is right"
+        )
+        return Span({}, {})
+
+
+def _rest(span: Span, topic: str, journal: Path) -> Span:
+    """What of a span the journal does not name. Raises: as `_done`; BrokersAway, it names what is not there now."""
+    start = dict(span.start)
+    done = {queue: offset for queue, offset in _done(journal, topic).items() if queue.topic == topic}
+    if done and not start:
+        raise BrokersAway(
+            f"{journal} names dead letters of topic {topic}, which no name server knows now: its broker is away, or "
+            "it was deleted; run it again once it is there, or name another journal"
+        )
+    for queue, offset in done.items():
+        if queue in start:
+            start[queue] = min(max(start[queue], offset), span.end[queue])
+    return replace(span, start=start)
+
+
+def _done(journal: Path, topic: str) -> Offsets:
+    """Where the journal ends, by queue. Raises: ConfigError, it is none, or does not say of which topic it is."""
+    found: Offsets = {}
+    for line in _whole_lines(journal).decode(errors="replace").splitlines():
+        try:
+            noted = json.loads(line)
+            place, offset = (str(noted["broker"]), int(noted["queue"])), int(noted["offset"]) + 1
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(
+                f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another"
+            ) from None
+        if "topic" not in noted:
+            raise ConfigError(
+                f"{journal} has lines of an earlier version, which do not say whose dead letters they name. If all are "
+                f'of {topic}, say so: sed -i \'s/^{{"broker"/{{"topic": "{topic}", "broker"/\' '
+                f"{shlex.quote(str(journal))}; else name another journal"
+            )
+        queue = MessageQueue(str(noted["topic"]), *place)
+        found[queue] = max(found.get(queue, 0), offset)
+    return found
+
+
+def _whole_lines(journal: Path) -> bytes:
+    """What the journal has, but for a last line that a killed run did not end."""
+    text = journal.read_bytes() if journal.exists() else b""
+    return text[: text.rfind(b"\n") + 1]
+
+
+@contextmanager
+def _held(journal: Path) -> Iterator[IO[str]]:
+    """The journal, to be written on; no other run has it meanwhile. Raises: ConfigError, another has it."""
+    with open(journal, "a", encoding="utf-8") as file:
+        hold(file, journal)
+        yield file
+
+
+def _messages(
+    network: BlockingNetwork, span: Span, options: SourceOptions
+) -> Iterator[tuple[StoredMessage, MessageQueue]]:
+    for pulled in Pulls(network, between(span.start, span.end), options).answers():
+        for each in record.walk(pulled.body):
+            message = record.decode(each)
+            if message.queue_offset < pulled.range.end:
+                yield message, pulled.range.queue
+
+
+def _filter(expression: str) -> Filter:
+    try:
+        return parse_filter(expression)
+    except InvalidFilter as error:
+        raise ConfigError(f"where={expression!r} cannot be understood: {error}") from None

@@ -1,0 +1,128 @@
+"""The pipeline `lag`: how far groups are behind, now or again and again, also as a history that Spark can read.
+
+Brokers count it; no Spark is started. A query of the source is there too, by its options `group` and `commitOffsets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+
+from sparrowmq.client.admin.groups import GroupLag
+from sparrowmq.errors import ConfigError, NetworkError, NoGroup, NoRoute
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.cluster_admin import admin_of
+from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.span import told
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group is behind in a topic: its own retries are a topic of theirs.
+
+    Attributes:
+        behind: messages. behind_s: for how long the oldest of them has waited, where it is behind at all and brokers
+            tell when it last consumed. per_second: messages that it consumes, in all its topics.
+    """
+
+    at: str
+    group: str
+    topic: str
+    behind: int
+    behind_s: float | None
+    per_second: float
+
+
+def lag(
+    groups: Sequence[str] = (),
+    *,
+    name_server: str,
+    to: str | Path | None = None,
+    every_s: float = 10.0,
+    rounds: int | None = 1,
+    above: int | None = None,
+    options: Mapping[str, str] | None = None,
+    show: Callable[[list[Lag]], object] | None = None,
+    say: Say = to_stderr,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Look how far groups are behind; `written` are the lines.
+
+    `errors` are, of the last round, the lines above a limit and the groups that nobody could tell of.
+
+    Args:
+        groups: which; all of the cluster if none is named.
+        to: a file that gets each line as JSON.
+        rounds: how often it looks, every `every_s` seconds; None is for ever, until it is interrupted.
+        above: messages; what is further behind counts as an error.
+        options: `accessKey`, `tls.enable` and the others that reach a cluster, as the source has them.
+        show: gets the lines of each round.
+    Raises:
+        NoGroup: a group that was named is not there.
+        ConfigError, NetworkError
+    """
+    if not 0 < every_s < inf or (rounds is not None and rounds < 1):
+        raise ConfigError(f"every_s={every_s:g}, rounds={rounds}: give more than 0, and an end")
+    parsed = parse(SourceOptions, {"topic": "none", **(options or {}), "nameServer": name_server})
+    begin, report, done = time.monotonic(), Report(), 0
+    try:
+        while rounds is None or done < rounds:
+            if done:
+                sleep(every_s)
+            found, untold = _looked(parsed, groups, report, say)
+            done += 1
+            report.written += _kept(found, to)
+            report.errors = untold + sum(above is not None and each.behind > above for each in found)
+            if show is not None:
+                show(found)
+    except KeyboardInterrupt:
+        report.stopped = rounds is not None
+    report.batches, report.seconds = done, time.monotonic() - begin
+    return report
+
+
+def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
+    """The lines of a round, and of how many groups nobody could tell."""
+    told_lags, untold = asyncio.run(_ask(options, groups, say))
+    report.offsets = {
+        each.group: told({queue.queue: queue.committed for queue in each.queues}) for each in told_lags
+    }
+    report.add_read(sum(len(each.queues) for each in told_lags))
+    return [line for each in told_lags for line in _lines(each)], untold
+
+
+async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
+    async with admin_of(options) as admin:
+        found, untold = list[GroupLag](), 0
+        for group in groups or await admin.groups():
+            try:
+                found.append(await admin.lag(group))
+            except (NoGroup, NoRoute, NetworkError) as error:
+                if groups and isinstance(error, NoGroup):
+                    raise
+                say(f"group {group}: {error}")
+                untold += not isinstance(error, NoGroup)  # it was deleted since it was listed
+        return found, untold
+
+
+def _lines(lag: GroupLag) -> Iterator[Lag]:
+    now = datetime.now(UTC)
+    for topic in sorted({each.queue.topic for each in lag.queues}):
+        own = [each for each in lag.queues if each.queue.topic == topic]
+        late = [each.last_consumed for each in own if each.lag > 0 and each.last_consumed is not None]
+        behind_s = round((now - min(late)).total_seconds(), 3) if late else None
+        at = now.isoformat(timespec="milliseconds")
+        yield Lag(at, lag.group, topic, sum(each.lag for each in own), behind_s, round(lag.per_second, 3))
+
+
+def _kept(found: list[Lag], to: str | Path | None) -> int:
+    if to is not None:
+        with open(to, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(each)) + "\n" for each in found)
+    return len(found)

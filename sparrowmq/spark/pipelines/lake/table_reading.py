@@ -1,0 +1,48 @@
+"""Reads a table back into Spark, whichever its format, and without a jar for it: the table says which files it has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_table(spark: SparkSession, path: Path) -> DataFrame:
+    """The rows of a table that the pipeline `table` made. Raises: ConfigError, there is none, or it is empty."""
+    path = Path(os.path.abspath(path))
+    state = path.with_name(f"{path.name}.state")
+    if (path / "_delta_log").is_dir():
+        return _of_files(spark, path, _delta_files(path))
+    if (path / "metadata").is_dir():
+        return _of_files(spark, path, _iceberg_files(path, state), has_day=True)
+    files = [str(file) for file in sorted(path.glob(f"{DAY}=*/*.parquet"))]
+    return _of_files(spark, path, files or [str(file) for file in sorted(path.glob("*.parquet"))])
+
+
+def _of_files(spark: SparkSession, path: Path, files: list[str], *, has_day: bool = False) -> DataFrame:
+    if not files:
+        raise ConfigError(f"{path} has no rows; name the folder of a table")
+    reader = spark.read.option("mergeSchema", "true")
+    return (reader if has_day else reader.option("basePath", str(path))).parquet(*files)
+
+
+def _delta_files(path: Path) -> list[str]:
+    from deltalake import DeltaTable
+
+    return sorted(DeltaTable(str(path)).file_uris())
+
+
+def _iceberg_files(path: Path, state: Path) -> list[str]:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog(
+        "sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}", warehouse=f"file://{path.parent}"
+    )
+    table = catalog.load_table(("sparrowmq", path.name))
+    return sorted(task.file.file_path for task in table.scan().plan_files())

@@ -1,0 +1,312 @@
+"""Copies messages to other queues: in order, with their ids and the times of their birth, and none twice.
+
+    source    queue 3 of broker-a     17  18  19  20  21 ...
+    target    queue 3 of broker-x     17  18  19                each says where it comes from, in SPARROW_ORIGIN
+
+The end of the target queue tells how far its copy is. A copier looks there before it writes, and again whenever an
+answer was lost: what is there is not sent again, whoever was killed in between. It looks back to where the target ended
+when the batch began, however much others have written to it since. Two copiers at work on one queue at the
+same time, as when a task's machine was only cut off and not dead, are the one way to a double.
+
+Born times cannot be told within a batch, for all of whose messages a broker takes that of the request; so messages
+share a request only if they share the millisecond. What a broker wrote into the properties itself is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_link import Link, answer
+from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.packed import Packed, batch_properties
+from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import properties, record
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, SysFlag
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import TOOLS_GROUP
+from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, OffsetReply, PullMessage
+from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.worker_network import connect
+
+ORIGIN: Final = "SPARROW_ORIGIN"
+
+_NOT_COPIED: Final = (
+    WAITED
+    | COMMITTED
+    | {
+        ORIGIN,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.CLUSTER,
+        Property.MSG_REGION,
+        Property.TRACE_ON,
+        Property.WAIT,
+        Property.POP_CK,
+        Property.POP_CK_OFFSET,
+        Property.FIRST_POP_TIME,
+        Property.INNER_MULTI_QUEUE_OFFSET,
+        Property.TIMER_ENQUEUE_MS,
+        Property.TIMER_DEQUEUE_MS,
+        Property.TIMER_ROLL_TIMES,
+    }
+)
+_BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
+# So far back the copy of a queue is looked for in any case, as by a pipeline whose state was lost.
+_LOOKED_BACK: Final = 8192
+_FIRST_LOOK: Final = 32
+_SOON_S: Final = 1.0
+_OF_PROPERTIES: Final = 512  # bytes of a message beside its body, about
+
+
+class Original(NamedTuple):
+    """A message to copy; `body` is as stored, compressed if `sys_flag` says so."""
+
+    queue: MessageQueue
+    offset: int
+    born_ms: int
+    flag: int
+    sys_flag: int
+    properties: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Copied:
+    """How many messages were sent, were there already, and were passed over because they are copies themselves."""
+
+    sent: int = 0
+    there: int = 0
+    passed: int = 0
+
+
+class Copier:
+    """Copies for one task.
+
+    Args:
+        label: of the pipeline, the same over restarts; it tells its copies from those of others.
+        targets: where the messages of each queue go.
+        floors: where the targets ended before the first of these messages was sent, or a place before that.
+        chained: whether copies are copied. Two mirrors in opposite directions would never end.
+    """
+
+    def __init__(
+        self,
+        network: BlockingNetwork,
+        options: SinkOptions,
+        label: str,
+        targets: Mapping[MessageQueue, MessageQueue],
+        floors: Mapping[MessageQueue, int] = MappingProxyType({}),
+        *,
+        chained: bool = False,
+    ) -> None:
+        self._network = network
+        self._options = options
+        self._label = label
+        self._targets = targets
+        self._floors = floors
+        self._chained = chained
+        self.copied = Copied()
+
+    def copy(self, rows: Iterable[Original]) -> None:
+        """Send what is not there yet, queue by queue; the rows of a queue come together and in order.
+
+        Raises:
+            SendFailed: a broker refuses a message.
+            NetworkError: it is away, for longer than the options allow.
+        """
+        for source, of_queue in groupby(rows, key=lambda row: row.queue):
+            target = self._target(source)
+            done = self._network.retrying(partial(self._done, source, target))
+            for parcel in self._parcels(self._missing(of_queue, done)):
+                self._send(parcel, target)
+
+    def _target(self, source: MessageQueue) -> MessageQueue:
+        if source not in self._targets:
+            raise SendFailed(
+                f"the target queue of {source} is not known yet; run it again once name servers answer"
+            )
+        return self._targets[source]
+
+    def _missing(self, rows: Iterable[Original], done: int) -> Iterator[Original]:
+        for row in rows:
+            if not self._chained and ORIGIN in row.properties:
+                self.copied.passed += 1
+            elif row.offset < done:
+                self.copied.there += 1
+            else:
+                yield row
+
+    def _parcels(self, rows: Iterable[Original]) -> Iterator[list[Original]]:
+        """Rows that may share a request."""
+        parcel: list[Original] = []
+        size = 0
+        for row in rows:
+            row_size = len(row.body) + _OF_PROPERTIES
+            is_alone = bool(row.sys_flag & _BODY_FLAGS)
+            fits = len(parcel) < self._options.batch_rows and size + row_size <= self._options.batch_bytes
+            if parcel and (is_alone or not fits or parcel[0].born_ms != row.born_ms):
+                yield parcel
+                parcel, size = [], 0
+            parcel.append(row)
+            size += row_size
+            if is_alone:
+                yield parcel
+                parcel, size = [], 0
+        if parcel:
+            yield parcel
+
+    def _send(self, parcel: list[Original], target: MessageQueue) -> None:
+        """Send until it is stored; what an answer that was lost may have told is looked up."""
+        failures, count = 0, len(parcel)
+        while parcel:
+            try:
+                self._try(parcel, target)
+                break
+            except (NetworkError, RemoteError) as error:
+                if not may_go_right_again(error):
+                    raise SendFailed(
+                        f"the broker refuses {parcel[0].queue} {parcel[0].offset}: {error}"
+                    ) from error
+                failures += 1
+                self._network.recover(error, failures)
+            done = self._network.retrying(partial(self._done, parcel[0].queue, target))
+            parcel = [row for row in parcel if row.offset >= done]
+        if failures:
+            self._network.recovered()
+        self.copied.sent += count
+
+    def _try(self, parcel: list[Original], target: MessageQueue) -> None:
+        packed = self._packed(parcel, target.topic)
+        request = packed.request(self._options.group, target, parcel[0].born_ms)
+        link = self._master(target)
+        try:
+            answer(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
+        except RemoteError as error:
+            if error.code not in LESS_SAFE:
+                raise
+
+    def _packed(self, parcel: list[Original], topic: str) -> Packed:
+        first = parcel[0]
+        if len(parcel) == 1:
+            flags = first.sys_flag & _BODY_FLAGS
+            return Packed(topic, first.body, self._properties(first), flags, first.flag)
+        parts = [BatchPart(row.body, self._properties(row).encode(), row.flag) for row in parcel]
+        return Packed(topic, batches.encode(parts), batch_properties(wait_stored=True), is_batch=True)
+
+    def _properties(self, row: Original) -> str:
+        kept = {name: value for name, value in row.properties.items() if name not in _NOT_COPIED}
+        return properties.render(kept | {ORIGIN: f"{self._prefix(row.queue)}{row.offset}"})
+
+    def _prefix(self, source: MessageQueue) -> str:
+        return f"{self._label}/{source.topic}@{source.broker_name}:{source.queue_id}:"
+
+    # What is there already ------------------------------------------------------------------------------------------
+
+    def _done(self, source: MessageQueue, target: MessageQueue) -> int:
+        """The next offset of the source to copy, as the end of the target tells. Raises: NetworkError, RemoteError."""
+        prefix, link = self._prefix(source), self._master(target)
+        end = link.call(GetMaxOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
+        first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
+        floor = min(end - _LOOKED_BACK, self._floors.get(target, end))
+        first, size = max(first, floor), _FIRST_LOOK
+        while end > first:
+            start = max(first, end - size)
+            last = max(_copies(prefix, _pulled(link, target, start, end)), default=None)
+            if last is not None:
+                return last + 1
+            end, size = start, size * 4
+        return 0
+
+    def _master(self, queue: MessageQueue) -> Link:
+        link = self._network.link(queue)
+        if not self._network.has_master(queue.broker_name):
+            raise BrokerUnreachable(queue.broker_name, "it has no master now")
+        return link
+
+
+def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Where queues end; without those whose brokers are away. Raises: NetworkError."""
+    asked = {queue: (queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)) for queue in queues}
+    with connect(options) as network:
+        replies = network.ask_those_there(asked, _SOON_S)
+    return {queue: reply.offset for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
+
+
+def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
+    """The offsets of the originals whose copies are among these."""
+    needle = prefix.encode()
+    for each in records:
+        if needle in bytes(each):  # most are of others, and need not be decoded
+            origin = record.decode(each).properties.get(ORIGIN, "")
+            if origin.startswith(prefix):
+                yield int(origin[len(prefix) :])
+
+
+def _pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
+    """The messages `[start, end)` of a queue that are there."""
+    while start < end:
+        request = PullMessage(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=start,
+            max_msg_nums=end - start,
+            sys_flag=PullFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+        )
+        try:
+            header, body = link.call(request)
+        except RemoteError as error:
+            if error.code in (
+                ResponseCode.PULL_NOT_FOUND,
+                ResponseCode.PULL_OFFSET_MOVED,
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ):
+                return
+            raise
+        yield from record.walk(body)
+        if header.next_begin_offset <= start:
+            return
+        start = header.next_begin_offset
+
+
+def paired(
+    sources: Iterable[MessageQueue],
+    targets: Iterable[MessageQueue],
+    known: Mapping[MessageQueue, MessageQueue],
+) -> dict[MessageQueue, MessageQueue]:
+    """Where each source queue goes: as `known`, or else to the queue of the same name, or of the same number, or any.
+
+    Of several the one is taken to which the fewest go.
+    """
+    found, free = dict(known), sorted(targets)
+    for source in sorted(set(sources) - known.keys()):
+        used = list(found.values())
+        found[source] = min(
+            free,
+            key=lambda each: (
+                each.broker_name != source.broker_name or each.queue_id != source.queue_id,
+                used.count(each),
+                each.queue_id != source.queue_id,
+                each,
+            ),
+        )
+    return found
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,138 @@
+"""`spark.read.format("rocketmq").option("path", store)`: topics out of the files of a commit log, without a broker.
+
+A log holds the messages of all topics in the order of their arrival. So each task reads its part of a file from one end
+to the other, and of each block shows what the query wants; the columns are made of those rows alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.memory import keep_freed
+from sparrowmq.protocol.messages.message import SysFlag
+from sparrowmq.spark.choice import is_meant, tags_of
+from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.options import StoredOptions
+from sparrowmq.spark.ranges import lose
+from sparrowmq.spark.schema import Rows
+from sparrowmq.spark.stored.blocks import Block, Opened, Span, blocks, lose_damaged
+from sparrowmq.spark.stored.checksums import sound
+from sparrowmq.spark.stored.log_files import spans
+from sparrowmq.spark.worker_logs import show
+
+if TYPE_CHECKING:
+    from sparrowmq.spark.columns.slices import Mask, Positions
+
+_UNDECIDED: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)  # in no queue, as Java's CommitLogDispatcher has it
+
+
+class StoredReader(DataSourceReader):
+    """Reads log files once: a task for each file, or for each part of one. Every worker must see the files."""
+
+    def __init__(self, options: StoredOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        found = spans(
+            options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss
+        )
+        return [InputPartition(span) for span in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one span as Arrow batches; a query without spans has one partition, whose value is None."""
+        if partition.value is None:
+            return
+        keep_freed()
+        show()
+        options, span = self._options, partition.value
+        rows, choice = Rows(self._schema, options), Choice(options)
+        try:
+            opened = Opened(span.file)
+        except FileNotFoundError:
+            return lose(f"{span.file.path} is gone", fail=options.fail_on_data_loss)
+        with opened:
+            for block in blocks(opened, span, fail=options.fail_on_data_loss):
+                records = choice.of(self._records(span, block))
+                if len(records):
+                    for part in rows.parts(records):
+                        yield rows.batch(part, options.broker_name)
+
+    def _records(self, span: Span, block: Block) -> RecordColumns:
+        """The records of a block, but for damaged ones if the options do not mind them. Raises: RowsLost."""
+        origin = span.file.begin + block.at
+        is_sound = self._sound(block, origin)
+        if is_sound.all():
+            with contextlib.suppress(RemoteProtocolError):
+                records = self._columns(block, block.starts, block.ends)
+                if (records.physical_offsets == block.starts + origin).all():
+                    return records
+            is_sound = sound(block.raw, block.starts, block.ends, origin, all_of_them=True)
+        return self._sound_records(span, block, is_sound)
+
+    def _sound(self, block: Block, origin: int) -> Mask:
+        """What the options want to be compared, and is right."""
+        wanted = self._options.check_crc
+        if wanted is False:
+            return np.ones(len(block.starts), np.bool_)
+        return sound(block.raw, block.starts, block.ends, origin, all_of_them=wanted is True)
+
+    def _sound_records(self, span: Span, block: Block, is_sound: Mask) -> RecordColumns:
+        for damaged in np.flatnonzero(~is_sound):
+            start, end = block.at + int(block.starts[damaged]), block.at + int(block.ends[damaged])
+            lose_damaged(span.file, start, end, fail=self._options.fail_on_data_loss)
+        return self._columns(block, block.starts[is_sound], block.ends[is_sound])
+
+    def _columns(self, block: Block, starts: Positions, ends: Positions) -> RecordColumns:
+        return RecordColumns(
+            block.raw,
+            decompress=self._options.decompress,
+            internal=self._options.include_internal,
+            within=(starts, ends),
+        )
+
+
+class Choice:
+    """Which records a query wants."""
+
+    def __init__(self, options: StoredOptions) -> None:
+        self._options = options
+        self._tags = tags_of(options.expression)
+
+    def of(self, records: RecordColumns) -> RecordColumns:
+        """Those of `records`."""
+        wanted = self._is_of_topic(records) & ~np.isin(
+            records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED
+        )
+        options = self._options
+        if options.start_time_ms is not None:
+            wanted &= records.store_times_ms >= options.start_time_ms
+        if options.end_time_ms is not None:
+            wanted &= records.store_times_ms < options.end_time_ms
+        if not wanted.all():
+            records = records.chosen(wanted)
+        if self._tags is None or not len(records):
+            return records
+        return records.chosen(
+            pc.is_in(records.column("tags"), value_set=self._tags).to_numpy(zero_copy_only=False)
+        )
+
+    def _is_of_topic(self, records: RecordColumns) -> Mask:
+        """A log has few topics, so each one that occurs is looked at once."""
+        topics = records.column("topic").dictionary_encode()
+        is_wanted = np.array([self._wants(topic) for topic in topics.dictionary.to_pylist()])
+        mask: Mask = is_wanted[topics.indices.to_numpy()]
+        return mask
+
+    def _wants(self, topic: str) -> bool:
+        pattern = self._options.topic_pattern
+        return topic in self._options.topics if pattern is None else is_meant(pattern, topic)

@@ -1,0 +1,68 @@
+"""Disks that tell how far work on a store has come, so that the work itself need not know that somebody watches.
+
+A `Watch` is called with what is done now, how much of it is done, and how much it is in all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.layout import parse_offset_name
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Disk, File, Vfs
+
+Watch: TypeAlias = Callable[[str, int, int], None]
+
+
+class ReadDisk(Disk):
+    """Tells where in the log of one store it is being read: a repair goes from its begin to its end, more than once."""
+
+    def __init__(self, settings: StoreSettings, watch: Watch) -> None:
+        log = CommitLog(Disk(), settings.layout.commit_log, settings.commit_log_file_size, writable=False)
+        self._begin, self._end = log.begin, log.last_used_byte(log.begin)
+        log.close()
+        self._folder = os.path.normpath(settings.layout.commit_log)
+        self._watch = watch
+
+    def read(self, file: File, offset: int, size: int) -> bytes:
+        folder, name = os.path.split(file.path)
+        begin = parse_offset_name(name)
+        if begin is not None and os.path.normpath(folder) == self._folder:
+            self._watch("reading the log", begin + offset - self._begin, self._end - self._begin)
+        return super().read(file, offset, size)
+
+
+class WrittenDisk(Disk):
+    """Tells how much of what is to be copied has been written.
+
+    Args:
+        sources: files and folders that are copied; what comes to them meanwhile is not counted.
+    """
+
+    def __init__(self, sources: list[str], watch: Watch) -> None:
+        self._total = sum(used_bytes(Disk(), source) for source in sources)
+        self._written = 0
+        self._watch = watch
+
+    def write(self, file: File, offset: int, content: Buffer) -> None:
+        super().write(file, offset, content)
+        self._written += memoryview(content).nbytes
+        self._watch("copying", min(self._written, self._total), self._total)
+
+
+def used_bytes(vfs: Vfs, path: str) -> int:
+    """What a file or folder takes without its holes; nothing if it is gone."""
+    if os.path.isdir(path):
+        return sum(used_bytes(vfs, os.path.join(path, name)) for name in vfs.list_folder(path))
+    try:
+        file = vfs.open(path, writable=False)
+    except FileNotFoundError:
+        return 0
+    try:
+        return sum(end - begin for begin, end in vfs.used_parts(file, 0))
+    finally:
+        vfs.close(file)

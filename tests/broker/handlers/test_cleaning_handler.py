@@ -1,0 +1,41 @@
+from types import SimpleNamespace
+from typing import Any, cast
+
+from sparrowmq.broker.handlers.cleaning_handler import CleaningHandler
+from sparrowmq.protocol.requests.admin_headers import (
+    CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
+    DeleteExpiredCommitLog,
+)
+from sparrowmq.store.retention import Asked
+
+
+async def test_the_queues_of_topics_that_are_not_there_go(desk, client):
+    for topic in ("Orders", "Gone", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%RETRY%g"):
+        desk.send(b"x", topic=topic)
+    desk.topics.delete("Gone")
+    desk.topics.delete("RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    await client.call(CleanUnusedTopic())
+    assert {topic for topic, _, _ in desk.store.queues()} == {
+        "Orders",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "%RETRY%g",
+    }
+
+
+class Told:
+    """A store that keeps what it was told; the real one would have done it before a test could look."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def clean(self, what: Asked) -> None:
+        self.asked.append(what)
+
+
+def test_the_store_is_told_to_clean_at_once(desk):
+    store, peer = Told(), cast(Any, SimpleNamespace(address="127.0.0.1:1"))
+    handler = CleaningHandler(cast(Any, store), desk.topics)
+    handler.queues(CleanExpiredConsumeQueue(), b"", peer)
+    handler.files(DeleteExpiredCommitLog(), b"", peer)
+    assert store.asked == [Asked.QUEUES, Asked.FILES]

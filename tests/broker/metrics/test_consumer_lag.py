@@ -1,0 +1,60 @@
+"""How much each topic holds, and how far each group is."""
+
+import pytest
+
+from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.testing import ManualClock
+from tests.store.stores import Stores, put
+
+
+@pytest.fixture
+def stores(tmp_path):
+    stores = Stores(tmp_path)
+    yield stores
+    stores.check()
+
+
+@pytest.fixture
+def offsets(tmp_path):
+    return Offsets(tmp_path / "consumerOffset.json")
+
+
+async def test_a_topic_ends_where_all_of_its_queues_do(stores, offsets):
+    store = stores.open()
+    for queue_id in (0, 0, 1):
+        put(store, topic="Orders", queue_id=queue_id)
+    put(store, topic="Bills")
+    store.dispatch()
+    assert await Progress(store, offsets).ends() == {"Orders": 3, "Bills": 1}
+
+
+async def test_a_group_lags_by_what_it_has_not_consumed(stores, offsets):
+    store = stores.open()
+    for queue_id in (0, 0, 1):
+        put(store, topic="Orders", queue_id=queue_id)
+    store.dispatch()
+    offsets.commit("g", "Orders", 0, 1)
+    offsets.commit("g", "Orders", 1, 5)  # ahead of the queue, as after a power cut
+    offsets.commit("other", "Gone", 0, 7)
+    found = await Progress(store, offsets).of_groups()
+    assert found == [GroupProgress("g", "Orders", 6, 1), GroupProgress("other", "Gone", 7, 0)]
+
+
+async def test_the_oldest_message_before_a_group_is_the_first_that_is_kept(stores, offsets):
+    clock = ManualClock()
+    store = stores.open(clock=clock)
+    times = []
+    for _ in range(3):
+        put(store, topic="Orders")
+        store.dispatch()
+        times.append(clock.now_ms())
+        await clock.advance(60)
+    offsets.commit("first", "Orders", 0, 0)
+    offsets.commit("second", "Orders", 0, 1)
+    offsets.commit("done", "Orders", 0, 3)
+    progress = Progress(store, offsets)
+    groups = await progress.of_groups()
+    found = {each.group: when for each, when in await progress.waiting_since(groups, 10)}
+    assert found == {"first": times[0], "second": times[1]}
+    assert [each.group for each, _ in await progress.waiting_since(groups, 1)] == ["first"]

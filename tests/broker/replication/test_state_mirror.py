@@ -1,0 +1,201 @@
+"""What a slave takes from its master beside the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sparrowmq.broker.replication import state_mirror as mirror
+from sparrowmq.errors import RemoteError
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
+    GetAllConsumerOffset,
+    GetAllDelayOffset,
+    GetAllSubscriptionGroup,
+    GetAllTopicConfig,
+    UpdateAndCreateTopic,
+)
+from sparrowmq.protocol.requests.bodies import (
+    ConsumerOffsets,
+    DelayOffsets,
+    GroupConfigTable,
+    TopicConfigTable,
+    TopicRoute,
+)
+from sparrowmq.protocol.requests.headers import QueryConsumerOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
+from tests.broker.conftest import until
+from tests.broker.replication.pairs import Pair, pair
+
+
+@pytest.fixture(autouse=True)
+def short_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "PERIOD_S", 0.05)
+
+
+async def topics(both: Pair, who: str) -> TopicConfigTable:
+    return TopicConfigTable.decode((await (await both.session(who)).call(GetAllTopicConfig())).body)
+
+
+async def offset(both: Pair, who: str, topic: str = "orders") -> int | None:
+    answer = await (await both.session(who)).call(GetAllConsumerOffset())
+    return ConsumerOffsets.decode(answer.body).offset_table.get(f"{topic}@consumers", {}).get(0)
+
+
+async def holds(condition: Callable[[], Awaitable[bool]], limit_s: float = 10) -> None:
+    """Return when an asynchronous condition holds."""
+    deadline = asyncio.get_running_loop().time() + limit_s
+    while not await condition():
+        assert asyncio.get_running_loop().time() < deadline, "it never came to pass"
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.covers("S-HA-03")
+async def test_topics_groups_offsets_and_delay_progress_come_to_the_slave_and_outlive_the_master(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master", save_delays_ms=50)
+        await both.start("slave")
+        master = await both.session("master")
+        await master.call(UpdateAndCreateTopic("made", 3, 2, 6))
+        await both.send(b"later", properties={"DELAY": "1"})
+        await both.bodies("master", "made")  # which makes the group
+        await master.call(UpdateConsumerOffset("consumers", "orders", 0, 7))
+
+        async def has_all() -> bool:
+            slave = await both.session("slave")
+            groups = GroupConfigTable.decode((await slave.call(GetAllSubscriptionGroup())).body)
+            delays = DelayOffsets.decode((await slave.call(GetAllDelayOffset())).body)
+            made = (await topics(both, "slave")).topic_config_table.get("made")
+            return (
+                made is not None
+                and (made.read_queue_nums, made.write_queue_nums) == (3, 2)
+                and "consumers" in groups.subscription_group_table
+                and await offset(both, "slave") == 7
+                and delays.offset_table.get(1) == 1
+            )
+
+        await holds(has_all)
+        assert (await topics(both, "slave")).data_version.is_same((await topics(both, "master")).data_version)
+        await both.stop("master")
+        await both.stop("slave")
+        await both.start("slave")
+        assert await has_all()
+
+
+async def test_a_delayed_message_is_delivered_by_the_master_alone(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        await both.start("slave")
+        await both.send(b"later", properties={"DELAY": "1"})
+        await holds(lambda: has(both, "master", b"later"))
+        await both.same()
+        assert await both.bodies("slave") == [b"later"]
+
+
+async def has(both: Pair, who: str, body: bytes) -> bool:
+    try:
+        return body in await both.bodies(who)
+    except RemoteError:  # the topic is not there yet
+        return False
+
+
+async def test_a_topic_that_is_deleted_and_made_anew_is_so_at_the_slave(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        await both.start("slave")
+        for topic in ("orders", "others"):
+            await both.send(b"old", topic)
+        await both.same()
+        await holds(lambda: has(both, "slave", b"old"))
+        master = await both.session("master")
+        await master.call(DeleteTopic("orders"))
+
+        async def is_gone() -> bool:
+            path = both.slave_settings.store_path / "consumequeue" / "orders"
+            return "orders" not in (await topics(both, "slave")).topic_config_table and not path.exists()
+
+        await holds(is_gone)
+        assert await both.bodies("slave", "others") == [b"old"]
+        await both.send(b"new")
+        await both.same()
+        await holds(lambda: has(both, "slave", b"new"))
+        assert await both.bodies("slave") == [b"new"]
+
+
+async def test_a_topic_that_is_made_anew_at_once_begins_anew_at_the_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        await both.start("slave")
+        await both.send(b"old")
+        await both.send(b"older")
+        await both.same()
+        await (await both.session("master")).call(DeleteTopic("orders"))
+        await both.send(b"new")
+        await both.same()
+        await holds(lambda: has(both, "slave", b"new"))
+        assert await both.bodies("slave") == [b"new"]
+
+
+async def test_with_a_master_whose_log_differs_nothing_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path) as both:
+        await both.start("master")
+        await both.start("slave")
+        await both.send(b"ours")
+        await both.same()
+        await holds(lambda: has(both, "slave", b"ours"))
+        await both.stop("slave")
+        await both.stop("master")
+        both.master_settings = replace(both.master_settings, store_path=tmp_path / "another")
+        await both.start("master")
+        await both.send(b"theirs", "strange")
+        await both.start("slave")
+        await until(lambda: "is not followed any more" in caplog.text)
+        await asyncio.sleep(0.3)
+        assert "strange" not in (await topics(both, "slave")).topic_config_table
+        assert await both.bodies("slave") == [b"ours"]
+
+
+async def test_name_servers_show_a_slave_beside_its_master(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        master, slave = await both.start("master"), await both.start("slave")
+        await both.send(b"x")
+        namesrv = await both.pool.session(both.namesrv)
+        route = TopicRoute.decode((await namesrv.call(GetRoute("TBW102"))).body)
+        assert [each.broker_addrs for each in route.broker_datas] == [{0: master.address, 1: slave.address}]
+
+
+async def test_with_access_control_a_slave_at_a_white_address_takes_all(tmp_path: Path) -> None:
+    accounts = tmp_path / "acl.yml"
+    accounts.write_text('globalWhiteRemoteAddresses: ["127.0.0.1"]\naccounts: []\n')
+    async with pair(tmp_path, acl=True, acl_file=accounts, ha_secret="Xq3") as both:
+        await both.start("master")
+        await both.start("slave")
+        await (await both.session("master")).call(UpdateConsumerOffset("consumers", "TBW102", 0, 7))
+        await holds(lambda: is_at(both, 7))
+        queried = await (await both.session("slave")).call(QueryConsumerOffset("consumers", "TBW102", 0))
+        assert queried.header.offset == 7
+
+
+async def is_at(both: Pair, wanted: int) -> bool:
+    return await offset(both, "slave", "TBW102") == wanted
+
+
+async def test_what_cannot_be_taken_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    accounts = tmp_path / "acl.yml"
+    accounts.write_text('globalWhiteRemoteAddresses: ["10.9.9.9"]\naccounts: []\n')
+    async with pair(tmp_path) as both:
+        await both.start("master", acl=True, acl_file=accounts, ha_secret="Xq3")
+        await both.start("slave", ha_secret="Xq3")
+        await until(lambda: "cannot be taken from the master" in caplog.text)
+        await asyncio.sleep(0.3)
+    assert caplog.text.count("cannot be taken from the master") == 1

@@ -1,0 +1,378 @@
+"""sparrowmq.broker.batch_staging: a committed batch appears once, whatever dies in between."""
+
+import pytest
+
+from sparrowmq.broker.batch_staging import FORGOTTEN_MS, REMEMBERED_RUNS, Source, Staging
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.topics import Topics
+from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.protocol import hosts
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
+from sparrowmq.stats import Figures
+from sparrowmq.store.intake import FULL_PAUSE_S
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.store_settings import Flush, StoreSettings
+from tests.broker.rotting import rot
+from tests.store.stores import copy_cut
+
+BORN = hosts.pack("127.0.0.1:5000")
+
+
+def parts(*bodies):
+    return [
+        BatchPart(body.encode(), f"UNIQ_KEY\x01id-{body}\x02TAGS\x01t\x02".encode(), 7) for body in bodies
+    ]
+
+
+class Broker:
+    """The staged batches of one store."""
+
+    def __init__(self, path, clock, log_file_size=1 << 20):
+        self.path, self.clock = path, clock
+        settings = StoreSettings(
+            path, commit_log_file_size=log_file_size, index=False, flush=Flush.ASYNC, store_host=BORN
+        )
+        self.store = MessageStore.open(settings, clock=clock)
+        topics = BrokerSettings(name="broker-a", store_path=path, namesrv=("127.0.0.1:1",))
+        self.topics = Topics(path / "config" / "topics.json", topics, clock)
+        self.figures = Figures()
+        self.writer = Writer(self.store, "c", ())
+        file = path / "config" / "stagedBatches.json"
+        self.staging = Staging(self.store, self.writer, self.topics, file, clock, self.figures)
+
+    def stage(self, source, attempt, number, *bodies, queue_id=0):
+        given = parts(*bodies)
+        entry = Entry("T", queue_id, batches.encode(given), Properties(), self.clock.now_ms(), BORN)
+        return self.staging.stage(source, attempt, number, entry, batches.places(bytes(entry.body)))
+
+    def commit(self, source, **attempts):
+        return self.staging.commit(source, attempts).is_repeated
+
+    def publish(self):
+        while self.staging.publish_some():
+            pass
+
+    def messages(self, topic="T", queue_id=0):
+        self.store.dispatch()
+        found, offset = [], 0
+        while (read := self.store.read(topic, queue_id, offset, 1000)).count:
+            found += [record.decode(each) for view in read.views for each in record.walk(view)]
+            offset = read.next_offset
+        return found
+
+    def bodies(self, queue_id=0):
+        return [message.body.decode() for message in self.messages("T", queue_id)]
+
+    def ends(self):
+        """Behind each record of the log."""
+        self.store.dispatch()
+        everything = [
+            message
+            for topic, queue_id, _ in self.store.queues()
+            for message in self.messages(topic, queue_id)
+        ]
+        return sorted(message.physical_offset + message.store_size for message in everything)
+
+    def kill(self, into, keep=None):
+        """What a disk holds now, up to an offset of the log, in another folder."""
+        copy_cut(self.store, into, keep)
+        return Broker(into, self.clock)
+
+
+@pytest.fixture
+def it(tmp_path, clock):
+    broker = Broker(tmp_path / "store", clock)
+    yield broker
+    broker.store.close()
+
+
+def source(batch=0, run="run-1", writer="query"):
+    return Source(writer, run, batch)
+
+
+async def test_a_batch_is_seen_when_it_is_committed_and_not_before(it):
+    it.stage(source(), "a", 0, "1", "2")
+    it.stage(source(), "b", 0, "3", queue_id=1)
+    it.publish()
+    assert (it.bodies(), it.bodies(1)) == ([], [])
+    assert it.commit(source(), a=1, b=1) is False
+    it.publish()
+    assert (it.bodies(), it.bodies(1)) == (["1", "2"], ["3"])
+    message = it.messages()[0]
+    assert (message.flag, message.tags, message.unique_key) == (7, "t", "id-1")
+    assert (message.born_host, message.born_timestamp_ms) == ("127.0.0.1:5000", it.clock.now_ms())
+    assert message.properties["CLUSTER"] == "c"
+    assert it.figures.value("staged_published") == 3
+
+
+async def test_only_the_attempts_that_the_commit_names_are_published(it):
+    it.stage(source(), "died", 0, "1")
+    it.stage(source(), "speculative", 0, "1", "2")
+    it.stage(source(), "won", 0, "1", "2")
+    it.commit(source(), won=1)
+    it.publish()
+    assert it.bodies() == ["1", "2"]
+
+
+async def test_a_request_that_comes_again_is_stored_once(it):
+    assert it.stage(source(), "a", 0, "1") is not None
+    assert it.stage(source(), "a", 0, "1") is None
+    it.commit(source(), a=1)
+    it.publish()
+    assert it.bodies() == ["1"]
+
+
+async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_path, it):
+    others = {"broker-b": {"a": 3}}
+    it.stage(source(), "a", 0, "1")
+    assert it.staging.commit(source(), {"a": 1}, others).others == others
+    again = source(run="run-2")
+    repeated = it.staging.commit(again, {"z": 1}, {"broker-b": {"z": 9}})
+    assert (repeated.is_repeated, repeated.others) == (True, others)
+    found = it.kill(tmp_path / "killed")  # told by the log
+    assert found.staging.commit(again, {}).others == others
+    found.publish()
+    await found.staging.close()
+    last = found.kill(tmp_path / "again")  # told by the file
+    assert last.staging.commit(again, {}).others == others
+    assert last.staging.commit(source(1, "run-2"), {}).is_repeated is False
+    assert last.staging.commit(source(1, "run-2"), {}).others == {}
+    found.store.close()
+    last.store.close()
+
+
+async def test_what_a_run_staged_can_be_committed_by_the_next_one(tmp_path, it):
+    it.stage(source(), "decided", 0, "1")
+    it.stage(source(run="run-2"), "again", 0, "1")
+    found = it.kill(tmp_path / "killed")
+    for each in (it, found):
+        assert each.commit(source(run="run-2"), decided=1) is False
+        each.publish()
+        assert each.bodies() == ["1"]
+    found.store.close()
+
+
+async def test_a_name_that_another_run_used_is_a_new_attempt(it):
+    it.stage(source(), "a", 0, "1")
+    assert it.stage(source(run="run-2"), "a", 0, "2") is not None
+    it.commit(source(run="run-2"), a=1)
+    it.publish()
+    assert it.bodies() == ["2"]
+
+
+async def test_parts_are_published_in_the_order_of_their_numbers(it):
+    for number in (2, 0, 1):
+        it.stage(source(), "a", number, str(number))
+    it.commit(source(), a=3)
+    it.publish()
+    assert it.bodies() == ["0", "1", "2"]
+
+
+async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
+    it.stage(source(), "a", 0, "1")
+    it.commit(source(), a=1)
+    again = source(run="run-2")
+    assert it.stage(again, "b", 0, "1") is None
+    assert it.commit(again, b=1) is True
+    assert it.commit(source(0, "run-2"), b=1) is True
+    it.stage(source(1, "run-2"), "c", 0, "2")
+    assert it.commit(source(1, "run-2"), c=1) is False
+    it.publish()
+    assert it.bodies() == ["1", "2"]
+
+
+async def test_what_is_not_all_there_is_not_committed(it):
+    it.stage(source(), "a", 0, "1")
+    for attempts in ({"a": 2}, {"a": 1, "b": 1}, {"a": 0}):
+        with pytest.raises(
+            RemoteError, match=r"batch 0 of query cannot be committed: .*stage the batch again"
+        ):
+            it.commit(source(), **attempts)
+    it.stage(source(1), "later", 0, "2")
+    with pytest.raises(RemoteError, match="cannot be committed"):
+        it.commit(source(0), later=1)
+    it.publish()
+    assert it.bodies() == []
+    assert it.commit(source(), a=1) is False
+
+
+async def test_a_run_that_was_replaced_is_refused(it):
+    it.stage(source(), "old", 0, "1")
+    it.stage(source(run="run-2"), "new", 0, "1")
+    for zombie in (
+        lambda: it.stage(source(), "old", 1, "2"),
+        lambda: it.commit(source(), old=1),
+        lambda: it.commit(source(5), old=1),
+    ):
+        with pytest.raises(RemoteError, match="query was started again as run run-2, which ends run run-1"):
+            zombie()
+    it.stage(source(0, "run-1", "another query"), "other", 0, "x")
+    assert it.commit(source(0, "run-2"), new=1) is False
+    for number in range(REMEMBERED_RUNS + 5):
+        it.stage(source(1, f"more-{number}"), "a", 0, "1")
+    assert len(it.staging.writers["query"].runs) == REMEMBERED_RUNS
+
+
+async def test_what_could_not_be_published_is_refused_when_it_is_staged(tmp_path, clock, it):
+    sound = BatchPart(b"1", b"UNIQ_KEY\x011\x02")
+    for properties, complaint in ((b"", "needs a unique key"), (b"UNIQ_KEY\x01" + b"x" * 32_740, "take 327")):
+        entry = Entry("T", 0, batches.encode([sound, BatchPart(b"1", properties)]), Properties(), 0, BORN)
+        with pytest.raises(RemoteError, match=complaint):
+            it.staging.stage(source(), "a", 0, entry, batches.places(bytes(entry.body)))
+    with pytest.raises(RemoteError, match="0 are here"):
+        it.commit(source(), a=1)
+
+
+async def test_messages_that_do_not_fit_one_file_of_the_log_go_one_by_one(tmp_path, clock):
+    it = Broker(tmp_path / "small", clock, log_file_size=4096)
+    bodies = [str(number) * 20 for number in range(10, 28)]
+    it.stage(source(), "a", 0, *bodies)
+    it.commit(source(), a=1)
+    it.publish()
+    assert it.bodies() == bodies
+    it.store.close()
+
+
+async def test_killed_at_any_record_a_batch_appears_whole_and_once_or_not_at_all(tmp_path, it):
+    it.stage(source(), "a", 0, "1", "2", "3")
+    it.stage(source(), "a", 1, "4", queue_id=1)
+    it.stage(source(), "b", 0, "5", "6")
+    it.commit(source(), a=2, b=1)
+    decided = it.store.end
+    it.publish()
+    it.stage(source(1), "c", 0, "7")
+    for number, end in enumerate([0, *it.ends()]):
+        found = it.kill(tmp_path / f"killed-{number}", keep=end)
+        found.publish()
+        expected = (["1", "2", "3", "5", "6"], ["4"]) if end >= decided else ([], [])
+        assert (found.bodies(), found.bodies(1)) == expected, end
+        # The writer goes on as after a crash of its own: with another run, and the batch once more.
+        again = source(run="run-2")
+        found.stage(again, "x", 0, "1", "2", "3", "5", "6")
+        found.stage(again, "x", 1, "4", queue_id=1)
+        found.commit(again, x=2 if end < decided else 1)
+        found.publish()
+        assert (found.bodies(), found.bodies(1)) == (["1", "2", "3", "5", "6"], ["4"]), end
+        found.store.close()
+
+
+async def test_killed_twice_while_it_is_published_it_still_appears_once(tmp_path, it):
+    for number in range(4):
+        it.stage(source(), "a", number, f"{number}-0", f"{number}-1")
+    it.commit(source(), a=4)
+    it.staging.publish_some()
+    first = it.kill(tmp_path / "first")
+    first.staging.publish_some()
+    first.staging.publish_some()
+    second = first.kill(tmp_path / "second")
+    second.publish()
+    assert second.bodies() == [f"{number}-{half}" for number in range(4) for half in (0, 1)]
+    first.store.close()
+    second.store.close()
+
+
+async def test_others_messages_between_do_not_count_as_published(tmp_path, it):
+    it.stage(source(), "a", 0, "1", "2", "3")
+    it.commit(source(), a=1)
+    for body in ("x", "2"):
+        it.writer.put(Entry("T", 0, body.encode(), Properties(f"UNIQ_KEY\x01other-{body}\x02"), 0, BORN))
+    found = it.kill(tmp_path / "killed")
+    found.publish()
+    assert found.bodies() == ["x", "2", "1", "2", "3"]
+    found.store.close()
+
+
+async def test_a_full_disk_puts_the_batch_off_and_loses_and_doubles_nothing(tmp_path, it, clock):
+    it.stage(source(), "a", 0, "1", "2")
+    it.stage(source(), "a", 1, "3")
+    it.commit(source(), a=2)
+    found = it.kill(tmp_path / "killed")
+    found.store.stall(DiskFull("/store", "no room"))
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            found.staging.publish_some()
+    await clock.advance(FULL_PAUSE_S + 1)
+    found.publish()
+    assert found.bodies() == ["1", "2", "3"]
+    found.store.close()
+
+
+async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_of_others_do_not(
+    it, clock, caplog
+):
+    it.stage(source(), "a", 0, "1")
+    it.stage(source(), "a", 1, "2")
+    it.commit(source(), a=2)
+    it.stage(source(1), "b", 0, "3")
+    it.commit(source(1), b=1)
+    it.stage(source(writer="another"), "c", 0, "4")
+    it.commit(source(writer="another"), c=1)
+    it.store.dispatch()
+    mend = rot(it.path, b"id-2")
+    for _ in range(2):
+        it.publish()
+        await clock.advance(61)
+    assert it.bodies() == ["1", "4"]
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "batch 0 of query waits, and is tried again each minute: " in told
+    mend()
+    it.publish()
+    assert it.bodies() == ["1", "4", "2", "3"]
+
+
+async def test_a_start_reads_no_more_than_it_has_to(tmp_path, it):
+    it.stage(source(), "a", 0, "1")
+    it.commit(source(), a=1)
+    it.publish()
+    it.stage(source(1), "open", 0, "2")
+    position = it.messages("rmq_sys_STAGED")[-1].queue_offset
+    await it.staging.close()
+    found = it.kill(tmp_path / "killed")
+    assert found.staging.file.path.exists()
+    assert found.staging._saved.position == position
+    assert found.commit(source(0), a=1) is True
+    assert found.commit(source(1), open=1) is False
+    found.publish()
+    assert found.bodies() == ["1", "2"]
+    found.store.close()
+
+
+async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
+    it.stage(source(), "a", 0, "1")
+    before = it.store.end
+    await it.staging.save()
+    it.commit(source(), a=1)
+    it.publish()
+    await it.staging.save()  # the log is not on disk yet
+    assert it.staging._saved.writers == {}
+    it.store.flush()
+    await it.staging.save()
+    await it.staging.save()
+    assert it.staging._saved.writers["query"].last_batch == 0
+    assert before < it.store.end
+
+
+async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
+    it.stage(source(), "a", 0, "1")
+    it.commit(source(), a=1)
+    await it.staging.close()
+    found = it.kill(tmp_path / "killed")
+    found.publish()
+    assert found.bodies() == ["1"]
+    assert found.commit(source(), a=1) is True
+    found.store.close()
+
+
+async def test_a_writer_that_is_long_gone_is_forgotten(it):
+    it.stage(source(), "a", 0, "1")
+    it.stage(source(writer="busy"), "b", 0, "1")
+    await it.clock.advance(FORGOTTEN_MS / 1000 - 10)
+    it.stage(source(writer="busy"), "b", 1, "1")
+    await it.clock.advance(20)
+    await it.staging.save()
+    assert it.staging.writers.keys() == {"busy"}

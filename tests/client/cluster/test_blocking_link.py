@@ -1,0 +1,107 @@
+"""A blocking connection over real sockets."""
+
+import socket
+import threading
+
+import pytest
+
+from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConnectionClosed,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from sparrowmq.protocol.requests.headers import GetMaxOffset
+from tests.peer import HangUp, Peer, Refuse, Silence
+
+
+@pytest.fixture
+def peer():
+    with Peer() as peer:
+        yield peer
+
+
+def max_offset(queue_id=0):
+    return GetMaxOffset(topic="T", queue_id=queue_id)
+
+
+@pytest.fixture
+def link(peer):
+    peer.store("T", 0, [b"x"] * 5)
+    peer.store("T", 1, [b"x"] * 7)
+    link = Link(peer.address)
+    yield link
+    link.close()
+
+
+def test_many_requests_are_under_way_and_answers_are_kept_until_asked_for(link):
+    first, second, third = (link.send(max_offset(number)) for number in (0, 1, 0))
+    assert not link.is_idle
+    assert link.wait(third).ext_fields()["offset"] == "5"
+    assert link.wait(second).ext_fields()["offset"] == "7"
+    assert not link.is_idle
+    assert link.wait(first).ext_fields()["offset"] == "5"
+    assert link.is_idle
+
+
+def test_an_error_code_is_an_exception_with_the_peers_words(peer, link):
+    peer.answers[30].append(Refuse(16, "no permission"))
+    with pytest.raises(RemoteError, match="code 16: no permission"):
+        link.call(max_offset())
+
+
+def test_a_connection_that_ends_says_so(peer, link):
+    peer.answers[30].append(HangUp())
+    with pytest.raises(ConnectionClosed, match=peer.address):
+        link.call(max_offset())
+    with pytest.raises(ConnectionClosed):
+        link.call(max_offset())
+
+
+def test_what_was_answered_before_the_end_is_kept(peer, link):
+    peer.later[30, 3] = HangUp()
+    first, second, third = (link.send(max_offset(number)) for number in (0, 1, 0))
+    with pytest.raises(ConnectionClosed):
+        link.wait(third)
+    assert link.wait(second).ext_fields()["offset"] == "7"
+    link.close()
+    with pytest.raises(ConnectionClosed):
+        link.wait(first)
+
+
+def test_silence_ends_the_link(peer, link):
+    peer.answers[30].append(Silence())
+    with pytest.raises(RequestTimeout, match=r"within 0\.05 s"):
+        link.call(max_offset(), timeout_s=0.05)
+    with pytest.raises(ConnectionClosed):
+        link.call(max_offset())
+
+
+def test_nobody_listening_is_told_with_the_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(BrokerUnreachable, match=address):
+        Link(address)
+
+
+def test_garbage_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk():
+            accepted, _ = server.accept()
+            accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            accepted.close()
+
+        threading.Thread(target=talk, daemon=True).start()
+        link = Link(f"127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(RemoteProtocolError):
+            link.wait(link.send(max_offset()))
+        link.close()
+
+
+def test_what_is_no_address_cannot_be_connected():
+    with pytest.raises(BrokerUnreachable, match="write host:port"):
+        Link("nonsense")

@@ -1,0 +1,45 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sparrowmq.client.cluster.broker_sessions import Brokers
+from sparrowmq.client.consuming.held_locks import QueueLocks
+from sparrowmq.protocol.codes import RequestCode, ResponseCode
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues
+from sparrowmq.remoting.request_dispatch import Answer
+from tests.client.cluster.test_broker_sessions import World
+
+QUEUES = [MessageQueue("t", "broker-a", number) for number in range(3)]
+
+
+@pytest.fixture
+async def brokers(peer) -> AsyncIterator[Brokers]:
+    world = World(peer)
+    peer.has("t")
+    await world.routes.of("t")
+    yield world.brokers
+    world.pool.close()
+
+
+async def test_only_what_the_broker_locked_is_ours(peer, brokers):
+    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:2]).encode()))
+    assert await QueueLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])
+    wish = LockQueues.decode(peer.requests(RequestCode.LOCK_BATCH_MQ)[0].body)
+    assert (wish.consumer_group, wish.client_id, wish.mq_set) == ("g", "me", QUEUES)
+
+
+async def test_a_broker_that_does_not_answer_gives_none(peer, brokers):
+    peer.script(RequestCode.LOCK_BATCH_MQ, Answer(ResponseCode.SYSTEM_ERROR))
+    locks = QueueLocks("g", "me", brokers)
+    assert await locks.lock(QUEUES) == set()
+    assert await locks.lock([MessageQueue("t", "nowhere", 0)]) == set()
+
+
+async def test_unlocking_names_the_queues_and_fails_quietly(peer, brokers):
+    peer.script(RequestCode.UNLOCK_BATCH_MQ, Answer(), Answer(ResponseCode.SYSTEM_ERROR))
+    locks = QueueLocks("g", "me", brokers)
+    await locks.unlock(QUEUES[:1])
+    await locks.unlock(QUEUES[1:])
+    sent = [LockQueues.decode(command.body).mq_set for command in peer.requests(RequestCode.UNLOCK_BATCH_MQ)]
+    assert sent == [QUEUES[:1], QUEUES[1:]]

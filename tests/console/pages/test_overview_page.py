@@ -1,0 +1,48 @@
+import pytest
+
+from sparrowmq.console.cluster_view import BrokerNow
+from sparrowmq.console.pages.overview_page import chart, out_of, totals
+from sparrowmq.console.samples import Rate
+from sparrowmq.errors import BrokerUnreachable
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def broker(number, figures, silence=None):
+    return BrokerNow("c", "b", number, "a:1", figures, silence)
+
+
+async def test_totals_count_what_masters_take_and_all_give():
+    figures = {
+        "putTps": "10 1 1",
+        "getTransferredTps": "5 1 1",
+        "msgPutTotalTodayNow": "30",
+        "msgPutTotalTodayMorning": "10",
+    }
+    old = {"putTps": "10 1 1", "getTransferedTps": "7 1 1"}
+    found = [broker(0, figures), broker(1, old), broker(2, {}, BrokerUnreachable("b", "away"))]
+    assert totals(found) == {
+        "Brokers": "2 of 3 answer",
+        "In per second": "10.0",
+        "Out per second": "12.0",
+        "Received today": "20",
+        "Delivered today": "0",
+    }
+    assert out_of(found[1]) == 7.0
+
+
+async def test_a_chart_has_a_line_for_each_broker():
+    drawn = chart("t", {"a": [Rate(90_000, 2.0, 3.0)], "b": []}, lambda rate: rate.taken)
+    assert [(each["name"], each["data"]) for each in drawn["series"]] == [("a", [[90_000, 2.0]]), ("b", [])]
+    assert (drawn["xAxis"]["min"], drawn["xAxis"]["max"]) == (30_000, 90_000), (
+        "one point makes no axis of days"
+    )
+    assert chart("t", {}, lambda rate: rate.taken)["xAxis"]["min"] is None
+
+
+@pytest.mark.nightly
+async def test_the_first_page_shows_the_brokers_and_the_slave(visit):
+    vera = await visit("vera")
+    await vera.go("")
+    await vera.sees("3 of 3 answer", "broker-0", "slave 1")
+    await vera.page.locator("canvas").nth(1).wait_for()

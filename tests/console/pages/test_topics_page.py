@@ -1,0 +1,57 @@
+import pytest
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.covers("S-ADM-04")
+async def test_topics_are_filtered_paged_and_made(visit, stage):
+    boss = await visit("boss")
+    page = boss.page
+    await boss.go("topics")
+    await boss.sees("many-00")
+    assert await page.locator("tbody tr").count() == 50, "rows of one page, and no more"
+    assert "many-59" not in await page.content(), "nor is what the page does not show sent with it"
+    await page.get_by_label("Filter").fill("many")
+    await page.get_by_text("60", exact=True).wait_for()
+    await page.get_by_role("button", name="2", exact=True).click()
+    await boss.sees("many-59")
+    assert page.url.endswith("topics?filter=many&page=2")
+    await page.reload()
+    await boss.sees("many-59")
+    await boss.go("topics")
+    await boss.press("New topic")
+    await boss.sees("One member of a group reads a queue at a time")
+    await boss.fill("Name", "bad name")
+    await boss.press("Make it")
+    await boss.sees("bad name")
+    await boss.fill("Name", "fresh")
+    await boss.press("Make it")
+    await page.wait_for_url("**/topics/fresh")
+    async with stage.admin() as admin:
+        assert [each.read_queues for each in (await admin.topic("fresh")).shares] == [8, 8]
+
+
+@pytest.mark.nightly
+async def test_kinds_are_chosen_and_stand_in_the_address(visit):
+    vera = await visit("vera")
+    await vera.go("topics?kinds=dlq")
+    await vera.sees("%DLQ%billing")
+    assert await vera.page.get_by_role("link", name="many-00").count() == 0
+    await vera.page.get_by_role("checkbox", name="Topics", exact=True).click()
+    await vera.sees("many-00")
+    assert vera.page.url.endswith("topics?kinds=dlq%2Ctopic")
+
+
+async def test_who_only_looks_has_no_button_that_changes(visit):
+    vera = await visit("vera")
+    await vera.go("topics")
+    assert await vera.page.get_by_role("button", name="New topic").count() == 0
+    await vera.go("topics/orders")
+    for name in ("Send", "Reset offsets", "Change", "Delete"):
+        assert await vera.page.get_by_role("button", name=name, exact=True).count() == 0
+    olga = await visit("olga")
+    await olga.go("topics/orders")
+    names = [
+        await olga.page.get_by_role("button", name=name, exact=True).count() for name in ("Send", "Delete")
+    ]
+    assert names == [1, 0]

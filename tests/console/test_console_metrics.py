@@ -1,0 +1,78 @@
+"""The console's own figures. As a process has one console, they are read of the one that all pages' tests look at."""
+
+import asyncio
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
+from sparrowmq.errors import NetworkError
+from sparrowmq.remoting.door import Door
+from tests.broker.metrics.visits import samples, visit
+
+
+async def application(scope, receive, send):
+    await send({"type": "http.response.start", "status": int(scope["path"]), "headers": []})
+
+
+async def receive():
+    return {"type": "http.request"}
+
+
+async def send(message):
+    assert message["type"] == "http.response.start"
+
+
+async def served(look, requests):
+    """The port's address, and the task that serves it."""
+    door = Door("127.0.0.1", 0, "--metrics-port")
+    door.bind()
+    port = MetricsPort(door, look.servers, requests, lambda: 3, lambda: 5)
+    task = asyncio.create_task(port.run())
+    while not door.is_open:
+        await asyncio.sleep(0)
+    return f"127.0.0.1:{door.port}", task
+
+
+async def test_what_came_and_what_was_asked_is_counted(two, look):
+    requests = CountedRequests(application)
+    for status in (200, 204, 404):
+        await requests({"type": "http", "path": str(status)}, receive, send)
+    await look.admin.topics()
+    with pytest.raises(NetworkError):
+        await look.admin.broker_figures("127.0.0.1:1")
+    address, task = await served(look, requests)
+    found = await samples(address, "status")
+    assert found["sparrowmq_console_requests_total"] == {("2xx",): 2, ("4xx",): 1}
+    assert found["sparrowmq_console_sessions"][()] == 3 and found["sparrowmq_console_pages"][()] == 5
+    assert found["sparrowmq_console_calls_total"][()] == look.servers.calls >= 2
+    assert found["sparrowmq_console_calls_failed_total"][()] == 1
+    assert "sparrowmq_loop_lag_seconds_count" in found and "process_resident_memory_bytes" in found
+    assert await visit(address, "/healthz") == await visit(address, "/readyz") == (200, "ok\n")
+    task.cancel()
+
+
+async def test_without_a_cluster_it_is_healthy_and_not_ready():
+    async with Look("127.0.0.1:1") as look:
+        address, task = await served(look, CountedRequests(application))
+        assert (await visit(address, "/healthz"))[0] == 200
+        status, said = await visit(address, "/readyz")
+        assert status == 503 and "127.0.0.1:1" in said
+        task.cancel()
+
+
+def test_the_command_says_where_its_metrics_are():
+    words = ["console", "-n", "127.0.0.1:1", "--port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().split("its metrics at ")[1].strip()
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            text = answer.read().decode()
+        process.terminate()
+        assert process.wait(30) == 0
+    assert 'sparrowmq_console_sessions{node_type="console"} 0.0' in text

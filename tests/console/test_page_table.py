@@ -1,0 +1,58 @@
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from sparrowmq.console.page_table import PAGES, dark_of
+
+
+@pytest.mark.parametrize(
+    ("cookie", "expected"), [(None, None), ("", None), ("0", False), ("1", True), ("x", None)]
+)
+def test_light_or_dark_is_what_was_chosen_or_what_the_system_says(cookie, expected):
+    assert dark_of(cookie) is expected
+
+
+def test_every_address_is_drawn_by_one_file():
+    assert len({path for path, *_ in PAGES}) == len(PAGES) == len({draw for *_, draw in PAGES})
+
+
+def test_the_frame_is_sent_while_the_cluster_thinks(tmp_path):
+    # A name server that is there, and never answers.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = ["console", "-n", f"127.0.0.1:{silent.getsockname()[1]}", "--port", "0"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "sparrowmq", *words], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        ) as process:
+            assert process.stdout
+            line = process.stdout.readline()
+            page = opened(line.split()[4], password=line.split("password ")[1].split(",")[0])
+            process.terminate()
+            assert process.wait(30) == 0
+        silent.settimeout(0)
+        silent.accept()[0].close()
+    assert json.dumps("Overview") in page
+    assert "The console cannot show this page" not in page, (
+        "nobody has waited for the name server's silence to end"
+    )
+
+
+def opened(url: str, password: str) -> str:
+    """The first page as the browser gets it."""
+
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    form = urllib.parse.urlencode({"name": "admin", "password": password}).encode()
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.build_opener(NoRedirect).open(f"{url}login", form, timeout=30)
+    with answer.value:
+        cookie = answer.value.headers["set-cookie"].partition(";")[0]
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"cookie": cookie}), timeout=30) as page:
+        return str(page.read(), "utf-8")

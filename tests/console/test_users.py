@@ -1,0 +1,68 @@
+import pytest
+
+from sparrowmq.console.users import Account, Accounts, Role, hashed, matches, named, parse, read
+from sparrowmq.errors import ConfigError
+
+KEPT = hashed("correct horse")
+
+
+def test_only_the_own_password_opens_an_account():
+    accounts = Accounts({"alice": Account("alice", Role.OPERATE, KEPT)})
+    found = accounts.check("alice", "correct horse")
+    assert found is not None and found.role == Role.OPERATE
+    assert accounts.check("alice", "wrong") is None
+    assert accounts.check("alice", "") is None
+    assert accounts.check("bob", "correct horse") is None
+    assert accounts.check("", "") is None
+
+
+def test_an_endless_password_is_not_even_hashed():
+    long = "x" * 5000
+    assert Accounts({"alice": Account("alice", Role.VIEW, hashed(long))}).check("alice", long) is None
+
+
+def test_a_password_is_kept_with_a_salt_of_its_own():
+    assert hashed("correct horse") != KEPT and "correct" not in KEPT
+    assert matches(KEPT, "correct horse") and not matches(KEPT, "correct horse ")
+
+
+def test_a_file_has_names_roles_and_passwords(tmp_path):
+    account = Account("alice", Role.VIEW, KEPT)
+    path = tmp_path / "users"
+    path.write_text(f"# who may come\n\n{account.line()}\n")
+    found = read(path).check("alice", "correct horse")
+    assert found == account
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("alice", "no password"),
+        ("alice:admin:secret", "no password"),
+        ("alice:admin:scrypt$16384$8$1$$", "no password"),
+        (f"alice:king:{KEPT}", "no role 'king'"),
+        (f"al ice:admin:{KEPT}", "no user's name"),
+        (f":admin:{KEPT}", "no user's name"),
+        (f"<b>:admin:{KEPT}", "no user's name"),
+        (f"bob:view:{KEPT}\nbob:admin:{KEPT}", "users:2: user bob is there twice"),
+    ],
+)
+def test_a_wrong_line_is_told_by_its_number(line, said):
+    with pytest.raises(ConfigError, match=said) as raised:
+        parse(line.splitlines(), "users")
+    assert "users:" in str(raised.value) and KEPT not in str(raised.value)
+
+
+def test_a_file_without_users_or_no_file_is_an_error(tmp_path):
+    (tmp_path / "users").write_text("# nobody\n")
+    with pytest.raises(ConfigError, match="--make-user"):
+        read(tmp_path / "users")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read(tmp_path / "nowhere")
+
+
+def test_a_name_alone_is_an_administrators():
+    assert named("alice", "--user") == ("alice", Role.ADMIN)
+    assert named("alice:view", "--user") == ("alice", Role.VIEW)
+    with pytest.raises(ConfigError):
+        named("alice:", "--user")

@@ -1,0 +1,270 @@
+import pytest
+
+from sparrowmq.namesrv.route_table import EXPIRY_MS, BrokerId, Master, Routes
+from sparrowmq.protocol.requests.bodies import DataVersion, QueueRoute, TopicConfig
+
+A = BrokerId("East", "broker-a", 0, "10.0.0.1:10911")
+A_SLAVE = BrokerId("East", "broker-a", 1, "10.0.0.2:10911")
+B = BrokerId("East", "broker-b", 0, "10.0.0.3:10911")
+C = BrokerId("West", "broker-c", 0, "10.0.0.4:10911")
+
+
+def announce(routes, who, *topics, version=1, via=None, now_ms=0):
+    configs = [TopicConfig(name, 4, 4, 6) for name in topics]
+    return routes.announce(
+        who, configs, DataVersion(version), ha_address=f"ha-{who.address}", via=via or who, now_ms=now_ms
+    )
+
+
+def queues(routes, topic):
+    route = routes.route(topic)
+    return {row.broker_name: row.write_queue_nums for row in route.queue_datas} if route else None
+
+
+def addresses(routes, topic):
+    return {broker.broker_name: broker.broker_addrs for broker in routes.route(topic).broker_datas}
+
+
+@pytest.fixture
+def routes():
+    return Routes()
+
+
+def test_a_topic_is_where_brokers_say_they_have_it(routes):
+    announce(routes, A, "Orders", "Bills")
+    announce(routes, B, "Orders")
+    assert queues(routes, "Orders") == {"broker-a": 4, "broker-b": 4}
+    assert addresses(routes, "Orders") == {"broker-a": {0: A.address}, "broker-b": {0: B.address}}
+    assert queues(routes, "Bills") == {"broker-a": 4}
+
+
+def test_a_topic_that_no_broker_has_has_no_route(routes):
+    announce(routes, A, "Orders")
+    assert routes.route("Nope") is None and routes.route("") is None
+
+
+def test_each_broker_has_its_own_number_of_queues_and_permission(routes):
+    version = DataVersion(1)
+    routes.announce(A, [TopicConfig("T", 8, 4, 6)], version, ha_address="", via=A, now_ms=0)
+    routes.announce(B, [TopicConfig("T", 2, 2, 4, topic_sys_flag=3)], version, ha_address="", via=B, now_ms=0)
+    assert routes.route("T").queue_datas == [
+        QueueRoute("broker-a", 8, 4, 6),
+        QueueRoute("broker-b", 2, 2, 4, 3),
+    ]
+
+
+def test_a_new_version_changes_topics_and_the_same_one_does_not(routes):
+    announce(routes, A, "T", version=1)
+    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(1), ha_address="", via=A, now_ms=1)
+    assert queues(routes, "T") == {"broker-a": 4}
+    routes.announce(A, [TopicConfig("T", 9, 9)], DataVersion(2), ha_address="", via=A, now_ms=2)
+    assert queues(routes, "T") == {"broker-a": 9}
+
+
+def test_a_registration_of_a_single_topic_adds_it_to_the_others(routes):
+    announce(routes, A, "One", "Two", version=1)
+    announce(routes, A, "Three", version=2)
+    assert sorted(routes.topics().topic_list) == ["One", "Three", "Two"]
+
+
+def test_a_single_topic_is_taken_from_a_broker_that_was_not_here_before(routes):
+    # Unlike Java 5.x, which refuses it, so that a broker with one topic cannot start.
+    announce(routes, A, "One")
+    assert queues(routes, "One") == {"broker-a": 4}
+
+
+def test_a_slave_learns_its_master_and_adds_no_topics(routes):
+    assert announce(routes, A_SLAVE, "Only") == Master("", "")
+    assert routes.route("Only") is None
+    announce(routes, A, "Orders")
+    assert announce(routes, A_SLAVE) == Master(A.address, f"ha-{A.address}")
+    assert addresses(routes, "Orders") == {"broker-a": {0: A.address, 1: A_SLAVE.address}}
+
+
+def test_consumers_still_find_the_slave_when_the_master_is_gone(routes):
+    announce(routes, A, "Orders")
+    announce(routes, A_SLAVE)
+    routes.leave(A)
+    assert addresses(routes, "Orders") == {"broker-a": {1: A_SLAVE.address}}
+
+
+def test_a_slave_that_became_master_leaves_its_old_id(routes):
+    announce(routes, A_SLAVE)
+    announce(routes, A_SLAVE._replace(id=0), "Orders")
+    assert addresses(routes, "Orders") == {"broker-a": {0: A_SLAVE.address}}
+
+
+def test_a_broker_that_moved_is_found_at_its_new_address(routes):
+    announce(routes, A, "Orders")
+    announce(routes, A._replace(address="10.9.9.9:10911"), "Orders")
+    routes.leave(A)  # The old one's goodbye comes late.
+    assert addresses(routes, "Orders") == {"broker-a": {0: "10.9.9.9:10911"}}
+
+
+def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes):
+    announce(routes, A, "Orders")
+    announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", via="twin")
+    routes.leave(twin)
+    assert not routes.is_current(A, DataVersion(1), via=A, now_ms=1)
+    assert routes.version_of(A.address) is None
+    announce(routes, A, "Orders")
+    assert addresses(routes, "Orders") == {"broker-a": {0: A.address}} and routes.route("Bills") is None
+    assert routes.is_current(A, DataVersion(1), via=A, now_ms=1)
+
+
+def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
+    announce(routes, A, "Orders")
+    twin = A._replace(address="10.9.9.9:10911")
+    routes.announce(twin, [TopicConfig("Orders", 9, 9)], DataVersion(5), ha_address="", via="twin", now_ms=0)
+    assert queues(routes, "Orders") == {"broker-a": 9}
+    announce(routes, A, "Orders")
+    assert queues(routes, "Orders") == {"broker-a": 4}
+
+
+def test_a_broker_that_took_another_name_leaves_the_old_one(routes):
+    announce(routes, A, "Orders")
+    announce(routes, A._replace(name="renamed"), "Orders")
+    assert queues(routes, "Orders") == {"renamed": 4}
+
+
+def test_a_broker_that_says_goodbye_takes_its_topics_along(routes):
+    announce(routes, A, "Orders", "Bills")
+    announce(routes, B, "Orders")
+    routes.leave(A)
+    assert queues(routes, "Orders") == {"broker-b": 4}
+    assert routes.route("Bills") is None and routes.topics().topic_list == ["Orders"]
+
+
+def test_a_broker_is_gone_with_its_connection(routes):
+    announce(routes, A, "Orders", via="one")
+    announce(routes, B, "Orders", via="two")
+    routes.lost("one")
+    assert queues(routes, "Orders") == {"broker-b": 4}
+
+
+def test_the_end_of_an_older_connection_changes_nothing(routes):
+    announce(routes, A, "Orders", via="old")
+    announce(routes, A, "Orders", via="new")
+    routes.lost("old")
+    assert queues(routes, "Orders") == {"broker-a": 4}
+    assert routes.is_current(A, DataVersion(1), via="newest", now_ms=1)
+    routes.lost("new")
+    assert queues(routes, "Orders") == {"broker-a": 4}
+
+
+@pytest.mark.covers("S-ROUTE-06")
+def test_a_broker_that_was_silent_for_two_minutes_is_gone(routes):
+    announce(routes, A, "Orders", via="a", now_ms=0)
+    announce(routes, B, "Orders", via="b", now_ms=1)
+    assert routes.expire(EXPIRY_MS) == []
+    assert routes.expire(EXPIRY_MS + 1) == ["a"]
+    assert queues(routes, "Orders") == {"broker-b": 4}
+
+
+def test_asking_for_the_version_keeps_a_broker_alive(routes):
+    announce(routes, A, "Orders", version=7)
+    assert routes.is_current(A, DataVersion(7), via=A, now_ms=EXPIRY_MS)
+    assert routes.expire(EXPIRY_MS + 1) == []
+
+
+def test_another_version_or_an_unknown_broker_must_register(routes):
+    announce(routes, A, "Orders", version=7)
+    assert not routes.is_current(A, DataVersion(8), via=A, now_ms=0)
+    assert not routes.is_current(B, DataVersion(7), via=B, now_ms=0)
+    assert routes.version_of(A.address) == DataVersion(7) and routes.version_of(B.address) is None
+
+
+def test_a_drained_broker_takes_no_messages_until_it_is_undrained(routes):
+    announce(routes, A, "Orders", "Bills")
+    announce(routes, B, "Orders")
+    assert routes.drain("broker-a") == 2
+    announce(routes, A, "Later", version=2)
+    assert [row.perm for row in routes.route("Orders").queue_datas] == [4, 6]
+    assert [row.perm for row in routes.route("Later").queue_datas] == [4]
+    assert routes.undrain("broker-a") == 3
+    assert [row.perm for row in routes.route("Orders").queue_datas] == [6, 6]
+
+
+def test_undraining_gives_no_permission_that_the_topic_never_had(routes):
+    routes.announce(A, [TopicConfig("T", 1, 1, 4)], DataVersion(1), ha_address="", via=A, now_ms=0)
+    routes.drain("broker-a")
+    routes.undrain("broker-a")
+    assert routes.route("T").queue_datas[0].perm == 4
+
+
+def test_a_drained_broker_that_restarts_takes_messages_again(routes):
+    announce(routes, A, "Orders")
+    routes.drain("broker-a")
+    routes.leave(A)
+    announce(routes, A, "Orders")
+    assert routes.route("Orders").queue_datas[0].perm == 6
+
+
+def test_draining_an_unknown_broker_is_no_error_and_changes_nothing(routes):
+    assert routes.drain("broker-a") == routes.undrain("broker-a") == 0
+    routes.drain("broker-a")
+    announce(routes, A, "Orders")
+    assert routes.route("Orders").queue_datas[0].perm == 6
+
+
+def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
+    for broker in (A, B, C):
+        announce(routes, broker, "Orders", "Bills")
+    routes.delete_topic("Orders", "East")
+    routes.delete_topic("Bills")
+    routes.delete_topic("Never")
+    assert queues(routes, "Orders") == {"broker-c": 4} and routes.route("Bills") is None
+
+
+def test_a_topic_named_like_the_cluster_is_on_all_its_brokers(routes):
+    announce(routes, A)
+    announce(routes, B)
+    announce(routes, C)
+    route = routes.route("East")
+    assert route.queue_datas == [QueueRoute("broker-a", 16, 16, 7), QueueRoute("broker-b", 16, 16, 7)]
+    assert addresses(routes, "East").keys() == {"broker-a", "broker-b"}
+
+
+def test_what_brokers_say_about_their_clusters_topic_comes_first(routes):
+    announce(routes, A, "East")
+    assert queues(routes, "East") == {"broker-a": 4}
+
+
+def test_the_table_of_clusters_has_all_brokers(routes):
+    for broker in (A, A_SLAVE, B, C):
+        announce(routes, broker)
+    table = routes.clusters()
+    assert table.cluster_addr_table == {"East": ["broker-a", "broker-b"], "West": ["broker-c"]}
+    assert table.broker_addr_table["broker-a"].broker_addrs == {0: A.address, 1: A_SLAVE.address}
+    assert table.broker_addr_table["broker-c"].cluster == "West"
+
+
+def test_topics_are_listed_for_all_and_for_one_cluster(routes):
+    announce(routes, A, "Orders")
+    announce(routes, C, "Orders", "Bills")
+    assert routes.topics().topic_list == ["Orders", "Bills"]
+    assert routes.topics("East").topic_list == ["Orders"]
+    assert routes.topics("Nowhere").topic_list == []
+
+
+def test_topics_of_the_system_are_named_like_clusters_and_brokers(routes):
+    assert routes.system_topics().topic_list == [] and routes.system_topics().broker_addr is None
+    announce(routes, A, "Orders")
+    listed = routes.system_topics()
+    assert (listed.topic_list, listed.broker_addr) == (["East", "broker-a"], A.address)
+
+
+def test_a_route_is_a_copy_that_later_changes_do_not_reach(routes):
+    announce(routes, A, "Orders")
+    before = routes.route("Orders")
+    announce(routes, A_SLAVE)
+    assert before.broker_datas[0].broker_addrs == {0: A.address}
+
+
+def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
+    caplog.set_level("INFO")
+    announce(routes, BrokerId("East", "broker-a", 0, "10.0.0.1:1\nINFO all is well"))
+    announce(routes, BrokerId("East", "broker-a", 0, "x" * 1_000_000))
+    routes.expire(EXPIRY_MS * 2)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) >= 4 and not [line[:80] for line in lines if "\n" in line or len(line) > 600]

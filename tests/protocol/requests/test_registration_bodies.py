@@ -1,0 +1,66 @@
+"""Registrations: Java's plain and packed forms, damage and bombs."""
+
+import zlib
+
+import pytest
+
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
+from sparrowmq.protocol.requests.registration_bodies import MAX_INFLATED_BYTES, RegisterBrokerBody, crc32
+
+TOPICS = {"Orders": TopicConfig("Orders", 4, 4), "TBW102": TopicConfig("TBW102", 8, 8, 7)}
+BODY = RegisterBrokerBody(TopicConfigTable(DataVersion(3, 1700000000000), TOPICS))
+
+# RegisterBrokerBody.encode of Java 4.9.8, plain and compressed.
+JAVA = (
+    b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":3,"timestamp":1700000000000},'
+    b'"topicConfigTable":{"Orders":{"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG",'
+    b'"topicName":"Orders","topicSysFlag":0,"writeQueueNums":4},"TBW102":{"order":false,"perm":7,"readQueueNums":8,'
+    b'"topicFilterType":"SINGLE_TAG","topicName":"TBW102","topicSysFlag":0,"writeQueueNums":8}}}}'
+)
+JAVA_PACKED = bytes.fromhex(
+    "78da63606050af564ace2fcd2b492d52b232d6512ac9cc4d2d2e49cc2d50b232343740805a060606262016f72f4a492d2a563001423385"
+    "604f3f771fd7f810477790548853b8a181918205109aa34a3145c702008d5018df"
+)
+
+
+def test_a_registration_is_that_of_java_in_both_forms() -> None:
+    assert BODY.encode() == JAVA
+    assert RegisterBrokerBody.decode(JAVA) == BODY
+    assert zlib.decompress(BODY.pack()) == zlib.decompress(JAVA_PACKED)
+    assert RegisterBrokerBody.unpack(JAVA_PACKED) == BODY
+
+
+def test_attributes_of_5_travel_packed() -> None:
+    topic = TopicConfig("T", 1, 2, 6, "MULTI_TAG", attributes={"+message.type": "FIFO", "b": "x y"})
+    body = RegisterBrokerBody(TopicConfigTable(DataVersion(1, 2, 3), {"T": topic}), ["h:1"])
+    assert RegisterBrokerBody.unpack(body.pack()) == body
+
+
+def test_what_5_adds_at_the_end_is_not_read() -> None:
+    longer = zlib.decompress(JAVA_PACKED) + b"\x00\x00\x00\x01\x00\x00\x00\x02{}"
+    assert RegisterBrokerBody.unpack(zlib.compress(longer)) == BODY
+
+
+@pytest.mark.parametrize("size", range(0, 107, 5))
+def test_a_packed_registration_that_is_cut_off_is_refused(size: int) -> None:
+    with pytest.raises(RemoteProtocolError):
+        RegisterBrokerBody.unpack(JAVA_PACKED[:-1][:size])
+    with pytest.raises(RemoteProtocolError):
+        RegisterBrokerBody.unpack(zlib.compress(zlib.decompress(JAVA_PACKED)[:size]))
+
+
+@pytest.mark.parametrize("line", [b"T 1 2 6", b"T x 2 6 SINGLE_TAG", b"", b"T 1 2 6 SINGLE_TAG {"])
+def test_a_topic_that_cannot_be_read_is_refused(line: bytes) -> None:
+    raw = b"\x00\x00\x00\x02{}\x00\x00\x00\x01" + len(line).to_bytes(4, "big") + line + b"\x00\x00\x00\x02[]"
+    with pytest.raises(RemoteProtocolError):
+        RegisterBrokerBody.unpack(zlib.compress(raw))
+
+
+def test_a_bomb_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="holds more than"):
+        RegisterBrokerBody.unpack(zlib.compress(bytes(MAX_INFLATED_BYTES + 1), 1))
+
+
+def test_the_checksum_has_31_bits() -> None:
+    assert crc32(b"123456789") == 0xCBF43926 & 0x7FFFFFFF

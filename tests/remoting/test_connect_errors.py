@@ -1,0 +1,31 @@
+import socket
+from errno import ECONNREFUSED, EHOSTUNREACH
+
+import pytest
+
+from sparrowmq.remoting.connect_errors import why_unconnected
+
+REFUSED = f"[Errno {ECONNREFUSED}] Connect call failed"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(ECONNREFUSED, "Connect call failed ('127.0.0.1', 9)"), "Connection refused"),
+        (
+            OSError(f"Multiple exceptions: {REFUSED} ('::1', 9, 0, 0), {REFUSED} ('127.0.0.1', 9)"),
+            "Connection refused",
+        ),
+        (
+            OSError(
+                f"Multiple exceptions: {REFUSED} ('::1', 9, 0, 0), [Errno {EHOSTUNREACH}] Connect call failed"
+            ),
+            "Connection refused, No route to host",
+        ),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (UnicodeError("label too long"), "label too long"),
+        (TimeoutError(), ""),
+    ],
+)
+def test_the_reason_is_that_of_the_system(error, reason):
+    assert why_unconnected(error) == reason

@@ -1,0 +1,44 @@
+"""sparrowmq.spark.pipelines.lake.table_reading: Spark reads tables of each format without a jar."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.batch_files import stage
+from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from tests.spark.pipelines.lake.tables import KINDS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_rows_and_the_columns_of_all_batches_are_read(spark, tmp_path, kind):
+    lake = open_lake(kind, Place(tmp_path / "t", tmp_path / "t.state", "writer"))
+    for batch, columns in enumerate(("id", "id, nullif('x', '') as more")):
+        rows = spark.sql(
+            f"select {columns}, date'2026-01-31' as _day from range({batch * 10}, {batch * 10 + 5})"
+        )
+        lake.commit(batch, stage(rows, tmp_path / "staged", f"w-{batch:09}", keeps_day=lake.keeps_day))
+    found = read_table(spark, tmp_path / "t")
+    assert set(found.columns) == {"id", "more", "_day"}
+    assert sorted((row.id, row.more) for row in found.collect()) == [
+        *((number, None) for number in range(5)),
+        *((number, "x") for number in range(10, 15)),
+    ]
+
+
+def test_what_another_format_left_when_it_never_began_hides_no_rows(spark, tmp_path):
+    place = Place(tmp_path / "t", tmp_path / "t.state", "writer")
+    open_lake("iceberg", place)
+    rows = spark.sql("select id, date'2026-01-31' as _day from range(3)")
+    open_lake("parquet", place).commit(0, stage(rows, tmp_path / "staged", "w-000000000", keeps_day=False))
+    assert sorted(row.id for row in read_table(spark, tmp_path / "t").collect()) == [0, 1, 2]
+
+
+def test_a_folder_without_a_table_is_told(spark, tmp_path):
+    with pytest.raises(ConfigError, match="has no rows; name the folder of a table"):
+        read_table(spark, tmp_path / "nothing")
