@@ -3,7 +3,7 @@
     python -m tools.mutants             all of them, two at a time; writes build/mutants.md
     python -m tools.mutants WORD ...    those whose file, promise or test contains a word; the others stay on the
                                         page with what came of them before
-    python -m tools.mutants --check     only whether the lists fit the code: seconds, and part of the tests
+    python -m tools.mutants --check     only whether the lists fit the code, in seconds
 
 A list is a file tools/faults/*.toml of entries like this one:
 
