@@ -17,14 +17,13 @@ from typing import Self
 
 from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.finding import AT_ONCE, FOR_EVER_MS
-from sparrowmq.client.admin.groups import FIRST_AT_OR_AFTER
 from sparrowmq.client.admin.servers import Servers, masters_in
 from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.protocol.requests.headers import SearchOffset
+from sparrowmq.protocol.requests.headers import FIRST_AT_OR_AFTER, SearchOffset
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 
 _Head = tuple[int, MessageQueue, int]

@@ -17,7 +17,6 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
-from sparrowmq.client.admin.groups import FIRST_AT_OR_AFTER
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.arguments import check_text, check_time
 from sparrowmq.client.cluster.route import Route
@@ -30,7 +29,7 @@ from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.message_id import OffsetId, parse_offset_id
 from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.protocol.requests.headers import QueryMessage, SearchOffset, ViewMessage
+from sparrowmq.protocol.requests.headers import FIRST_AT_OR_AFTER, QueryMessage, SearchOffset, ViewMessage
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 
 log = logging.getLogger(__name__)

@@ -42,13 +42,17 @@ from sparrowmq.protocol.requests.bodies import (
     ResetOffsets,
     TopicOffset,
 )
-from sparrowmq.protocol.requests.headers import GetConsumerRunning, SearchOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.headers import (
+    FIRST_AT_OR_AFTER,
+    GetConsumerRunning,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
 
 ResetTo = Literal["earliest", "latest"] | datetime | int
 
 _TIMESTAMPS: Final = {"earliest": 0, "latest": -1}  # as the protocol says it to a broker
 _COUNTS: Final = {"retry_max_times": "max_retries", "retry_queue_nums": "retry_queues"}
-FIRST_AT_OR_AFTER: Final = "LOWER"  # Apache's brokers up to 4.9 answer the nearest message instead
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@
     start=datetime            at the first message stored since
 
 A broker answers 0 for a group that never consumed a queue whose beginning is still there, so that nothing is
-missed in a young topic: `start` counts only when it answers "not found". With "new" that 0 is looked into, and where
-the group begins is committed at once, so that members who come later begin there too. Source:
-RebalancePushImpl.computePullFromWhere, Java 4.9.8.
+missed in a young topic. "latest" follows this answer, as in Java. With "new" and a datetime the client asks whether the
+group has committed that 0. If not, it begins where `start` says. The end of "new" is committed at once, so that members
+who come later begin there too. Source: RebalancePushImpl.computePullFromWhere, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparrowmq.client.consuming.consumer_settings import Start
 from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, SearchOffset
+from sparrowmq.protocol.requests.headers import FIRST_AT_OR_AFTER, GetMaxOffset, GetMinOffset, SearchOffset
 
 
 async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, brokers: Brokers) -> int:
@@ -32,26 +32,18 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
         SparrowError: the broker could not be asked.
     """
     committed = await offsets.resume(queue)
-    if start == "new" and (committed or 0) <= 0 and not queue.topic.startswith(RETRY):
-        return await _first_new(queue, committed, offsets, brokers)
-    if committed is not None and committed >= 0:
+    if committed is not None and committed > 0:
         return committed
     if start == "earliest" or queue.topic.startswith(RETRY):
         return 0
-    if isinstance(start, datetime):
-        return await offset_at(queue, start, brokers)
-    return await newest(queue, brokers)
-
-
-async def _first_new(
-    queue: MessageQueue, committed: int | None, offsets: OffsetStore, brokers: Brokers
-) -> int:
-    """Behind the newest message, if the group has not begun in this queue. Looking costs all offsets of the broker."""
-    end = await newest(queue, brokers)
-    if committed == 0 and (end == 0 or await offsets.has(queue)):
+    if start == "latest":
+        return await newest(queue, brokers) if committed is None or committed < 0 else 0
+    chosen = await (newest(queue, brokers) if start == "new" else offset_at(queue, start, brokers))
+    if committed == 0 and (chosen == 0 or await offsets.has(queue)):
         return 0
-    await offsets.commit({queue: end})
-    return end
+    if start == "new":
+        await offsets.commit({queue: chosen})
+    return chosen
 
 
 async def newest(queue: MessageQueue, brokers: Brokers) -> int:
@@ -69,12 +61,14 @@ async def oldest(queue: MessageQueue, brokers: Brokers) -> int:
 
 
 async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> int:
-    """The offset of the message stored nearest to a time; a datetime without zone is local time.
+    """The offset of the first message stored since a time; a datetime without zone is local time.
+
+    Apache's brokers up to 4.9 answer the nearest message, which can be one message early.
 
     Raises:
         ConfigError: it is no time, or out of what can be counted.
     """
     timestamp_ms = check_time("time", time)
     session = await brokers.of(queue.broker_name)
-    request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+    request = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, FIRST_AT_OR_AFTER)
     return (await session.call(request)).header.offset

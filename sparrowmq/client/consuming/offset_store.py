@@ -127,7 +127,18 @@ class BrokerOffsets:
 
     async def has(self, queue: MessageQueue) -> bool:
         session = await self._brokers.of(queue.broker_name)
-        answer = await session.call(GetAllConsumerOffset())
+        request = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
+        try:
+            await session.call(request)
+            answer = await session.call(
+                GetAllConsumerOffset()
+            )  # Apache up to 4.9 ignores `set_zero_if_not_found`.
+        except RemoteError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return False
+            if error.code == ResponseCode.NO_PERMISSION:
+                return True  # Apache up to 4.9 never refuses this list.
+            raise
         table = ConsumerOffsets.decode(answer.body).offset_table
         return queue.queue_id in table.get(f"{queue.topic}@{self._group}", {})
 

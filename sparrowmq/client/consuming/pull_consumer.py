@@ -230,12 +230,12 @@ class PullConsumer:
             self.seek(queue, await newest(self._network.full_queue(queue), self._network.brokers))
 
     async def seek_to_time(self, time: datetime, *queues: MessageQueue) -> None:
-        """Go on at the message stored nearest to a time, in all queues by default; without a zone it is local time."""
+        """Go on at the first message stored since a time, in all queues by default; without a zone it is local time."""
         for queue in queues or self.assigned:
             self.seek(queue, await self.offset_at(queue, time))
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the message stored nearest to a time, of any queue; without a zone it is local time."""
+        """The offset of the first message stored since a time, of any queue; without a zone it is local time."""
         return await offset_at(self._network.full_queue(queue), time, self._network.brokers)
 
     async def position(self, queue: MessageQueue) -> int:

@@ -8,7 +8,7 @@ which Java demands (CFNotNull) and every client sends.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import field
 
@@ -232,6 +232,9 @@ class UpdateConsumerOffset(Request[NoFields]):
     topic: str
     queue_id: int
     commit_offset: int
+
+
+FIRST_AT_OR_AFTER: Final = "LOWER"  # Apache's brokers up to 4.9 answer the nearest message instead
 
 
 class SearchOffset(Request[OffsetReply]):

@@ -104,6 +104,7 @@ async def test_a_commit_that_did_not_last_is_made_again(peer, offsets, caplog):
 async def test_an_offset_of_0_can_be_told_from_none(peer, offsets, tmp_path):
     table = Answer(body=ConsumerOffsets({"t@g": {0: 0}, "t@h": {1: 0}}).encode())
     peer.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: table
+    peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=0))
     assert await offsets.has(ONE) and not await offsets.has(TWO)
     local = LocalOffsets(tmp_path / "offsets.json")
     await local.commit({ONE: 0})
