@@ -16,8 +16,8 @@ from sparrowmq.client.admin.groups import ResetTo
 from sparrowmq.client.admin.topics import TopicPerm
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import SendResult
-from sparrowmq.console.cluster_view import Look
-from sparrowmq.console.sessions import Session
+from sparrowmq.console.login.sessions import Session
+from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue

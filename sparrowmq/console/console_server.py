@@ -29,13 +29,13 @@ from starlette.types import ASGIApp
 from sparrowmq.background import Background
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.clock import Clock, SystemClock
-from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
 from sparrowmq.console.console_settings import ConsoleSettings
-from sparrowmq.console.letters import exporting
-from sparrowmq.console.login_guard import Guard
+from sparrowmq.console.history.samples import Samples
+from sparrowmq.console.login.login_guard import Guard
 from sparrowmq.console.page_table import add_pages
-from sparrowmq.console.samples import Samples
+from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.console.static_files import Shelf
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.door import Door

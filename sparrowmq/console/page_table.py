@@ -10,8 +10,9 @@ from nicegui import ui
 from nicegui.client import ClientConnectionTimeout
 from starlette.requests import Request
 
-from sparrowmq.console.cluster_view import Look
-from sparrowmq.console.page_frame import DARK_COOKIE, frame
+from sparrowmq.console.history.samples import Samples
+from sparrowmq.console.layout.page_frame import DARK_COOKIE, frame
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages import access_page as access
 from sparrowmq.console.pages import broker_page as broker
 from sparrowmq.console.pages import cluster_page as cluster
@@ -30,8 +31,7 @@ from sparrowmq.console.pages import tail_page as tail
 from sparrowmq.console.pages import topic_page as topic
 from sparrowmq.console.pages import topics_page as topics
 from sparrowmq.console.pages import trace_page as trace
-from sparrowmq.console.samples import Samples
-from sparrowmq.console.view import View
+from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import SparrowError
 
 Draw = Callable[[View], Awaitable[None]]

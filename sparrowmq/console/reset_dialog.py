@@ -13,8 +13,8 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.view import View
 from sparrowmq.protocol.messages.message import MessageQueue
 
 PLACES: Final = {

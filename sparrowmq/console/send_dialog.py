@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from nicegui import ui
 
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.view import View
 
 
 def send_dialog(view: View, topic: str) -> ui.dialog:

@@ -8,8 +8,8 @@ import pytest
 
 import sparrowmq.console
 from sparrowmq.console.actions import NEEDED, Actions, Forbidden
-from sparrowmq.console.cluster_view import Look
-from sparrowmq.console.sessions import Session
+from sparrowmq.console.login.sessions import Session
+from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.users import Role
 
 FOLDER = Path(sparrowmq.console.__file__).parent

@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from sparrowmq.console.cluster_view import Look
 from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
+from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import NetworkError
 from sparrowmq.remoting.door import Door
 from tests.broker.metrics.visits import samples, visit

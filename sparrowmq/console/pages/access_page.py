@@ -7,9 +7,9 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin import accounts
-from sparrowmq.console.forms import buttons, destroy, dialog
-from sparrowmq.console.listing import Column, Row, table
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, destroy, dialog
+from sparrowmq.console.layout.listing import Column, Row, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountList

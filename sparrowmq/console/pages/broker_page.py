@@ -8,9 +8,9 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.listing import Column, Row, chosen, table
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.listing import Column, Row, chosen, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.errors import ConfigError
 
 _FIGURES: Final = (Column("name", "Figure"), Column("value", "Now"))

@@ -9,10 +9,10 @@ from nicegui import ui
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.brokers import TAKEN
-from sparrowmq.console.cluster_view import BrokerNow
-from sparrowmq.console.listing import Column, Row, badge, link, table
+from sparrowmq.console.layout.listing import Column, Row, badge, link, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.overview_page import out_of
-from sparrowmq.console.view import View
+from sparrowmq.console.reading.cluster_view import BrokerNow
 
 _COLUMNS: Final = (
     Column("cluster", "Cluster", is_wide=True),

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.console.charts import bars, lines
-from sparrowmq.console.cluster_view import BrokerNow
-from sparrowmq.console.history import Kind, Points
-from sparrowmq.console.listing import Column, Row, chosen, link, table
-from sparrowmq.console.view import View
+from sparrowmq.console.history.rate_history import Kind, Points
+from sparrowmq.console.layout.charts import bars, lines
+from sparrowmq.console.layout.listing import Column, Row, chosen, link, table
+from sparrowmq.console.layout.view import View
+from sparrowmq.console.reading.cluster_view import BrokerNow
 
 TOP: Final = 10
 _AGAIN_S: Final = 5.0

@@ -9,13 +9,13 @@ from typing import Final
 from nicegui import context, ui
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.letters import Wanted, file_of, line_of, topic_of
-from sparrowmq.console.listing import Column, Listing, Row, link, table
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.listing import Column, Listing, Row, link, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.pages.messages_page import body_of
-from sparrowmq.console.topic_reading import Reading
-from sparrowmq.console.view import View
+from sparrowmq.console.reading.dead_letter_search import Wanted, file_of, line_of, topic_of
+from sparrowmq.console.reading.topic_reading import Reading
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import DLQ, dlq_topic
 

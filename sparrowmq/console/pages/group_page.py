@@ -8,13 +8,13 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin.groups import Group, GroupLag, Member
-from sparrowmq.console.cluster_view import behind_s
-from sparrowmq.console.forms import buttons, destroy, dialog
-from sparrowmq.console.listing import Column, Row, link, sparkline, table
+from sparrowmq.console.layout.forms import buttons, destroy, dialog
+from sparrowmq.console.layout.listing import Column, Row, link, sparkline, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.groups_page import span_text
 from sparrowmq.console.pages.topic_page import moment
+from sparrowmq.console.reading.cluster_view import behind_s
 from sparrowmq.console.reset_dialog import reset_dialog
-from sparrowmq.console.view import View
 
 _QUEUES: Final = (
     Column("topic", "Topic"),

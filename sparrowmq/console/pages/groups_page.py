@@ -8,10 +8,10 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.console.cluster_view import behind_s
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.listing import Column, Listing, Row, link, sparkline
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.listing import Column, Listing, Row, link, sparkline
+from sparrowmq.console.layout.view import View
+from sparrowmq.console.reading.cluster_view import behind_s
 from sparrowmq.errors import SparrowError
 
 _COLUMNS: Final = (

@@ -6,8 +6,8 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.console.listing import Column, table
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.listing import Column, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.errors import NoMessage
 
 _PAIRS: Final = (Column("name", "Setting"), Column("value", "Value"))

@@ -9,11 +9,11 @@ from nicegui import ui
 from sparrowmq.client.admin import inventory
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.body_view import FORMS, form_of, shown
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.listing import Column, Row, link, table
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.listing import Column, Row, link, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
-from sparrowmq.console.view import View
+from sparrowmq.console.reading.message_body import FORMS, form_of, shown
 from sparrowmq.errors import NoRoute, SparrowError
 
 _PAIRS: Final = (Column("name", "Name"), Column("value", "Value"))

@@ -9,11 +9,11 @@ from typing import Any, Final
 from nicegui import ui
 
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.console.body_view import short
-from sparrowmq.console.listing import Column, Row, link, table
+from sparrowmq.console.layout.listing import Column, Row, link, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import moment_of, time_of
-from sparrowmq.console.topic_reading import Reading, read
-from sparrowmq.console.view import View
+from sparrowmq.console.reading.message_body import short
+from sparrowmq.console.reading.topic_reading import Reading, read
 from sparrowmq.errors import RemoteProtocolError
 
 COLUMNS: Final = (

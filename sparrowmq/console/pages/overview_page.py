@@ -8,11 +8,11 @@ from typing import Any, Final
 from nicegui import ui
 
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN
-from sparrowmq.console.charts import lines
-from sparrowmq.console.cluster_view import BrokerNow
-from sparrowmq.console.listing import Column, Row, badge, link, table
-from sparrowmq.console.samples import PERIOD_S, Rate
-from sparrowmq.console.view import View
+from sparrowmq.console.history.samples import PERIOD_S, Rate
+from sparrowmq.console.layout.charts import lines
+from sparrowmq.console.layout.listing import Column, Row, badge, link, table
+from sparrowmq.console.layout.view import View
+from sparrowmq.console.reading.cluster_view import BrokerNow
 
 _COLUMNS: Final = (
     Column("broker", "Broker"),

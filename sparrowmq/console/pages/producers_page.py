@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sparrowmq.console.listing import Column, Listing, Row
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.listing import Column, Listing, Row
+from sparrowmq.console.layout.view import View
 from sparrowmq.protocol.requests.bodies import ProducerEntry
 
 _COLUMNS: Final = (

@@ -7,8 +7,8 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.console.listing import Column, Row, chosen, link, table
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.listing import Column, Row, chosen, link, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.errors import SparrowError
 
 _COLUMNS: Final = (Column("what", "What"), Column("name", "Name"))

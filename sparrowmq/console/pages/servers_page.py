@@ -9,9 +9,9 @@ from nicegui import ui
 
 from sparrowmq.client.admin import inventory
 from sparrowmq.client.admin.doctor import Finding, Verdict
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.listing import Column, Row, badge, table
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.listing import Column, Row, badge, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.errors import SparrowError
 
 _SERVERS: Final = (Column("address", "Name server"), Column("state", "State"), Column("told", "What it says"))

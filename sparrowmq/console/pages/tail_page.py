@@ -7,11 +7,11 @@ from typing import Final
 
 from nicegui import background_tasks, context, ui
 
-from sparrowmq.console.body_view import JsonPath
-from sparrowmq.console.listing import table
+from sparrowmq.console.layout.listing import table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.messages_page import COLUMNS, row_of
-from sparrowmq.console.tailing import KEPT, Tail, Wanted
-from sparrowmq.console.view import View
+from sparrowmq.console.reading.live_tail import KEPT, Tail, Wanted
+from sparrowmq.console.reading.message_body import JsonPath
 from sparrowmq.errors import SparrowError
 
 _LOOK_S: Final = 0.5

@@ -9,12 +9,12 @@ from nicegui import ui
 
 from sparrowmq.client.admin import inventory
 from sparrowmq.client.admin.topics import Topic
-from sparrowmq.console.forms import buttons, destroy, dialog
-from sparrowmq.console.listing import Column, Row, link, table
+from sparrowmq.console.layout.forms import buttons, destroy, dialog
+from sparrowmq.console.layout.listing import Column, Row, link, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.topics_page import PERMS_EXPLAINED
 from sparrowmq.console.reset_dialog import reset_dialog
 from sparrowmq.console.send_dialog import send_dialog
-from sparrowmq.console.view import View
 
 _QUEUES: Final = (
     Column("broker", "Broker"),

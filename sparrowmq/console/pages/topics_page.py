@@ -8,9 +8,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from sparrowmq.client.admin.topics import PERMS, perm_of
-from sparrowmq.console.forms import buttons, dialog
-from sparrowmq.console.listing import Column, Listing, Row, link
-from sparrowmq.console.view import View
+from sparrowmq.console.layout.forms import buttons, dialog
+from sparrowmq.console.layout.listing import Column, Listing, Row, link
+from sparrowmq.console.layout.view import View
 from sparrowmq.protocol.requests.bodies import TopicConfig
 
 KINDS: Final = {"topic": "Topics", "retry": "Retries", "dlq": "Dead letters", "system": "RocketMQ's own"}

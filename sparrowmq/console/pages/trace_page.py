@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.console.charts import GREY, NAME_WIDTH
-from sparrowmq.console.listing import Column, Row, badge, table
+from sparrowmq.console.layout.charts import GREY, NAME_WIDTH
+from sparrowmq.console.layout.listing import Column, Row, badge, table
+from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
-from sparrowmq.console.view import View
 from sparrowmq.protocol.messages.trace import (
     EndTransactionTrace,
     PubTrace,

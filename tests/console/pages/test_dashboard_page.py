@@ -2,9 +2,9 @@ from datetime import date
 
 import pytest
 
-from sparrowmq.console.cluster_view import BrokerNow
 from sparrowmq.console.pages.dashboard_page import busiest, day_of, row_of, span_of
-from tests.console.test_view import seen
+from sparrowmq.console.reading.cluster_view import BrokerNow
+from tests.console.layout.test_view import seen
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

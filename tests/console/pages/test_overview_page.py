@@ -1,8 +1,8 @@
 import pytest
 
-from sparrowmq.console.cluster_view import BrokerNow
+from sparrowmq.console.history.samples import Rate
 from sparrowmq.console.pages.overview_page import chart, out_of, totals
-from sparrowmq.console.samples import Rate
+from sparrowmq.console.reading.cluster_view import BrokerNow
 from sparrowmq.errors import BrokerUnreachable
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

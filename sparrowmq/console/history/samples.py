@@ -1,0 +1,103 @@
+"""What was so in the last hour: rates of brokers, and lags of groups that somebody looks at, sampled while we run.
+
+Everything is bounded: an hour of points, and the groups looked at in the last ten minutes, at most a hundred. What was
+so on other days, in coarser steps, is in `history`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.client.admin.brokers import GIVEN, TAKEN
+from sparrowmq.clock import Clock
+from sparrowmq.console.history.rate_history import History
+from sparrowmq.console.history.topic_counting import Counting
+from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.errors import SparrowError
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 5.0
+POINTS: Final = 720
+_WATCH_S: Final = 600.0
+_MOST_GROUPS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many messages a second one broker took and gave."""
+
+    time_ms: int
+    taken: float
+    given: float
+
+
+class Samples:
+    """The points, eldest first, by broker and by group.
+
+    Args:
+        folder: of the history; None for none on disk.
+    """
+
+    def __init__(self, look: Look, clock: Clock, folder: Path | None = None) -> None:
+        self._look = look
+        self._clock = clock
+        self.history = History(clock, folder)
+        self.counting = Counting(look, self.history, clock)
+        self._rates: dict[str, deque[Rate]] = {}
+        self._lags: dict[str, deque[tuple[int, int]]] = {}
+        self._watched: dict[str, float] = {}
+
+    def rates(self) -> dict[str, list[Rate]]:
+        """By broker."""
+        return {broker: list(points) for broker, points in sorted(self._rates.items())}
+
+    def lags(self, group: str) -> list[tuple[int, int]]:
+        """Times in milliseconds and how many messages were not handled; sampled from now on."""
+        self._watched.pop(group, None)
+        while len(self._watched) >= _MOST_GROUPS:
+            del self._watched[next(iter(self._watched))]
+        self._watched[group] = self._clock.monotonic()
+        return list(self._lags.get(group, ()))
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            try:
+                await self.sample()
+            except SparrowError as error:
+                log.debug("nothing sampled: %s", error)
+            await self.history.close_step()
+            await self._clock.sleep(PERIOD_S)
+
+    async def sample(self) -> None:
+        """One point of each. Raises: what `Look.brokers` raises."""
+        now_ms = self._clock.now_ms()
+        masters = [each for each in await self._look.brokers() if each.number == 0]
+        for name in self._rates.keys() - {each.name for each in masters}:
+            del self._rates[name]
+        found = {
+            each.name: Rate(now_ms, each.per_second(*TAKEN), each.per_second(*GIVEN))
+            for each in masters
+            if each.silence is None
+        }
+        for name, rate in found.items():
+            self._rates.setdefault(name, deque(maxlen=POINTS)).append(rate)
+        if found:
+            self.history.note("in", {name: rate.taken for name, rate in found.items()})
+            self.history.note("out", {name: rate.given for name, rate in found.items()})
+        self._forget()
+        for group, lag in (await self._look.lags(list(self._watched))).items():
+            if not isinstance(lag, SparrowError):
+                self._lags.setdefault(group, deque(maxlen=POINTS)).append((now_ms, lag.lag))
+
+    def _forget(self) -> None:
+        """Groups that nobody looks at any more."""
+        limit_s = self._clock.monotonic() - _WATCH_S
+        self._watched = {group: at_s for group, at_s in self._watched.items() if at_s >= limit_s}
+        for group in self._lags.keys() - self._watched.keys():
+            del self._lags[group]

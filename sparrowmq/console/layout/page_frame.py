@@ -1,0 +1,148 @@
+"""What stands around every page: name, search, places to go, light or dark, log-out, and keys.
+
+/          search            g then a letter     go: see the table below
+?          the keys          d                   light or dark
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from nicegui import ui
+from nicegui.events import KeyEventArguments
+
+from sparrowmq.console.layout.page_style import STYLE
+from sparrowmq.console.layout.view import View
+
+# Where one can go: path, name, icon, the key behind g.
+PLACES: Final = (
+    ("", "Overview", "space_dashboard", "o"),
+    ("dashboard", "Dashboard", "insights", "b"),
+    ("cluster", "Cluster", "dns", "c"),
+    ("topics", "Topics", "topic", "t"),
+    ("groups", "Consumers", "groups", "g"),
+    ("producers", "Producers", "outbox", "p"),
+    ("messages", "Messages", "mail", "m"),
+    ("tail", "Live tail", "stream", "l"),
+    ("trace", "Trace", "timeline", "r"),
+    ("dlq", "Dead letters", "mark_email_unread", "d"),
+    ("access", "Access", "vpn_key", "a"),
+    ("servers", "Name servers", "hub", "s"),
+)
+DARK_COOKIE: Final = "sparrowmq_dark"
+
+
+@contextmanager
+def frame(view: View, title: str, dark: bool | None) -> Iterator[None]:
+    """Everything around a page; its own elements go inside."""
+    ui.add_css(STYLE)
+    ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed")
+    mode = ui.dark_mode(dark)
+    with ui.header().classes("items-center gap-2 py-1 px-3 no-wrap").props("elevated"):
+        menu = ui.button(icon="menu").props('flat round dense color=white aria-label="Menu"')
+        _anchor(view, "SparrowMQ", "text-white font-semibold text-lg no-underline max-sm:hidden")
+        ui.space()
+        search = _search(view)
+        ui.button(icon="dark_mode", on_click=lambda: _turn(mode, view)).props(
+            'flat round dense color=white aria-label="Light or dark"'
+        )
+        _visitor(view)
+    with (
+        ui.left_drawer(value=False, bordered=True)
+        .props("show-if-above width=210 breakpoint=900")
+        .classes("p-2 gap-1") as drawer
+    ):
+        for path, name, icon, _ in PLACES:
+            _place(view, path, name, icon)
+    menu.on_click(drawer.toggle)
+    help_ = _keys_dialog()
+    _keys(view, search, help_, mode)
+    with ui.column().classes("w-full max-w-screen-xl mx-auto gap-3"):
+        ui.label(title).classes("text-xl font-semibold").props("role=heading aria-level=1")
+        yield
+
+
+def _anchor(view: View, text: str, classes: str) -> None:
+    with ui.element("a").props(f'href="{view.url("")}"').classes(classes):
+        ui.label(text)
+
+
+def _place(view: View, path: str, name: str, icon: str) -> None:
+    is_here = view.path.strip("/").partition("/")[0] == path
+    with (
+        ui.element("a")
+        .props(f'href="{view.url(path)}"' + (' aria-current="page"' if is_here else ""))
+        .classes(
+            "flex items-center gap-3 px-3 py-2 rounded no-underline text-inherit w-full"
+            + (" nav-here" * is_here)
+        )
+    ):
+        ui.icon(icon).classes("text-lg opacity-70")
+        ui.label(name)
+
+
+def _search(view: View) -> ui.input:
+    search = (
+        ui.input(placeholder="Search  ( / )")
+        .props('dense borderless dark clearable input-class="px-2" aria-label="Search"')
+        .classes("w-64 max-sm:w-36")
+    )
+    search.on("keydown.enter", lambda: view.go("search", q=search.value))
+    return search
+
+
+def _visitor(view: View) -> None:
+    session = view.session
+    with (
+        ui.button(icon="account_circle").props('flat round dense color=white aria-label="Account"'),
+        ui.menu(),
+        ui.column().classes("p-4 gap-2"),
+    ):
+        ui.label(session.name).classes("font-semibold")
+        ui.label(f"may {session.role.name.lower()}").classes("text-sm opacity-70")
+        # A form, as the door takes a log-out only by POST.
+        with ui.element("form").props(f'method=post action="{view.url("logout")}"'):
+            ui.button("Log out", icon="logout").props("outline dense type=submit")
+
+
+def _turn(mode: ui.dark_mode, view: View) -> None:
+    mode.value = not mode.value
+    cookie = f"{DARK_COOKIE}={int(bool(mode.value))}; path={view.url('')}; max-age=31536000; samesite=lax"
+    view.run(f"document.cookie = {json.dumps(cookie)}")
+
+
+def _keys_dialog() -> ui.dialog:
+    with ui.dialog() as dialog, ui.card():
+        ui.label("Keys").classes("text-lg font-semibold")
+        with ui.grid(columns="auto auto").classes("gap-x-6 gap-y-1"):
+            rows = [("/", "search"), ("d", "light or dark"), ("?", "this list")]
+            for keys, what in rows + [(f"g {key}", name) for _, name, _, key in PLACES]:
+                ui.label(keys).classes("mono")
+                ui.label(what)
+    return dialog
+
+
+def _keys(view: View, search: ui.input, help_: ui.dialog, mode: ui.dark_mode) -> None:
+    """Keys work where nothing is being typed."""
+    targets = {key: path for path, _, _, key in PLACES}
+    is_going = False
+
+    def pressed(event: KeyEventArguments) -> None:
+        nonlocal is_going
+        if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta or event.modifiers.alt:
+            return
+        key = event.key.name
+        if is_going and key in targets:
+            view.go(targets[key])
+        elif key == "/":
+            search.run_method("focus")
+        elif key == "?":
+            help_.open()
+        elif key == "d" and not is_going:
+            _turn(mode, view)
+        is_going = key == "g" and not is_going
+
+    ui.keyboard(on_key=pressed)

@@ -1,0 +1,199 @@
+"""The door before every page: who asks, from where, and is it logged in?
+
+    /login, /logout        served here
+    /healthz               "ok", to anybody
+    everything else        needs a session; a browser without one is sent to the log-in page, anything else gets 401
+
+What changes something comes over the web socket or by POST, and a browser says from which page: a foreign `Origin` is
+refused, so that no other site can use a visitor's cookie. Answers forbid to be framed, and to load anything foreign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sparrowmq.clock import Clock
+from sparrowmq.console.console_settings import ConsoleSettings
+from sparrowmq.console.login import login_page
+from sparrowmq.console.login.login_attempts import Attempts
+from sparrowmq.console.login.sessions import LIFE_S, Session, Sessions
+from sparrowmq.console.users import Role
+
+log = logging.getLogger(__name__)
+
+_LONGEST_FORM: Final = 8192
+_CHECKS_AT_ONCE: Final = 2  # each takes 16 MiB
+_SECURITY: Final = {
+    "content-security-policy": (
+        "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+        "object-src 'none'; frame-ancestors 'none'"
+    ),
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
+_WRONG: Final = "The user or the password is wrong."
+
+
+class Guard:
+    """An ASGI application before another one, which finds the visitor's session in `scope["state"]`."""
+
+    def __init__(self, app: ASGIApp, settings: ConsoleSettings, clock: Clock) -> None:
+        self.sessions = Sessions(clock)
+        self._app = app
+        self._settings = settings
+        self._attempts = Attempts(clock)
+        self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._cookie = f"sparrowmq_{settings.port}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._web_socket(scope, receive, send)
+        else:
+            await self._http(scope, receive, _secured(send))
+
+    async def _web_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        session = self.sessions.find(self._cookie_of(headers))
+        if session is None or not is_from_here(headers):
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        await self._app(_with(scope, session), receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        path = self._path(request)
+        session = self.sessions.find(self._cookie_of(request.headers))
+        if path == "/healthz":
+            response: Response = PlainTextResponse("ok\n")
+        elif request.method not in ("GET", "HEAD") and not is_from_here(request.headers):
+            response = PlainTextResponse("this comes from another site\n", 403)
+        elif path == "/login":
+            response = await self._log_in(request)
+        elif path == "/logout" and request.method == "POST":
+            self.sessions.end(self._cookie_of(request.headers))
+            response = RedirectResponse(self._url(request, "/login"), 303)
+        elif session is not None:
+            await self._pass(_with(scope, session), receive, send)
+            return
+        elif request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+            target = path + (f"?{request.url.query}" if request.url.query else "")
+            response = RedirectResponse(self._url(request, f"/login?next={quote(target)}"), 303)
+        else:
+            response = PlainTextResponse("log in first\n", 401)
+        await response(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except RuntimeError as error:
+            # A browser that goes on to another page while this one loads leaves Starlette without an answer.
+            if str(error) != "No response returned.":
+                raise
+
+    async def _log_in(self, request: Request) -> Response:
+        """The page, or what comes of its form."""
+        action = self._url(request, "/login")
+        if request.method != "POST":
+            target = login_page.own_path(request.query_params.get("next", "/"))
+            return HTMLResponse(login_page.page(action, target))
+        form = await _form(request)
+        target, name = login_page.own_path(form.get("next", "/")), form.get("name", "")
+        address = request.client.host if request.client is not None else ""
+        if wait_s := self._attempts.wait_s(address):
+            said = f"Too many attempts. Try again in {wait_s:.0f} seconds."
+            return HTMLResponse(login_page.page(action, target, said, name), 429)
+        self._attempts.begin(address)
+        async with self._checking:
+            account = await asyncio.to_thread(self._settings.accounts.check, name, form.get("password", ""))
+        if account is None:
+            log.warning("a log-in from %s failed", address)
+            return HTMLResponse(login_page.page(action, target, _WRONG, name), 403)
+        self._attempts.succeeded(address)
+        role = Role.VIEW if self._settings.is_read_only else account.role
+        log.info("%s logged in from %s as %s", account.name, address, role.name.lower())
+        response = RedirectResponse(self._url(request, target), 303)
+        response.set_cookie(
+            self._cookie,
+            self.sessions.begin(account.name, role),
+            max_age=int(LIFE_S),
+            path=self._url(request, "/"),
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
+        try:
+            morsel = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return None
+        return morsel.value if morsel is not None else None
+
+    def _path(self, request: Request) -> str:
+        """The path below the prefix."""
+        path = request.url.path
+        prefix = self._settings.prefix
+        return path[len(prefix) :] or "/" if prefix and path.startswith((prefix + "/", prefix)) else path
+
+    def _url(self, request: Request, path: str) -> str:
+        """A path as the browser sees it: a proxy may have taken away what it adds before it."""
+        return forwarded_prefix(request.headers) + self._settings.prefix + path
+
+
+def forwarded_prefix(headers: Mapping[str, str]) -> str:
+    """What a proxy says that it has taken from the path's beginning; empty if that is no path."""
+    prefix = headers.get("x-forwarded-prefix", "").rstrip("/")
+    return quote(prefix) if prefix.startswith("/") and login_page.own_path(prefix) == prefix else ""
+
+
+def is_from_here(headers: Mapping[str, str]) -> bool:
+    """Whether a page of ours sent it; programs other than browsers say no origin, and have no cookie by accident.
+
+    A proxy's `X-Forwarded-Host` counts too: no page can make a browser send it.
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+    return urlsplit(origin).netloc in {headers.get("host"), headers.get("x-forwarded-host")} - {None, ""}
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form; none of one that is too long."""
+    raw = b""
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > _LONGEST_FORM:
+            return {}
+    fields = parse_qs(raw.decode("utf-8", "replace"), keep_blank_values=True)
+    return {key: values[0] for key, values in fields.items()}
+
+
+def _with(scope: Scope, session: Session) -> Scope:
+    return {**scope, "state": {**scope.get("state", {}), "session": session}}
+
+
+def _secured(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _SECURITY.items():
+                headers[name] = value
+        await send(message)
+
+    return with_headers

@@ -1,0 +1,125 @@
+"""Dead letters that fit what somebody looks for, and the export of them: a line of JSON each, sent as they are read.
+
+GET /dlq/export?group=billing&tag=paid&since=2026-11-20    however many there are, a few are in memory at a time
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.console.page_times import moment_of, time_of
+from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.reading.message_body import text_of
+from sparrowmq.console.reading.topic_reading import Reading, read_or_nothing
+from sparrowmq.errors import InvalidName, RemoteProtocolError, SparrowError
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import check_group, dlq_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which dead letters of a group: of a topic, with a tag, with a text in their body, given up in a span of time.
+
+    An empty text wants nothing.
+    """
+
+    group: str
+    topic: str = ""
+    tag: str = ""
+    text: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Wanted:
+        """What an address asks for. Raises: ValueError, a time is none."""
+        topic, tag, text = (query.get(name, "").strip() for name in ("topic", "tag", "text"))
+        since, until = (moment_of(query.get(name), name) for name in ("since", "until"))
+        return cls(query.get("group", ""), topic, tag, text, since, until)
+
+    def fits(self, letter: ReceivedMessage) -> bool:
+        """Whether it is one of them, if it lies in the span."""
+        return (
+            (not self.topic or topic_of(letter) == self.topic)
+            and (not self.tag or letter.stored.tags == self.tag)
+            and (not self.text or self.text.encode() in _body_of(letter))
+        )
+
+    async def read(self, look: Look) -> Reading:
+        """All that the group has in the span, whether it fits or not. Raises: InvalidName."""
+        topic = dlq_topic(check_group(self.group))
+        return await read_or_nothing(look.servers, topic, self.since, self.until)
+
+
+def topic_of(letter: ReceivedMessage) -> str:
+    """The topic that it was sent to."""
+    return letter.stored.properties.get(Property.RETRY_TOPIC, "an unknown topic")
+
+
+def _body_of(letter: ReceivedMessage) -> bytes:
+    """Its body, as it lies there where it cannot be unpacked."""
+    try:
+        return letter.body
+    except RemoteProtocolError:
+        return letter.stored.body
+
+
+def line_of(letter: ReceivedMessage) -> bytes:
+    """A dead letter as it is exported; a body that is no text is in hexadecimal digits."""
+    stored = letter.stored
+    body = _body_of(letter)
+    text = text_of(body)
+    told: dict[str, Any] = {
+        "id": letter.msg_id,
+        "topic": topic_of(letter),
+        "stored": time_of(stored.store_timestamp_ms),
+        "tries": letter.reconsume_times,
+        "tag": stored.tags,
+        "keys": stored.keys,
+        "properties": stored.properties,
+        **({"body": text} if text is not None else {"body_hex": body.hex()}),
+    }
+    return msgspec.json.encode(told) + b"\n"
+
+
+def file_of(group: str) -> str:
+    """What an export is called."""
+    return f"dead-letters-{group}.jsonl"
+
+
+def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
+    """Answers with all dead letters that fit the address, to who is logged in."""
+
+    async def export(request: Request) -> Response:
+        try:
+            wanted = Wanted.of(request.query_params)
+            reading = await wanted.read(look)
+        except (SparrowError, ValueError) as error:
+            is_asked_wrong = isinstance(error, (ValueError, InvalidName))
+            return PlainTextResponse(f"{error}\n", 400 if is_asked_wrong else 503)
+        headers = {"content-disposition": f'attachment; filename="{file_of(wanted.group)}"'}
+        lines = _lines(wanted, reading, lambda: bool(request.state.session.is_alive))
+        return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
+
+    return export
+
+
+async def _lines(wanted: Wanted, reading: Reading, may: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """The export; its last line tells why it is not whole, as the answer's status has long been sent."""
+    try:
+        async for letter in reading:
+            if not may():
+                yield msgspec.json.encode({"broken_off": "you are logged out; log in again"}) + b"\n"
+                return
+            if wanted.fits(letter):
+                yield line_of(letter)
+    except SparrowError as error:
+        yield msgspec.json.encode({"broken_off": str(error)}) + b"\n"

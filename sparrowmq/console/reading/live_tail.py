@@ -1,0 +1,76 @@
+"""The messages of a topic as they come: one reader for a page, which belongs to no group that is moved by it. Each has
+a client of its own, so that several people, or several pages of one, may look at once.
+
+Kept are the newest two hundred, whatever comes; a page shows them when it likes. A pause keeps what is shown, and what
+comes is still counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.reading.message_body import JsonPath
+from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.protocol.names import TOOLS_GROUP
+
+KEPT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be seen; a tag or a property filter is the broker's work, the others are done here."""
+
+    topic: str
+    tag: str | None = None
+    where: str | None = None
+    path: JsonPath | None = None
+    text: str = ""
+
+    def fits(self, message: ReceivedMessage) -> bool:
+        """Whether a message is shown; one that cannot be decompressed is not."""
+        try:
+            body = message.body
+        except RemoteProtocolError:
+            return False
+        if self.path is not None and not self.path.fits(body):
+            return False
+        return not self.text or self.text.encode() in body
+
+
+@dataclass(slots=True)
+class Tail:
+    """What has come.
+
+    Attributes:
+        examined: messages that came from the brokers.
+        found: those of them that fit.
+        fresh: rises with each change of `messages`.
+    """
+
+    wanted: Wanted
+    messages: deque[ReceivedMessage] = field(default_factory=lambda: deque(maxlen=KEPT))
+    examined: int = 0
+    found: int = 0
+    fresh: int = 0
+    is_paused: bool = False
+
+    def take(self, messages: list[ReceivedMessage]) -> None:
+        """Keep those that fit, unless it is paused; then they are only counted."""
+        fitting = [each for each in messages if self.wanted.fits(each)]
+        self.examined += len(messages)
+        self.found += len(fitting)
+        if fitting and not self.is_paused:
+            self.messages.extend(fitting)
+            self.fresh += 1
+
+    async def run(self, look: Look) -> None:
+        """Follow the topic until cancelled. Raises: what the reader raises."""
+        async with look.another() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
+            reader.assign(await reader.queues(self.wanted.topic), self.wanted.tag, where=self.wanted.where)
+            await reader.seek_to_end()
+            while True:
+                self.take(await reader.poll())
