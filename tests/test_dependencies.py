@@ -105,9 +105,9 @@ def test_what_is_always_installed_is_imported_by_the_product():
 
 
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - {"dev"}))
-def test_what_an_extra_installs_is_used_by_the_product(extra):
+def test_what_an_extra_installs_is_used_by_the_product_or_the_demo(extra):
     wanted = {normal(row) for row in EXTRAS[extra]} - {"sparrowmq"}
-    assert wanted - set(used("sparrowmq", named=True)) - NOT_IMPORTED == set()
+    assert wanted - set(used("sparrowmq", "examples/flights", named=True)) - NOT_IMPORTED == set()
 
 
 def test_what_developers_install_is_used():
@@ -130,12 +130,15 @@ def test_what_is_imported_is_declared():
         ("lake", [*SPARK, "spark/pipelines"]),
         ("server", ["spark/pipeline_command.py", "spark/cluster_command.py", "spark/exposed.py"]),
         ("testing", ["testing"]),
-        ("demo", ["demo"]),
     ],
 )
 def test_what_a_part_imports_comes_with_its_extra(extra, parts):
     imported = set(used(*(f"sparrowmq/{part}" for part in parts))) - {"mypy-extensions"}  # as above
     assert imported <= declared(extra, *included(extra))
+
+
+def test_what_the_demo_imports_comes_with_its_extra():
+    assert set(used("examples/flights")) <= declared("demo", *included("demo"))
 
 
 def test_what_the_client_imports_without_being_asked_is_in_the_base_install():

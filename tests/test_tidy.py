@@ -189,8 +189,8 @@ def test_every_floor_has_the_rooms_that_there_are_and_contributing_draws_them():
     there = {part_of(file) for file in OURS} - {"__init__", "__main__"}
     assert set(FLOOR_OF) == there
     drawing = (ROOT / "CONTRIBUTING.md").read_text().partition("## Floors")[2].split("```")[1]
-    # What a floor is for stands in the column below `everything`; the lowest floor's names take whole lines.
-    width = drawing.index("everything") - 1
+    # What a floor is for is in the column below `programs and`; the lowest floor's names take whole lines.
+    width = drawing.index("programs and") - 1
     upper, _, lowest = drawing.strip().partition("\n0 ")
     drawn = {int(line[0]): set(line[1:width].split()) for line in upper.splitlines()} | {
         0: set(lowest.split())

@@ -44,7 +44,6 @@ FLOORS: Final = (
     {"namesrv", "broker", "client"},
     {"sync", "testing", "otel", "console"},
     {"cli", "spark"},
-    {"demo"},
 )
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 # From left to right, so that few lines cross.

@@ -24,6 +24,7 @@ def main(given: list[str]) -> int:
     for name in given:
         path = Path(name)
         book = json.loads(path.read_text(encoding="utf-8"))
+        sys.path.insert(0, str(path.parent))  # as Jupyter does
         play(book["cells"], {})
         path.write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0 if given else 2

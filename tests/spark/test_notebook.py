@@ -45,6 +45,7 @@ def test_whoever_opens_it_sees_its_plots():
 @pytest.mark.slow
 def test_it_runs_and_shows_what_it_kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    monkeypatch.syspath_prepend(NOTEBOOK.parent)  # as Jupyter does
     played = cells()
     play(played, {}, instead={"20_000": "2_000"})
     assert kinds(played) == kinds(cells())

@@ -16,9 +16,10 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from examples.flights.__main__ import main
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.demo.__main__ import main
 
+ROOT = Path(__file__).parents[3]
 COUNT = 5000
 # Beside another test each has half of the machine.
 STOPPED_WITHIN_S = 6.0 if "PYTEST_XDIST_WORKER" in os.environ else 3.0
@@ -30,11 +31,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(300)]
 @contextmanager
 def start(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The demo in a session of its own, as a terminal would run it; its temporary files are below `folder`."""
-    command = [sys.executable, "-m", "sparrowmq.demo", *arguments]
+    command = [sys.executable, "-m", "examples.flights", *arguments]
     environment = dict(os.environ, TMPDIR=str(folder))
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, text=True, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        command, cwd=ROOT, text=True, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
     ) as demo:
         try:
             yield demo

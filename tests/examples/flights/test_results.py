@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from examples.flights.results import Results
+from examples.flights.stages import Stage
 from sparrowmq.client.client import connect
-from sparrowmq.demo.results import Results
-from sparrowmq.demo.stages import Stage
 from sparrowmq.testing import Cluster
 
 FIVE = datetime(2013, 1, 1, 5, tzinfo=UTC)

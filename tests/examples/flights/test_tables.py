@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from sparrowmq.demo.stages import Stage
-from sparrowmq.demo.tables import Followed, Places, follow, processed, without_java
+from examples.flights.stages import Stage
+from examples.flights.tables import Followed, Places, follow, processed, without_java
 from sparrowmq.errors import SparrowError
 
 
@@ -113,9 +113,9 @@ def test_places_are_below_the_work_folder(tmp_path):
 
 MISSING = """
 import pathlib, sys
-from sparrowmq.demo.session import SparkProcess
-from sparrowmq.demo.stages import Stages
-from sparrowmq.demo.tables import Places, make_tables
+from examples.flights.session import SparkProcess
+from examples.flights.stages import Stages
+from examples.flights.tables import Places, make_tables
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing.background import BackgroundCluster
 

@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sparrowmq.demo.results import Results
-from sparrowmq.demo.stages import Stages
+from examples.flights.results import Results
+from examples.flights.stages import Stages
 
 WORST = 3
 LINE_EVERY_S = 5.0

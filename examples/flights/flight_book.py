@@ -51,10 +51,18 @@ class Flight(msgspec.Struct, frozen=True):
         return {name: str(minutes) for name, minutes in delays.items() if minutes is not None}
 
 
-# What a message tells, and so what a row is made of.
-_TOLD = [
-    *("scheduled", "departed", "origin", "dest", "carrier", "flight", "tailnum"),
-    *("dep_delay", "arr_delay", "distance"),
+# The columns of the data set that a message contains.
+_COLUMNS = [
+    "scheduled",
+    "departed",
+    "origin",
+    "dest",
+    "carrier",
+    "flight",
+    "tailnum",
+    "dep_delay",
+    "arr_delay",
+    "distance",
 ]
 _ROWS_AT_ONCE = 4096
 
@@ -77,7 +85,7 @@ class FlightBook:
 
     def __iter__(self) -> Iterator[Flight]:
         sequence = 0
-        for rows in self.table.select(_TOLD).to_batches(max_chunksize=_ROWS_AT_ONCE):
+        for rows in self.table.select(_COLUMNS).to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in rows.to_pylist():
                 yield _flight(sequence, row)
                 sequence += 1

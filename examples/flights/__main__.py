@@ -1,4 +1,4 @@
-"""`python -m sparrowmq.demo`: the last line of stdout is the report as JSON.
+"""`python -m examples.flights`: the last line of stdout is the report as JSON.
 
 exit    0 everything is proved; 1 something failed or is wrong; 2 the command line is wrong; 130 stopped by Ctrl-C
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+from examples.flights.folders import Folders
 from sparrowmq.compiled import is_in_use
-from sparrowmq.demo.folders import Folders
 from sparrowmq.errors import ConfigError, SparrowError
 
 INTERRUPTED = 130
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
-        "python -m sparrowmq.demo",
+        "python -m examples.flights",
         description="Replays 336,776 flights through a broker and Spark into tables, and proves that none was lost.",
     )
     found.add_argument(
@@ -96,9 +96,9 @@ def play(folders: Folders, options: argparse.Namespace) -> int:
     # These load the packages of Spark and Arrow, which takes a second: Ctrl-C may come already.
     from py4j.protocol import Py4JError
 
-    from sparrowmq.demo.cluster import DemoCluster
-    from sparrowmq.demo.console import ConsoleProcess
-    from sparrowmq.demo.show import Show
+    from examples.flights.cluster import DemoCluster
+    from examples.flights.console import ConsoleProcess
+    from examples.flights.show import Show
 
     failures: list[BaseException] = []
     try:

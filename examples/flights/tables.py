@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparrowmq.demo.stages import Stage, Stages
+from examples.flights.stages import Stage, Stages
 from sparrowmq.errors import SparrowError
 
 FLIGHT = """sequence int, scheduled timestamp, departed timestamp, origin string, dest string, carrier string,

@@ -1,7 +1,7 @@
 import pytest
 
+from examples.flights.cluster import DemoCluster
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.demo.cluster import DemoCluster
 from sparrowmq.store.store_settings import Flush
 
 

@@ -7,7 +7,7 @@ import pytest
 
 START = """
 import pathlib, sys, threading
-from sparrowmq.demo.session import SparkProcess
+from examples.flights.session import SparkProcess
 from sparrowmq.errors import SparrowError
 folder = pathlib.Path(sys.argv[1])
 """

@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from sparrowmq.demo.console import ConsoleProcess
+from examples.flights.console import ConsoleProcess
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing.background import BackgroundCluster
 

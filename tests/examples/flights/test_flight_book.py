@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from sparrowmq.demo import flights
-from sparrowmq.demo.flights import Flight, FlightBook
+from examples.flights import flight_book
+from examples.flights.flight_book import Flight, FlightBook
 from sparrowmq.errors import ConfigError
 
 # The first to leave in 2013: its line in the data set says 5:15 New York time, 2 minutes late.
@@ -46,7 +46,7 @@ def test_flights_come_in_the_order_of_their_departure():
 
 
 def test_sequence_numbers_count_without_a_gap():
-    limit = flights._ROWS_AT_ONCE + 10
+    limit = flight_book._ROWS_AT_ONCE + 10
     assert [flight.sequence for flight in FlightBook(limit)] == list(range(limit))
 
 
@@ -89,6 +89,6 @@ def test_aircraft_spread_over_four_queues(book):
 
 
 def test_a_missing_data_set_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(flights, "find_spec", lambda name: importlib.util.find_spec("no_such_package"))
+    monkeypatch.setattr(flight_book, "find_spec", lambda name: importlib.util.find_spec("no_such_package"))
     with pytest.raises(ConfigError, match=r"install sparrowmq\[demo\]"):
         FlightBook()

@@ -15,9 +15,9 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+from examples.flights.flight_book import Flight
+from examples.flights.stages import Stage
 from sparrowmq.client.client import Client
-from sparrowmq.demo.flights import Flight
-from sparrowmq.demo.stages import Stage
 from sparrowmq.errors import SendFailed, SparrowError
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 

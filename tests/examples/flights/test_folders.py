@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.demo.folders import Folders
+from examples.flights.folders import Folders
 from sparrowmq.errors import ConfigError
 
 

@@ -1,13 +1,13 @@
 import pytest
 
-from sparrowmq.demo.stages import Stage, Stages
+from examples.flights.stages import Stage, Stages
 
 
 @pytest.fixture
 def at(monkeypatch):
     """Sets the time that stages see."""
     now = [100.0]
-    monkeypatch.setattr("sparrowmq.demo.stages.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("examples.flights.stages.time.monotonic", lambda: now[0])
 
     def at(seconds: float) -> None:
         now[0] = 100.0 + seconds

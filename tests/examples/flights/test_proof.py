@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrowmq.demo import proof
-from sparrowmq.demo.flights import FlightBook
+from examples.flights import proof
+from examples.flights.flight_book import FlightBook
 
 COUNT = 2000
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from examples.flights.stages import Stage
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.demo.stages import Stage
 
 GROUP = "demo-results"
 FEWEST_FLIGHTS = 5  # an hour with less says little about an airport

@@ -3,12 +3,12 @@ import itertools
 import msgspec
 import pytest
 
+from examples.flights.cluster import DemoCluster
+from examples.flights.flight_book import FlightBook
+from examples.flights.replay import Replay, queue_of
+from examples.flights.stages import Stage
 from sparrowmq.client.client import connect
 from sparrowmq.clock import SystemClock
-from sparrowmq.demo.cluster import DemoCluster
-from sparrowmq.demo.flights import FlightBook
-from sparrowmq.demo.replay import Replay, queue_of
-from sparrowmq.demo.stages import Stage
 from sparrowmq.errors import NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sparrowmq.demo import screen
-from sparrowmq.demo.results import Results
-from sparrowmq.demo.screen import Screen
-from sparrowmq.demo.stages import Stages
+from examples.flights import screen
+from examples.flights.results import Results
+from examples.flights.screen import Screen
+from examples.flights.stages import Stages
 
 
 class Terminal(io.StringIO):
@@ -54,7 +54,7 @@ def test_a_file_gets_a_plain_line_now_and_then(stages, results, monkeypatch):
         shown.refresh()
         assert file.getvalue() == ""
         later = time.monotonic() + screen.LINE_EVERY_S
-        monkeypatch.setattr("sparrowmq.demo.screen.time.monotonic", lambda: later)
+        monkeypatch.setattr("examples.flights.screen.time.monotonic", lambda: later)
         shown.refresh()
         shown.refresh()
     assert file.getvalue() == "replay 250 of 1000, table 0, statistics 0, results 0\n"

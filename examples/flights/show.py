@@ -14,17 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from examples.flights import proof
+from examples.flights.cluster import DemoCluster
+from examples.flights.flight_book import FlightBook
+from examples.flights.folders import Folders
+from examples.flights.replay import Replay
+from examples.flights.results import Results
+from examples.flights.screen import Screen
+from examples.flights.session import SparkProcess
+from examples.flights.stages import Stages
+from examples.flights.tables import Places, make_tables
 from sparrowmq.client.client import Client, connect
-from sparrowmq.demo import proof
-from sparrowmq.demo.cluster import DemoCluster
-from sparrowmq.demo.flights import FlightBook
-from sparrowmq.demo.folders import Folders
-from sparrowmq.demo.replay import Replay
-from sparrowmq.demo.results import Results
-from sparrowmq.demo.screen import Screen
-from sparrowmq.demo.session import SparkProcess
-from sparrowmq.demo.stages import Stages
-from sparrowmq.demo.tables import Places, make_tables
 from sparrowmq.errors import SparrowError
 
 FLIGHTS, DELAYS = "flights", "delays"
