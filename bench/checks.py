@@ -27,9 +27,9 @@ from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import Subscription
+from sparrowmq.store.log.scrub import Scrubber
+from sparrowmq.store.log.shipping import Shipping
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.scrub import Scrubber
-from sparrowmq.store.shipping import Shipping
 from sparrowmq.store.store_settings import StoreSettings
 
 TOPIC: Final = "Orders"

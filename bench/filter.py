@@ -24,7 +24,7 @@ from typing import Final
 
 from bench.peers import OURS, serving
 from bench.rounds import Run, arguments
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests.headers import PullMessage, SendMessageV2
 from sparrowmq.protocol.subscription import SQL92

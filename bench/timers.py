@@ -23,7 +23,7 @@ from statistics import median, quantiles
 
 from bench.peers import OURS, Peer, memory, serving
 from bench.results import keep_section
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests.headers import PullMessage, SendMessageV2

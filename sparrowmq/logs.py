@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-from sparrowmq.setting_kinds import choice, integer
-from sparrowmq.settings import Settings, setting
+from sparrowmq.settings.setting_kinds import choice, integer
+from sparrowmq.settings.settings import Settings, setting
 
 OURS: Final = "sparrowmq"
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -2,7 +2,7 @@
 
 Every row is sent on a connection of its own while another one is used before and after. Settings, command
 lines, options of the Spark source and single headers have tables of their own in tests/cli,
-tests/test_settings.py, tests/spark and tests/protocol.
+tests/settings/test_settings.py, tests/spark and tests/protocol.
 """
 
 from __future__ import annotations

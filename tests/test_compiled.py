@@ -52,7 +52,7 @@ def test_each_module_of_the_list_has_a_source():
 
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_no_module_of_the_list_has_a_coroutine_of_its_own(module: str):
-    # `sparrowmq/waiting.py` says why.
+    # `sparrowmq/loop/waiting.py` says why.
     tree = ast.parse(Path(compiled.source(module)).read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
 
@@ -62,7 +62,7 @@ def test_what_was_compiled_runs(copy: Path):
 
 
 def test_after_an_edit_all_of_them_run_from_source(copy: Path):
-    with (copy / "sparrowmq" / "watermark.py").open("a") as file:
+    with (copy / "sparrowmq" / "loop" / "watermark.py").open("a") as file:
         file.write("# one line more\n")
     assert kinds(copy) == "py"
 

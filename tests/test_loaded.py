@@ -26,7 +26,7 @@ def modules():
         "sparrowmq.broker.replication.replica",
         "sparrowmq.client",
         "sparrowmq.namesrv",
-        "sparrowmq.remoting.self_signed",
+        "sparrowmq.remoting.tls.self_signed",
         "tempfile",
         "yaml",
     ],

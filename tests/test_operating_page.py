@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.settings import build, load
+from sparrowmq.settings.settings import build, load
 from tests.place import SMALL, Place
 
 ROOT = Path(__file__).parents[1]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.remoting.tls_settings import ServerTlsSettings
-from sparrowmq.settings import keyed
+from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
+from sparrowmq.settings.settings import keyed
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"

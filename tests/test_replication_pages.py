@@ -12,7 +12,7 @@ from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.member import demand_member
 from sparrowmq.broker.replication.ha_port import demand_role
 from sparrowmq.cli.cluster_commands import _HEADS as HEADS
-from sparrowmq.settings import build, parse_properties
+from sparrowmq.settings.settings import build, parse_properties
 
 PAGES = Path(__file__).parents[1] / "docs" / "operate"
 FAILOVER = (PAGES / "failover.md").read_text()

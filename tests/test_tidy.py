@@ -47,7 +47,7 @@ NAMES_OF_OTHERS = (
 CATCH_ALL = {
     "sparrowmq/remoting/request_dispatch.py",
     "sparrowmq/remoting/session.py",
-    "sparrowmq/waiting.py",
+    "sparrowmq/loop/waiting.py",
     "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",
     "sparrowmq/client/consuming/hooked_messages.py",

@@ -20,16 +20,9 @@ PACKAGE: Final = ROOT / "sparrowmq"
 FLOORS: Final = (
     {
         "errors",
-        "clock",
-        "waiting",
-        "watermark",
-        "turn",
-        "safety",
-        "background",
+        "loop",
         "snapshot",
         "settings",
-        "live_settings",
-        "setting_kinds",
         "stats",
         "logs",
         "compiled",
@@ -73,7 +66,7 @@ _WIDTH: Final = 130
 
 
 def part_of(file: Path) -> str:
-    """The part that a file belongs to: `store` for sparrowmq/store/flush.py, `clock` for clock.py."""
+    """The part that a file belongs to: `store` for sparrowmq/store/log/flush.py, `logs` for logs.py."""
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -9,10 +9,10 @@ A list is a file tools/faults/*.toml of entries like this one:
 
     [[mutant]]
     promise = "an answer waits for the sync of its record"
-    file = "sparrowmq/store/flush.py"
+    file = "sparrowmq/store/log/flush.py"
     before = "self.flushed.advance(order.target)"      # in the file exactly once
     after = "pass"
-    test = "tests/store/test_flush.py::test_what_is_appended_gets_on_disk"
+    test = "tests/store/log/test_flush.py::test_what_is_appended_gets_on_disk"
 
 Each mutant is played in a copy of the tree, from source, by its test alone. It is killed when the test fails, or
 takes longer than half a minute; a mutant that survives shows a promise that no test keeps.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.settings import Settings, keyed
+from sparrowmq.settings.settings import Settings, keyed
 
 _INTRODUCTION = """\
 All settings of the broker and of the name server, the most needed first. The names are those of Apache's `broker.conf`

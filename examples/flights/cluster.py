@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.headers import GetMaxOffset

@@ -21,7 +21,7 @@ from sparrowmq.auth.address_patterns import Addresses
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.names import RETRY, retry_topic
 from sparrowmq.protocol.signature import SigningKey
-from sparrowmq.setting_kinds import BOOLEAN
+from sparrowmq.settings.setting_kinds import BOOLEAN
 
 LONGEST_TOO_SHORT: Final = 6  # AclConstants.ACCESS_KEY_MIN_LENGTH, which is not enough yet
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import Read, Status
+from sparrowmq.store.queues.queue_reading import Read, Status
 
 T = TypeVar("T")
 

@@ -40,14 +40,15 @@ from typing import Final
 import msgspec
 
 from sparrowmq import snapshot
-from sparrowmq.broker import half_message
-from sparrowmq.broker.delivery import LONGEST_WAIT_S, Alarms
+from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
+from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.waiting import in_turns
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -59,7 +60,6 @@ from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.safe_text import shown
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.waiting import in_turns
 
 log = logging.getLogger(__name__)
 

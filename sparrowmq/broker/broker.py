@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq import descriptors, logs
-from sparrowmq.background import Background
 from sparrowmq.broker.access_control import AccessControl, topics_of
 from sparrowmq.broker.batch_staging import Staging
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import memory_bytes, pull_rules, send_rules, use_in_store
 from sparrowmq.broker.chores import run_chores
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.consumption import Consumption
-from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.fast_port import fast_door, without_pulls
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
@@ -45,26 +42,29 @@ from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.broker.handlers.staging_handler import StagingHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
 from sparrowmq.broker.handlers.transactions_handler import TransactionHandler
+from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
+from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.measured_parts import Known
+from sparrowmq.broker.metrics.status import Status
+from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.replica_lag import follow
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
+from sparrowmq.broker.replication.replica_lag import follow
 from sparrowmq.broker.spare_room import SpareRoom
-from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage, while_writable
-from sparrowmq.broker.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.traffic import Traffic
-from sparrowmq.broker.transactions import TransactionRules, Transactions
-from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
 from sparrowmq.errors import StoreFailed
-from sparrowmq.live_settings import Changing
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -75,10 +75,10 @@ from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_dispatch import Dispatcher, Guard
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls import ServerTls, client_context
+from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
+from sparrowmq.settings.live_settings import Changing
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.turn import LOOKS, Turn
 
 if TYPE_CHECKING:
     from sparrowmq.broker.failover.term import Term

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sparrowmq.broker import accepted_keys
-from sparrowmq.broker.failover_settings import FailoverSettings
+from sparrowmq.broker.failover.failover_settings import FailoverSettings
 from sparrowmq.errors import ConfigError
 from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.metrics_settings import MetricsSettings
@@ -22,8 +22,8 @@ from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.names import TRACE_TOPIC, check_broker_name, check_topic
 from sparrowmq.remoting.listen_address import EVERYWHERE, LOOPBACK, is_loopback
-from sparrowmq.remoting.tls_settings import ServerTlsSettings
-from sparrowmq.setting_kinds import (
+from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
+from sparrowmq.settings.setting_kinds import (
     ADDRESSES,
     BOOLEAN,
     PATH,
@@ -35,7 +35,7 @@ from sparrowmq.setting_kinds import (
     integer,
     size,
 )
-from sparrowmq.settings import setting
+from sparrowmq.settings.settings import setting
 from sparrowmq.store.layout import ENTRY_SIZE, SECTOR
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 

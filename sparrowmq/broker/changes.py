@@ -1,4 +1,4 @@
-"""What becomes of a broker's settings in its parts: at the start, and when one changes (`sparrowmq.live_settings`).
+"""A broker's settings in its parts: at the start, and when one changes (`sparrowmq.settings.live_settings`).
 
 Each part that has a changeable setting takes the new one by its `use`. What is asked for at every step, such as how
 often name servers are told, is read from the settings there.

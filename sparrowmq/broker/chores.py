@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterable
 
 from sparrowmq.broker.part import Chore
-from sparrowmq.clock import Clock
 from sparrowmq.errors import StoreFailed
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

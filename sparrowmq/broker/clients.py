@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import NotifyConsumerIdsChanged
 from sparrowmq.protocol.subscription import Subscription

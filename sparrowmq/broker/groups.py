@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from sparrowmq.broker.saved_state import SavedFile, saved_content
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable

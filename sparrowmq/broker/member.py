@@ -25,7 +25,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparrowmq.background import Background
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.etcd import Etcd
@@ -36,9 +35,10 @@ from sparrowmq.broker.failover.lease import Lease
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.replication.ha_port import ABOVE
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, LogsDiffer
-from sparrowmq.live_settings import with_live
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.settings.live_settings import with_live
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)

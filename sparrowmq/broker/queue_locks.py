@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue
 
 LOCK_LIFE_S = 60.0

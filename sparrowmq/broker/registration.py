@@ -28,8 +28,9 @@ import msgspec
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRoute
@@ -43,7 +44,6 @@ from sparrowmq.protocol.requests.namesrv_headers import (
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.errors import StoreFailed
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.messages.record import store_timestamp_ms
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
 

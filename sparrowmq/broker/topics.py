@@ -21,8 +21,8 @@ import msgspec
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.saved_state import SavedFile, saved_content
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm

@@ -19,7 +19,7 @@ from sparrowmq.cli.output import shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
-from sparrowmq.remoting.tls_settings import SHARED_FILE
+from sparrowmq.remoting.tls.tls_settings import SHARED_FILE
 
 if TYPE_CHECKING:  # most commands only ask
     from sparrowmq.client.client import Client

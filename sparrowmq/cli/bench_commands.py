@@ -32,8 +32,8 @@ from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import NoRoute, RemoteProtocolError, SendManyFailed, SparrowError
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import TOOLS_GROUP, check_topic
 

@@ -29,11 +29,11 @@ from sparrowmq.cli.console_command import ONE_TIME_USER, one_time
 from sparrowmq.cli.serve import fail, run
 from sparrowmq.cli.settings_sources import SET_OPTION, merge, sources
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
 from sparrowmq.console.console_settings import PORT as CONSOLE_PORT
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.loading import console_of
 from sparrowmq.errors import ConfigError, InvalidName
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import check_new_topic

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from sparrowmq.cli.output import Table
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.stats import Histogram
 
 HEADS: Final = (

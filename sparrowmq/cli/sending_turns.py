@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from math import inf
 from typing import Final
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 
 EARLY_S: Final = 0.001  # nobody sleeps for less: an event loop wakes no more exactly
 

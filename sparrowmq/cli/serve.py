@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 import click
 
 from sparrowmq import descriptors, logs, memory
-from sparrowmq import settings as config
 from sparrowmq.cli import hangup
 from sparrowmq.cli.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.version_line import identity, keeping
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
 from sparrowmq.logs import LogSettings
-from sparrowmq.setting_kinds import size
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings import settings as config
+from sparrowmq.settings.setting_kinds import size
 from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:

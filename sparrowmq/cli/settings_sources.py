@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 
 import click
 
-from sparrowmq import settings as config
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting.tls_settings import FILE_KEY, SHARED_FILE, ClientTlsSettings, shared_file
-from sparrowmq.settings import Settings
+from sparrowmq.remoting.tls.tls_settings import FILE_KEY, SHARED_FILE, ClientTlsSettings, shared_file
+from sparrowmq.settings import settings as config
+from sparrowmq.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from sparrowmq.cli.progress_line import Progress
 from sparrowmq.cli.settings_sources import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.client.cluster.credentials import tls_context
 from sparrowmq.errors import BadStore, ConfigError, SparrowError
-from sparrowmq.store import backup as backups
-from sparrowmq.store import repair as repairs
-from sparrowmq.store.check import verify
-from sparrowmq.store.inspect import describe
+from sparrowmq.store.care import backup as backups
+from sparrowmq.store.care import repair as repairs
+from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.inspect import describe
 from sparrowmq.store.locks import StoreLock
 from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk
 from sparrowmq.store.replacing import Replaced

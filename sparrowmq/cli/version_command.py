@@ -8,12 +8,12 @@ import sys
 import click
 
 from sparrowmq import compiled
-from sparrowmq import settings as config
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.output import OUTPUT, is_for_people, table
 from sparrowmq.cli.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.version_line import identity, keeping
 from sparrowmq.errors import ConfigError
+from sparrowmq.settings import settings as config
 from sparrowmq.version import VERSION
 
 

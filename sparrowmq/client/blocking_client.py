@@ -26,7 +26,6 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from sparrowmq.background import ENTERED
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.callbacks import Callbacks, Started
 from sparrowmq.client.client import GROUP, Client, K
@@ -51,6 +50,7 @@ from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.transaction import Transaction
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
+from sparrowmq.loop.background import ENTERED
 from sparrowmq.protocol.messages.message import MessageQueue
 
 A = TypeVar("A", covariant=True)

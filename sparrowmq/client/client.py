@@ -52,8 +52,8 @@ from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
-from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidName
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.protocol.names import (

@@ -25,8 +25,8 @@ from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import End
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteProtocolError, SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, Message, Property
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.trace import (

@@ -26,9 +26,7 @@ from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
-from sparrowmq.background import Background
 from sparrowmq.client.cluster.credentials import Credentials, Tls
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
@@ -38,6 +36,8 @@ from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.console.static_files import Shelf
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.remoting.door import Door
 
 _SWEEP_S = 30.0

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.listen_address import is_loopback
-from sparrowmq.setting_kinds import TEXT, Kind, choice, integer
-from sparrowmq.settings import Settings, setting
+from sparrowmq.settings.setting_kinds import TEXT, Kind, choice, integer
+from sparrowmq.settings.settings import Settings, setting
 
 PORT_KEY = "metricsPromExporterPort"
 

@@ -37,7 +37,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.samples import Sample
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.page import Page
 from sparrowmq.version import VERSION
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.metrics.page import Page
 

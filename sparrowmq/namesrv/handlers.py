@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
-from sparrowmq.live_settings import Changing
+from sparrowmq.loop.clock import Clock
 from sparrowmq.namesrv.kv import ORDER_TOPICS, KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
@@ -22,7 +21,8 @@ from sparrowmq.protocol.requests.bodies import DataVersion, KVTable
 from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, crc32
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
-from sparrowmq.setting_kinds import ADDRESSES
+from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.setting_kinds import ADDRESSES
 
 
 class RouteHandlers:

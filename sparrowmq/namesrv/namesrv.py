@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from sparrowmq import descriptors, logs
-from sparrowmq.background import Background
-from sparrowmq.clock import Clock
-from sparrowmq.live_settings import Changing
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
@@ -23,7 +22,8 @@ from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
-from sparrowmq.remoting.tls import ServerTls
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.settings.live_settings import Changing
 
 SCAN_PERIOD_S: Final = 10.0
 

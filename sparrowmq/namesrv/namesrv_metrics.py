@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.latency_histograms import tell_latencies
 from sparrowmq.metrics.page import Page

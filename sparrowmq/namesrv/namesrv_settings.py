@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from sparrowmq.logs import LogSettings
 from sparrowmq.metrics.metrics_settings import MetricsSettings
-from sparrowmq.remoting.tls_settings import ServerTlsSettings
-from sparrowmq.setting_kinds import BOOLEAN, PATH, TEXT, integer
-from sparrowmq.settings import setting
+from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
+from sparrowmq.settings.setting_kinds import BOOLEAN, PATH, TEXT, integer
+from sparrowmq.settings.settings import setting
 
 _ONE_LOOP = "one event loop serves all connections; there is no pool of threads to size"
 _SOCKETS = "sockets have the operating system's own sizes"

@@ -21,7 +21,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparrowmq.clock import Clock
 from sparrowmq.logs import LogSettings
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.request_dispatch import Dispatcher
-from sparrowmq.turn import Turn
 
 
 class Measuring:

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from ssl import SSLContext
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.frame import Serializer
 from sparrowmq.remoting.connect_errors import why_unconnected
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
-from sparrowmq.remoting.tls_errors import why_not
-from sparrowmq.turn import Turn
+from sparrowmq.remoting.tls.tls_errors import why_not
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0  # a third of what a send usually has, so that one that waits sees a restart's end

@@ -23,6 +23,8 @@ from librt.strings import BytesWriter
 
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, SparrowError, StoreFailed
+from sparrowmq.loop.safety import Safety
+from sparrowmq.loop.waiting import tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
 from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
@@ -32,8 +34,6 @@ from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.session import Buffer, Session
-from sparrowmq.safety import Safety
-from sparrowmq.waiting import tell
 
 log = logging.getLogger(__name__)
 

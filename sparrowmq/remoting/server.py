@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparrowmq import descriptors
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits
 from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.opening import Opening
 from sparrowmq.remoting.session import Dispatch, Session, SessionLimits, protocol_of
-from sparrowmq.remoting.tls import ServerTls
-from sparrowmq.turn import Turn
+from sparrowmq.remoting.tls.opening import Opening
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout, remote_error
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.wire.codec import ReplyHeader, encode_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, REPLY_FLAG, Command, language_name
@@ -24,7 +25,6 @@ from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, LEAST_TURN_BYTES, Budget
 from sparrowmq.safe_text import shown
-from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
 

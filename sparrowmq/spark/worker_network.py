@@ -11,8 +11,8 @@ from ssl import SSLContext
 
 from sparrowmq.client.cluster.blocking import BlockingNetwork, Patience
 from sparrowmq.protocol.signature import signer
-from sparrowmq.remoting.tls import client_context
-from sparrowmq.remoting.tls_settings import ClientTlsSettings
+from sparrowmq.remoting.tls.tls_contexts import client_context
+from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
 from sparrowmq.spark.options import ClusterOptions
 from sparrowmq.spark.worker_logs import show
 

@@ -28,12 +28,12 @@ from typing import Final
 from zlib import crc32
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.store.consume_queue import QueueEnd
-from sparrowmq.store.index import Index
+from sparrowmq.store.keys.index import Index
+from sparrowmq.store.keys.slots import Unwritten
 from sparrowmq.store.layout import NO_CRC, SECTOR
-from sparrowmq.store.positions import Positions
-from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
-from sparrowmq.store.slots import Unwritten
+from sparrowmq.store.queues.consume_queue import QueueEnd
+from sparrowmq.store.queues.positions import Positions
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.vfs import Unsynced, Vfs
 
 log = logging.getLogger(__name__)

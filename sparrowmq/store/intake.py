@@ -13,22 +13,22 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer, encode
-from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.flush import Flusher
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.flush import Flusher
 from sparrowmq.store.log_dispatch import Dispatch
-from sparrowmq.store.queue_table import QueueTable
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.store.store_time import StoreTime
-from sparrowmq.turn import Turn
 
 log = logging.getLogger(__name__)
 

@@ -28,22 +28,21 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
-from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.index import Index
-from sparrowmq.store.keys import BATCH, VECTOR_MIN, Keys
+from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from sparrowmq.store.keys.index import Index
+from sparrowmq.store.keys.key_columns import BATCH, VECTOR_MIN, Keys
 from sparrowmq.store.layout import ENTRY_SIZE
-from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.timer_wheel import RECALL
-from sparrowmq.watermark import Watermark
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_table import QueueTable
+from sparrowmq.store.timers.timer_wheel import RECALL
 
 log = logging.getLogger(__name__)
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 _NO_LIMIT: Final = 1 << 62
 _PREPARED: Final[int] = SysFlag.PREPARED
 _TRANSACTION_MASK: Final[int] = SysFlag.TRANSACTION_MASK

@@ -18,11 +18,11 @@ from typing import Final, TypeAlias
 
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.record import Outline, outline
-from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.entries import Entries
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, GAP_ENTRY
+from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log_dispatch import tags_code
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.entries import Entries
 
 log = logging.getLogger(__name__)
 

@@ -22,46 +22,47 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Self
 
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import (
     DiskFull,
     OutOfResources,
     StoreError,
     StoreFailed,
 )
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.turn import Turn
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.selector import ALL, Selector
-from sparrowmq.safety import Demand, Safety
 from sparrowmq.stats import Histogram
-from sparrowmq.store import queue_reading as reading
 from sparrowmq.store import upkeep
 from sparrowmq.store.checkpoint import Checkpointer, load
-from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
-from sparrowmq.store.flush import Flusher
-from sparrowmq.store.index import Index
 from sparrowmq.store.intake import FULL_PAUSE_S, Intake
+from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.locks import StoreLock
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.flush import Flusher
+from sparrowmq.store.log.scrub import Scrubber
 from sparrowmq.store.log_dispatch import Dispatch
 from sparrowmq.store.mending import Mending
-from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
-from sparrowmq.store.queue_reading import Read
-from sparrowmq.store.queue_table import QueueTable
+from sparrowmq.store.queues import queue_reading as reading
+from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.queues.queue_reading import Read
+from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Hold, Retention
-from sparrowmq.store.scrub import Scrubber
 from sparrowmq.store.shortening import differ, shorten
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
-from sparrowmq.store.timers import TIMER_TOPIC, Timers
+from sparrowmq.store.timers.timers import Timers
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, cut_while_open
-from sparrowmq.turn import Turn
-from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 

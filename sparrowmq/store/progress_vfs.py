@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from sparrowmq.protocol.messages.record import Buffer
-from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.layout import parse_offset_name
+from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, File, Vfs
 

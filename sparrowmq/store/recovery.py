@@ -32,17 +32,17 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
 from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX, Checkpoint, save
-from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.index import Index
+from sparrowmq.store.keys.index import Index
 from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout, missing_file
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.log_file import PAGE
+from sparrowmq.store.log.set_aside import set_aside
 from sparrowmq.store.log_dispatch import Dispatch, Hole
-from sparrowmq.store.log_file import PAGE
 from sparrowmq.store.mending import Mending
-from sparrowmq.store.positions import agreed
-from sparrowmq.store.queue_ends import ALL_TOPICS, Known
-from sparrowmq.store.queue_table import QueueTable
-from sparrowmq.store.set_aside import set_aside
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.positions import agreed
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, Known
+from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
 

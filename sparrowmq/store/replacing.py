@@ -26,11 +26,11 @@ from sparrowmq.protocol.messages.record_layout import MIN_SIZE_BYTES
 from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store import checkpoint
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX
-from sparrowmq.store.commit_log import CommitLog
 from sparrowmq.store.layout import BLANK_SIZE, ENTRY_SIZE, offset_name
-from sparrowmq.store.positions import Positions
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.set_aside import ranges, set_aside
+from sparrowmq.store.queues.positions import Positions
 from sparrowmq.store.recovery import LOST_TOPIC
-from sparrowmq.store.set_aside import ranges, set_aside
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 

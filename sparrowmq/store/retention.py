@@ -21,10 +21,10 @@ from typing import Final
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.store.checkpoint import Checkpointer
-from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.index import Index
-from sparrowmq.store.queue_table import QueueTable
+from sparrowmq.store.keys.index import Index
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 

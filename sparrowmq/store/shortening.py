@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from sparrowmq.errors import CorruptRecord, LogsDiffer
 from sparrowmq.store.checkpoint import save
-from sparrowmq.store.queue_ends import Known
+from sparrowmq.store.queues.queue_ends import Known
 from sparrowmq.store.recovery import Recovery
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreFailed
-from sparrowmq.store.scrub import ROUND_S, STEP_BYTES
+from sparrowmq.loop.turn import Turn
+from sparrowmq.store.log.scrub import ROUND_S, STEP_BYTES
 from sparrowmq.store.store_settings import MAX_FLUSH_INTERVAL_MS
-from sparrowmq.turn import Turn
 
 if TYPE_CHECKING:
     from sparrowmq.store.message_store import MessageStore

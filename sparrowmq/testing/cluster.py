@@ -17,7 +17,7 @@ from typing import Any
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.store.store_settings import Flush

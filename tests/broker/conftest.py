@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import render

@@ -1,6 +1,6 @@
 from sparrowmq.broker.accepted_keys import _BY_REASON, ACCEPTED, REFUSED
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.settings import keyed
+from sparrowmq.settings.settings import keyed
 
 
 def test_no_key_is_in_two_classes():

@@ -7,8 +7,8 @@ import pytest
 from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import AccessDenied, ConfigError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.headers import HeartBeat, ViewMessage
 from sparrowmq.protocol.signature import signer

@@ -14,7 +14,7 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import Read, Status
+from sparrowmq.store.queues.queue_reading import Read, Status
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.testing import ManualClock
 

@@ -10,8 +10,8 @@ import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, RemoteError, StoreFailed, StoreLocked
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute

@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings import build, keyed
+from sparrowmq.settings.settings import build, keyed
 from sparrowmq.store.store_settings import Flush
 
 # conf/2m-noslave/broker-a.properties and a common tutorial, together.

@@ -12,16 +12,16 @@ import pytest
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.changes import use_in_store
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
-from sparrowmq.live_settings import live_keys
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrokerConfig, UpdateBrokerConfig
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.settings import load
+from sparrowmq.settings.live_settings import live_keys
+from sparrowmq.settings.settings import load
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.testing import Cluster

@@ -13,13 +13,13 @@ from sparrowmq.broker.fast_port import BELOW, fast_door
 from sparrowmq.broker.replication.ha_port import ABOVE
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
-from sparrowmq.settings import build
+from sparrowmq.settings.settings import build
 from sparrowmq.testing import Cluster
 from tests.broker.live import pull_request, send_request
 from tests.interop.apache import free_ports

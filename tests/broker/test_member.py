@@ -19,13 +19,13 @@ from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.broker.failover.own_epoch import OwnEpoch
 from sparrowmq.broker.member import Member, demand_member
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, EtcdFailed, NetworkError, RemoteError, SparrowError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.store.backup import backup
+from sparrowmq.store.care.backup import backup
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 from sparrowmq.store.vfs import Disk

@@ -13,7 +13,7 @@ from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Tls
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import SparrowError
-from sparrowmq.remoting.tls_settings import ClientAuth, TlsMode
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.worker_network import connect as connect_for_spark
 from sparrowmq.testing.background import BackgroundCluster

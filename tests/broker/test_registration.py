@@ -6,7 +6,7 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import Heartbeat, KVTable
 from sparrowmq.protocol.requests.headers import HeartBeat

@@ -7,8 +7,8 @@ import pytest
 
 from sparrowmq.broker.storage import has_failed, storage, while_writable
 from sparrowmq.errors import StoreFailed
+from sparrowmq.loop.turn import Turn
 from sparrowmq.stats import Figures
-from sparrowmq.turn import Turn
 from tests.broker.handlers.conftest import Desk
 
 

@@ -7,7 +7,7 @@ from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.transactions import TransactionRules, Transactions
+from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry

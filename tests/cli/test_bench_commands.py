@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.bench_commands import LARGEST_BYTES, Load, Taker, bench
 from sparrowmq.client.client import Client
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.background import BackgroundCluster
 
 FIGURES = [

@@ -38,4 +38,4 @@ def test_what_runs_compiled_says_so(source):
     )
     file, said = run.stdout.splitlines()
     assert (", compiled, " in said) == (not file.endswith(".py"))
-    assert not source or file == compiled.source("sparrowmq.turn")
+    assert not source or file == compiled.source("sparrowmq.loop.turn")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Self
 
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, ConsumerList, QueueRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply

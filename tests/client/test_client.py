@@ -7,8 +7,8 @@ import pytest
 from sparrowmq.client.client import GROUP, Client, connect
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat

@@ -11,7 +11,7 @@ import pytest
 
 from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.consumer import Consumer
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetProducerConnectionList
 from sparrowmq.protocol.requests.bodies import ProducerConnections

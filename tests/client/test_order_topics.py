@@ -1,7 +1,7 @@
 """Topics of which the name server fixes the queues, so that a key stays in its queue when brokers go."""
 
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.namesrv_headers import PutKVConfig
 from sparrowmq.remoting.pool import Pool

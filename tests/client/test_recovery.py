@@ -16,8 +16,8 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.client.blocking_client import SyncPullConsumer
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import NameServerUnreachable, SendFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode

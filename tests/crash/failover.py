@@ -29,8 +29,8 @@ from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState, Leader
 from sparrowmq.client.sending.outcome import SendStatus
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from tests.crash.ledger import Ledger
 from tests.crash.rounds import TOPIC, pull_all

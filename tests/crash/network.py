@@ -38,8 +38,8 @@ import msgspec
 from sparrowmq import connect
 from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.group_state import GroupState
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import EtcdFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from tests.crash.history import Acked, Epoch, History
 from tests.crash.rounds import TOPIC, pull_all

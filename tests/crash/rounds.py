@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch, record
 from sparrowmq.protocol.requests.headers import (

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 
 _SKEW: Final = struct.Struct("<q")
 

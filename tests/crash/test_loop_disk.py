@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore, CorruptRecord
-from sparrowmq.store.log_file import PAGE
+from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from tests.crash import loop_disk

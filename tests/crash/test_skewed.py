@@ -11,7 +11,7 @@ from tests.interop.servers import REPOSITORY
 PROGRAM = """
 import sys
 from pathlib import Path
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from tests.crash.skewed import skew_clock
 skew_clock(Path(sys.argv[1]))
 for _ in sys.stdin:

@@ -11,7 +11,7 @@ import yaml
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.settings import build
+from sparrowmq.settings.settings import build
 from tests.deploy.manifests import problems
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"

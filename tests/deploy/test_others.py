@@ -20,7 +20,7 @@ import yaml
 import sparrowmq
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.settings import build
+from sparrowmq.settings.settings import build
 from tests.environments import python_with, variables
 from tests.interop.apache import free_ports
 from tests.interop.wire import Wire

@@ -12,7 +12,7 @@ import pytest
 
 from sparrowmq import Admin, SendResult, SendStatus, connect
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.settings import build, load
+from sparrowmq.settings.settings import build, load
 from tests.interop.apache import is_free
 
 CLUSTERS = Path(__file__).parents[2] / "examples" / "clusters"

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.request_table import ROWS, Role
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session

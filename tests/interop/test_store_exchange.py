@@ -16,9 +16,9 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.repair import repair
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.repair import repair
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.interop.apache import ApacheBroker, ApacheNamesrv

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sparrowmq
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from tests.broker.transacting import GROUP, Transacting

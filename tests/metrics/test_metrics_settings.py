@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics.metrics_settings import Exporter, MetricsSettings, metrics_door
-from sparrowmq.settings import build
+from sparrowmq.settings.settings import build
 
 ON = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.pool import Pool

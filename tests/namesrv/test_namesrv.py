@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BadStore, ConfigError, RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask

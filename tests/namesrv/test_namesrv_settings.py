@@ -2,8 +2,8 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.remoting.tls_settings import TlsMode
-from sparrowmq.settings import build, keyed
+from sparrowmq.remoting.tls.tls_settings import TlsMode
+from sparrowmq.settings.settings import build, keyed
 
 # namesrv.conf as Apache's tutorials have it.
 TUTORIAL = {

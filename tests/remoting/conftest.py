@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from sparrowmq.clock import Clock, SystemClock
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.server import Server, ServerLimits
 from sparrowmq.remoting.session import Session, protocol_of

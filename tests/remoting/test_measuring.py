@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from sparrowmq.logs import LogSettings
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.measuring import Measuring
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.testing.clock import ManualClock
-from sparrowmq.turn import Turn
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import socket
 
 import pytest
 
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BrokerUnreachable, ClientClosed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, LONGEST_PAUSE_S, Pool
 from sparrowmq.remoting.server import Server
-from sparrowmq.remoting.tls import ServerTls, client_context
-from sparrowmq.remoting.tls_settings import ClientTlsSettings, ServerTlsSettings
+from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
+from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings, ServerTlsSettings
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 from tests.remoting.test_server import PULL, answer

@@ -7,8 +7,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import DiskFull, NotSafeInTime, RemoteError, RequestTimeout, StoreFailed
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.turn import Turn
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
@@ -18,10 +21,7 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, Answer, Dispatcher, handles
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Session, SessionLimits
-from sparrowmq.safety import Demand, Safety
 from sparrowmq.testing.clock import ManualClock
-from sparrowmq.turn import Turn
-from sparrowmq.watermark import Watermark
 from tests.remoting.conftest import Serve
 
 

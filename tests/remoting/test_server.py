@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ConfigError, ConnectionClosed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.budget import BudgetLimits

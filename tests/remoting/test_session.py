@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import ConnectionClosed, RemoteError, RemoteProtocolError, RequestTimeout
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
@@ -14,7 +15,6 @@ from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.server import ServerLimits
 from sparrowmq.remoting.session import Response, Session, SessionLimits, address_text
 from sparrowmq.testing.clock import ManualClock
-from sparrowmq.turn import Turn
 from tests.remoting.conftest import Serve, until
 
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from sparrowmq.errors import DiskFull, SparrowError, StoreFailed
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.store.check import verify
-from sparrowmq.store.flush import Flusher, _Order
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.intake import FULL_PAUSE_S
+from sparrowmq.store.log.flush import Flusher, _Order
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
 from sparrowmq.store.store_settings import StoreSettings

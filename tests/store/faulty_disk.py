@@ -8,7 +8,7 @@ import threading
 
 from sparrowmq.errors import DiskFull
 from sparrowmq.protocol.messages.record import Buffer
-from sparrowmq.store.log_file import PAGE
+from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.vfs import Disk, File
 
 

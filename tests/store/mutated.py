@@ -20,7 +20,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store import checkpoint
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from tests.store.stores import HOST, message

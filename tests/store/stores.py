@@ -1,7 +1,7 @@
 """Small stores in a folder of their own, and messages for them.
 
 At the end of a test each store that it left is closed (one that was left by a crash is recovered first) and
-verified, so every test of the store ends in `sparrowmq.store.check`.
+verified, so every test of the store ends in `sparrowmq.store.care.check`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, Terms, render
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import Read
+from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
 

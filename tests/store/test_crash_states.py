@@ -11,10 +11,10 @@ import pytest
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.record import decode
-from sparrowmq.store import commit_log
-from sparrowmq.store.commit_log import CommitLog
-from sparrowmq.store.consume_queue import ConsumeQueue
-from sparrowmq.store.flush import Flusher, _Order
+from sparrowmq.store.log import commit_log
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.flush import Flusher, _Order
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Asked, Retention
 from tests.store import crash_model

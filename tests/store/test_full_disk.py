@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import DiskFull, StoreFailed
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.loop.turn import Turn
 from sparrowmq.store.layout import Layout
+from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
 from sparrowmq.store.vfs import Unsynced
-from sparrowmq.turn import Turn
 from tests.store.faulty_disk import FaultyDisk, broken
 from tests.store.stores import bodies, committed, message, put
 

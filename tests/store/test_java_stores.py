@@ -10,7 +10,7 @@ from sparrowmq.errors import CorruptRecord
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V2
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import BLANK, ENTRY
 from sparrowmq.store.message_store import MessageStore

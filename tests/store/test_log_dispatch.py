@@ -14,14 +14,15 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.consume_queue import ConsumeQueue, OpenFiles
-from sparrowmq.store.index import Index
-from sparrowmq.store.keys import VECTOR_MIN
+from sparrowmq.store.keys.index import Index
+from sparrowmq.store.keys.key_columns import VECTOR_MIN
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.log_dispatch import SCHEDULE_TOPIC, Dispatch, Hole, tags_code
+from sparrowmq.store.log_dispatch import Dispatch, Hole, tags_code
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_table import QueueTable
+from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, File, Unsynced
 from sparrowmq.testing.clock import ManualClock

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.store.commit_log import CommitLog
+from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_ends import ALL_TOPICS, QueueEnds
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk
 from tests.store.mutated import verifying_little

@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import ENTRY, offset_name
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import Status
+from sparrowmq.store.queues.queue_reading import Status
 from sparrowmq.store.vfs import Disk as RealDisk
 from tests.store.crash_states import Disk, RecordVfs
 from tests.store.stores import HOST, bodies, committed, message, messages, put, put_batch, safe

@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from sparrowmq.store import backup as backups
-from sparrowmq.store.backup import backup, restore
-from sparrowmq.store.check import verify
+from sparrowmq.store.care import backup as backups
+from sparrowmq.store.care.backup import backup, restore
+from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.repair import repair
 from sparrowmq.store.progress_vfs import ReadDisk, WrittenDisk, used_bytes
-from sparrowmq.store.repair import repair
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, put
 

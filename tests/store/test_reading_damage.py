@@ -11,16 +11,16 @@ from sparrowmq.errors import CorruptRecord
 from sparrowmq.filter.grammar import parse
 from sparrowmq.protocol.selector import Selector
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store import commit_log
-from sparrowmq.store import queue_reading as reading
-from sparrowmq.store.log_file import PAGE
+from sparrowmq.store.log import commit_log
+from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import LARGE, Read, Status
+from sparrowmq.store.queues import queue_reading as reading
+from sparrowmq.store.queues.queue_reading import LARGE, Read, Status
 from sparrowmq.store.store_settings import CorruptPolicy
 from tests.store.faulty_disk import FaultyDisk
 from tests.store.mutated import verifying_little
+from tests.store.queues.test_queue_reading import by, codes, fill, found
 from tests.store.stores import Stores, bodies, messages, put
-from tests.store.test_queue_reading import by, codes, fill, found
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 from sparrowmq.errors import BadStore, CorruptRecord, StoreFailed
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import FILE_SIZE, load
 from sparrowmq.store.layout import offset_name
-from sparrowmq.store.log_file import PAGE
+from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk as RealDisk

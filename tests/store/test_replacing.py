@@ -10,9 +10,9 @@ import pytest
 
 from sparrowmq.errors import LogsDiffer, StoreLocked
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
+from sparrowmq.store.care.repair import repair
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.repair import repair
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 from tests.store.stores import Stores, bodies, put

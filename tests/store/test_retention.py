@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull
+from sparrowmq.loop.clock import Clock
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import Status
+from sparrowmq.store.queues.queue_reading import Status
 from sparrowmq.store.retention import Asked, Retention
 from sparrowmq.store.vfs import Disk
 from sparrowmq.testing.clock import ManualClock

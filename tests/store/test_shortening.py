@@ -9,7 +9,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from tests.store.crash_states import Disk, RecordVfs
 from tests.store.stores import bodies, put
-from tests.store.test_timers import NOW, due, save, timer
+from tests.store.timers.test_timers import NOW, due, save, timer
 
 COUNT = 40
 

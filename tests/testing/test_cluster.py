@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BrokerUnreachable
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool

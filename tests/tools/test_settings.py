@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.settings import keyed
+from sparrowmq.settings.settings import keyed
 from tools.prose import problems
 from tools.settings import BOTH, BROKER, NAMESRV, settings_page
 

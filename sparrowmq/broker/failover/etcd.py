@@ -26,8 +26,8 @@ import h11
 import msgspec
 
 from sparrowmq.broker.failover.etcd_access import EtcdAccess, wants_new_token
-from sparrowmq.clock import Clock
 from sparrowmq.errors import EtcdFailed
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 
 _CHUNK: Final = 64 << 10

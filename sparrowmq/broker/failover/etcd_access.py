@@ -11,8 +11,8 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparrowmq.broker.failover_settings import FailoverSettings
-from sparrowmq.remoting.tls import trusting_context
+from sparrowmq.broker.failover.failover_settings import FailoverSettings
+from sparrowmq.remoting.tls.tls_contexts import trusting_context
 
 _UNAUTHENTICATED: Final = 16  # gRPC's
 _OLD_RIGHTS: Final = (

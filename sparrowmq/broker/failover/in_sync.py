@@ -22,10 +22,10 @@ from contextlib import suppress
 from typing import Final
 
 from sparrowmq.broker.failover.group_state import GroupState, with_in_sync
-from sparrowmq.clock import Clock
 from sparrowmq.errors import EtcdFailed, NoSlaveNear
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.watermark import Watermark
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import EtcdFailed
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.broker.access_control import AccessControl
-from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import (
     DeleteAclConfig,

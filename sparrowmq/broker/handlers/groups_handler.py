@@ -14,8 +14,8 @@ from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue

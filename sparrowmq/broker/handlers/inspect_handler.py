@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.status import Status
-from sparrowmq.broker.traffic import Traffic
+from sparrowmq.broker.metrics.status import Status
+from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.errors import RemoteError
-from sparrowmq.live_settings import Changing
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import (
@@ -25,6 +24,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import BrokerStats, DataVersion, KVTable, StatsSpan
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
+from sparrowmq.settings.live_settings import Changing
 
 # What Java's tools take for granted among the settings (exportConfigs fails without them), where there is none here.
 _WITHOUT_SETTING: Final = {"filterServerNums": "0", "traceOn": "true", "useTLS": "false"}

@@ -6,7 +6,7 @@ Source: ConsumerManageProcessor and AdminBrokerProcessor, Java 4.9.8.
 
 from __future__ import annotations
 
-from sparrowmq.broker.delay import DelayedDelivery
+from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError

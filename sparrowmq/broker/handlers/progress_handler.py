@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group

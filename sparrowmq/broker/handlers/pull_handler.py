@@ -14,13 +14,14 @@ from typing import Final
 
 from sparrowmq.broker.arrivals import wait_for_match
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidMessage, RemoteError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.waiting import later
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -30,8 +31,7 @@ from sparrowmq.protocol.subscription import ALL, TAG, Subscription
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import Answer, handles
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queue_reading import Read, Status
-from sparrowmq.waiting import later
+from sparrowmq.store.queues.queue_reading import Read, Status
 
 # Bits of `sysFlag` (Java: PullSysFlag).
 COMMIT_OFFSET = 1

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sparrowmq.broker.later.timer import delete_key
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.timer import delete_key
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render

@@ -16,8 +16,8 @@ from typing import Final
 
 from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.handlers.send_handler import SendHandler
-from sparrowmq.clock import Clock
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.properties import Properties

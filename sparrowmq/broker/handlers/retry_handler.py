@@ -11,9 +11,9 @@ import logging
 import random
 from typing import Final
 
-from sparrowmq.broker import retry
 from sparrowmq.broker.detour import again
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.later import retry
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError

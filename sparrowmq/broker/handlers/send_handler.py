@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from librt.strings import BytesWriter
 
-from sparrowmq.broker import half_message
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.later.retry import is_exhausted
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.retry import is_exhausted
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.transactions import Transactions
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -36,7 +36,7 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.timer_wheel import RECALL
+from sparrowmq.store.timers.timer_wheel import RECALL
 
 
 @dataclass(frozen=True)

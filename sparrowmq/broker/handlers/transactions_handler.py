@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from sparrowmq.broker.transactions import Transactions
+from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag

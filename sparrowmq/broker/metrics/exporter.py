@@ -13,8 +13,8 @@ from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
+from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.metrics.page import Page
 from sparrowmq.protocol.names import DLQ, RETRY
 from sparrowmq.stats import Figures

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.status import Status
 from sparrowmq.broker.topics import Topics
 from sparrowmq.stats import Figures
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.consumption import Consumption
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
+from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.topics import Topics
 from sparrowmq.metrics.page import Page
 from sparrowmq.protocol.names import RETRY, is_system_topic

@@ -17,7 +17,7 @@ from sparrowmq.broker.metrics import exporter, native
 from sparrowmq.broker.metrics.consumer_lag import Progress
 from sparrowmq.broker.metrics.measured_parts import Known
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.latency_histograms import tell_latencies
 from sparrowmq.metrics.page import Page

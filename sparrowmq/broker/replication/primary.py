@@ -18,17 +18,17 @@ from typing import Final
 
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.replica_lag import lag_s
+from sparrowmq.broker.replication.replica_lag import lag_s
 from sparrowmq.broker.replication.slave_link import ShippingRules, SlaveLink
-from sparrowmq.clock import Clock
 from sparrowmq.errors import NoSlaveNear
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.safety import Demand, Safety
+from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.door import Door
-from sparrowmq.safety import Demand, Safety
 from sparrowmq.stats import Figures, Values
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
-from sparrowmq.watermark import Watermark
 
 MOST_LINKS: Final = 64  # connections at once, whoever they are of
 _BACKLOG: Final = 16

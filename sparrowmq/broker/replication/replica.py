@@ -27,8 +27,8 @@ from typing import Final
 
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.upstream import Upstream
-from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore

@@ -4,7 +4,7 @@
     the log grows               what is new leaves at once, in pieces of haTransferBatchSize, as fast as the slave reads
     a later report              it has the log up to there
 
-What rotted here is not shipped: a slave gets all that lies before it, and is let go (store/shipping.py).
+What rotted here is not shipped: a slave gets all that lies before it, and is let go (store/log/shipping.py).
 What an offset beyond what was shipped is reported for is no acknowledgement: that slave has a log of its own.
 Unlike Java, which ships from the last file on to a slave that has nothing, and takes any number for an acknowledgement.
 Source: HAConnection, Java 4.9.7.
@@ -18,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Waiter, Watermark
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import (
     GREETING,
@@ -31,9 +32,8 @@ from sparrowmq.protocol.replication import (
     PROOF_SIZE,
     Reports,
 )
+from sparrowmq.store.log.shipping import Shipping
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.shipping import Shipping
-from sparrowmq.watermark import Waiter, Watermark
 
 log = logging.getLogger(__name__)
 

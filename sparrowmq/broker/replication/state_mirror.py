@@ -19,13 +19,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from sparrowmq.broker.delay import DelayedDelivery
 from sparrowmq.broker.groups import Groups
+from sparrowmq.broker.later.delay import DelayedDelivery
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
-from sparrowmq.clock import Clock
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.admin_headers import (
     GetAllConsumerOffset,

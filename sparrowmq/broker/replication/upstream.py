@@ -19,8 +19,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
-from sparrowmq.clock import Clock
 from sparrowmq.errors import LogsDiffer, RemoteProtocolError, SparrowError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Waiter
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import (
     GREETING,
@@ -32,7 +33,6 @@ from sparrowmq.protocol.replication import (
     WholeRecords,
 )
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.watermark import Waiter
 
 log = logging.getLogger(__name__)
 

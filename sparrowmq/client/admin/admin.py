@@ -27,8 +27,8 @@ from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.tracebacks import short_tracebacks
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.names import TRACE_TOPIC

@@ -22,8 +22,8 @@ from typing import Any, Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER, TEMPLATE_QUEUES
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.clock import Clock
 from sparrowmq.errors import InvalidMessage, NetworkError, NoRoute, RemoteError, SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import Property, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import UniqueIds

@@ -19,7 +19,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.connect_errors import why_unconnected
-from sparrowmq.remoting.tls_errors import why_not
+from sparrowmq.remoting.tls.tls_errors import why_not
 
 R = TypeVar("R", bound=Header)
 

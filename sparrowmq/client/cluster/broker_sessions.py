@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.remoting.pool import Pool

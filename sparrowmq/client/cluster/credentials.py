@@ -59,8 +59,8 @@ def tls_context(tls: Tls) -> ssl.SSLContext | None:
         return tls
     if isinstance(tls, Path):
         # Here and not above: only who has such a file needs all that reads files of settings.
-        from sparrowmq.remoting.tls import client_context
-        from sparrowmq.remoting.tls_settings import read_client_tls
+        from sparrowmq.remoting.tls.tls_contexts import client_context
+        from sparrowmq.remoting.tls.tls_settings import read_client_tls
 
         return client_context(read_client_tls(tls))
     raise ConfigError(

@@ -14,8 +14,8 @@ from http.client import HTTPException
 from typing import Any, Final, TypeVar
 
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, split
-from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, ConfigError, NameServerUnreachable, NetworkError, SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from sparrowmq.background import Background
 from sparrowmq.client.arguments import check_kind, check_text
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.cluster.broker_sessions import Brokers
@@ -27,8 +26,9 @@ from sparrowmq.client.cluster.namespace import full_queue, plain_queue
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.client.cluster.pushes import Pushes
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.errors import ClientClosed
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_namespace, with_namespace, without_namespace
 from sparrowmq.protocol.requests.request_table import Role

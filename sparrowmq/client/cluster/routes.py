@@ -18,8 +18,8 @@ from typing import Final
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.route import MASTER, Addresses, Route, address_of
-from sparrowmq.clock import Clock
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, ProtocolError, RemoteError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute

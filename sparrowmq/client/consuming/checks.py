@@ -21,8 +21,8 @@ from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutin
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer_settings import check_timeout
 from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
-from sparrowmq.clock import Clock
 from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.requests.headers import CheckTransactionState, EndTransaction
 from sparrowmq.remoting.peer import Peer

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumeStatus
 
 _MINUTE_PERIOD_S: Final = 5.0

@@ -23,7 +23,6 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
-from sparrowmq.background import Background
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
@@ -45,6 +44,7 @@ from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SparrowError
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage

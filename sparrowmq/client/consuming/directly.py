@@ -16,7 +16,7 @@ from typing import Any, Final
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import Handling, Outcome, ReceivedMessage
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import ConsumeOutcome
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol
 from sparrowmq.client.consuming.inbox import Inbox
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
-from sparrowmq.clock import Clock
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import StoredMessage
 
 log = logging.getLogger(__name__)

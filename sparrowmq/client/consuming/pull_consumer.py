@@ -26,7 +26,6 @@ from math import inf
 from types import TracebackType
 from typing import Any, Final
 
-from sparrowmq.background import Background
 from sparrowmq.client.arguments import check_count, check_offset, check_seconds
 from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
@@ -46,6 +45,7 @@ from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.errors import ClientClosed, ConfigError, RemoteError
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage

@@ -18,7 +18,6 @@ from typing import Final
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.process_queue import ProcessQueue
-from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     ConfigError,
     CorruptRecord,
@@ -27,6 +26,7 @@ from sparrowmq.errors import (
     RemoteError,
     SparrowError,
 )
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, StoredMessage

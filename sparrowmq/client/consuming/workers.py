@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 from sparrowmq.client.consuming.received import Handling, ReceivedMessage
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

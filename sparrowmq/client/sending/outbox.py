@@ -26,7 +26,6 @@ from sparrowmq.client.sending.outcome import LESS_SAFE, is_slaves, may_go_right_
 from sparrowmq.client.sending.outgoing import Outgoing, Sent, no_queue
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, SlowBrokers
-from sparrowmq.clock import Clock
 from sparrowmq.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -40,6 +39,7 @@ from sparrowmq.errors import (
     SendFailed,
     SparrowError,
 )
+from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.wire.header import Request

@@ -22,8 +22,8 @@ from typing import Final, Literal
 import msgspec
 
 from sparrowmq import snapshot
-from sparrowmq.clock import Clock
 from sparrowmq.errors import BadStore
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN
-from sparrowmq.clock import Clock
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import SparrowError
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

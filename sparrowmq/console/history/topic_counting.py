@@ -17,10 +17,10 @@ from heapq import nlargest
 from typing import Final
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.clock import Clock
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import NetworkError, SparrowError
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

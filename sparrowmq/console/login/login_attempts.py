@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.clock import Clock
+from sparrowmq.loop.clock import Clock
 
 FREE: Final = 5
 PAUSE_S: Final = 60.0

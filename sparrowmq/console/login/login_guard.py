@@ -22,12 +22,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sparrowmq.clock import Clock
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.login import login_page
 from sparrowmq.console.login.login_attempts import Attempts
 from sparrowmq.console.login.sessions import LIFE_S, Session, Sessions
 from sparrowmq.console.users import Role
+from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

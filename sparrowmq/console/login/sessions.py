@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrowmq.clock import Clock
 from sparrowmq.console.users import Role
+from sparrowmq.loop.clock import Clock
 
 LIFE_S: Final = 12 * 3600.0
 _MOST: Final = 1000  # sessions; the eldest makes room

@@ -21,9 +21,9 @@ from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.namesrv_addresses import addresses_of
-from sparrowmq.clock import Clock, SystemClock
 from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
 from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
 from sparrowmq.protocol.requests.bodies import ProducerEntry, TopicConfig

@@ -30,7 +30,7 @@ from sparrowmq.protocol.messages.record_layout import (
 )
 from sparrowmq.spark.columns.slices import Positions
 from sparrowmq.spark.ranges import lose
-from sparrowmq.store.damage import record_places
+from sparrowmq.store.log.damage import record_places
 
 BLOCK_BYTES: Final = 1 << 20
 _LARGEST_RECORD_BYTES: Final = 256 << 20  # far above maxMessageSize; a size beyond it is damage

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.broker.failover.etcd import Etcd, Kept
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import EtcdFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing import ManualClock
 from tests.interop.apache import free_ports
 from tests.interop.etcd import LiveEtcd, needs_etcd

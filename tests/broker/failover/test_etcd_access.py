@@ -11,9 +11,9 @@ import pytest
 
 from sparrowmq.broker.failover.etcd import Etcd, _post
 from sparrowmq.broker.failover.etcd_access import EtcdAccess, wants_new_token
-from sparrowmq.broker.failover_settings import FailoverSettings
-from sparrowmq.clock import SystemClock
+from sparrowmq.broker.failover.failover_settings import FailoverSettings
 from sparrowmq.errors import ConfigError, EtcdFailed
+from sparrowmq.loop.clock import SystemClock
 from tests.certificates import Pair, authority, signed
 from tests.interop.etcd import LiveEtcd, needs_etcd
 

@@ -8,8 +8,8 @@ import pytest
 
 from sparrowmq.broker.failover.etcd import Etcd
 from sparrowmq.broker.failover.lease import Lease
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import EtcdFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing import ManualClock
 from tests.interop.etcd import LiveEtcd, needs_etcd
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.background import Background
 from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.consumption import Consumption
-from sparrowmq.broker.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.filters import Filters
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
@@ -26,16 +23,19 @@ from sparrowmq.broker.handlers.query_handler import QueryHandler
 from sparrowmq.broker.handlers.relay_handler import RelayHandler
 from sparrowmq.broker.handlers.retry_handler import RetryHandler
 from sparrowmq.broker.handlers.topics_handler import TopicHandler
+from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.metrics.consumption import Consumption
+from sparrowmq.broker.metrics.status import Status
+from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.queue_locks import QueueLocks
-from sparrowmq.broker.status import Status
 from sparrowmq.broker.storage import storage
 from sparrowmq.broker.topics import Topics
-from sparrowmq.broker.traffic import Traffic
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
-from sparrowmq.live_settings import Changing
+from sparrowmq.loop.background import Background
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -49,10 +49,10 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of
+from sparrowmq.settings.live_settings import Changing
 from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
-from sparrowmq.turn import Turn
 
 BORN = hosts.pack("127.0.0.1:5000")
 

@@ -2,7 +2,7 @@ import json
 
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime, ViewBrokerStats
 from sparrowmq.protocol.requests.bodies import BrokerStats, KVTable
-from sparrowmq.settings import parse_properties
+from sparrowmq.settings.settings import parse_properties
 
 
 async def test_settings_are_told_as_a_properties_file(desk, client):

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse, render
 from sparrowmq.protocol.requests.bodies import Heartbeat, ProducerBeat

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster

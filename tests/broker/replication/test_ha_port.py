@@ -12,7 +12,7 @@ from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings import build
+from sparrowmq.settings.settings import build
 from tests.interop.apache import free_ports
 
 

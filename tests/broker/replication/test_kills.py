@@ -12,7 +12,7 @@ import pytest
 
 from sparrowmq import connect
 from sparrowmq.client.sending.outcome import SendStatus
-from sparrowmq.store.check import verify
+from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
 from tests.interop.apache import free_ports

@@ -13,10 +13,10 @@ import pytest
 
 from sparrowmq.broker.replication.upstream import COMPARED_BYTES, Upstream
 from sparrowmq.errors import CorruptRecord, DiskFull, LogsDiffer, RemoteProtocolError
+from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import replication
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
-from sparrowmq.turn import Turn
 from tests.broker.conftest import until
 from tests.broker.replication.masters import Followed, ScriptedMaster, scripted_master
 from tests.store.conftest import stores as stores

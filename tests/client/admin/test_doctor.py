@@ -22,7 +22,7 @@ from sparrowmq.client.admin.doctor import (
 )
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import UpdateConsumerOffset
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker

@@ -6,8 +6,8 @@ import pytest
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.namesrv_headers import DeleteTopicInNamesrv, GetRoute
 from sparrowmq.remoting.pool import Pool

@@ -2,7 +2,6 @@ import asyncio
 
 import pytest
 
-from sparrowmq.background import Background
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
@@ -10,6 +9,7 @@ from sparrowmq.client.consuming.held_locks import TRUSTED_S, QueueLocks
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import LockedQueues, LockQueues

@@ -7,8 +7,8 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.process_queue import FlowLimits
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import ClientClosed, ConfigError, SendFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv import Namesrv
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.codes import RequestCode, ResponseCode

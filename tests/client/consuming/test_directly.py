@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import QUEUE, stored
 

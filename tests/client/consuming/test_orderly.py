@@ -3,11 +3,11 @@ import asyncio
 import msgspec
 import pytest
 
-from sparrowmq.background import Background
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.process_queue import FlowLimits, ProcessQueue
 from sparrowmq.errors import BrokerUnreachable
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import stored

@@ -3,12 +3,12 @@ import logging
 
 import pytest
 
-from sparrowmq.background import Background
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.consumer_settings import PullSettings, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.errors import ConfigError, RemoteError
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import OffsetReply, PullMessage

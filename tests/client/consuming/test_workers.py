@@ -4,10 +4,10 @@ import threading
 import msgspec
 import pytest
 
-from sparrowmq.background import Background
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.received import Outcome, ReceivedMessage
 from sparrowmq.client.consuming.workers import Workers
+from sparrowmq.loop.background import Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.conftest import until

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from sparrowmq.clock import SystemClock
+from sparrowmq.loop.clock import SystemClock
 
 T = TypeVar("T")
 

@@ -1,11 +1,11 @@
 import pytest
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.clock import SystemClock
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import BrokerUnreachable
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
 from sparrowmq.testing import Cluster, ManualClock
 

@@ -8,8 +8,8 @@ from examples.flights.flight_book import FlightBook
 from examples.flights.replay import Replay, queue_of
 from examples.flights.stages import Stage
 from sparrowmq.client.client import connect
-from sparrowmq.clock import SystemClock
 from sparrowmq.errors import NoRoute, SendFailed
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateTopic
 from sparrowmq.remoting.pool import Pool

@@ -1,0 +1,89 @@
+"""What can be set about failover: which brokers of one name are the master's deputies, and the etcd that decides.
+
+    enableControllerMode=true          as in 5.x: the master is elected, and a slave takes its place when it is gone
+    etcdEndpoints=10.0.0.1:2379;...    where 5.x has controllers of its own; all brokers of a name need the same etcd
+    brokerId=1                         of this member, for good; whoever leads is the brokerId 0 to everybody else
+
+Source: BrokerConfig and MessageStoreConfig, Java 5.3, for the keys that mean the same there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.settings.setting_kinds import ADDRESSES, BOOLEAN, PATH, SECRET, TEXT, Kind, duration
+from sparrowmq.settings.settings import Settings, setting
+
+
+def _prefix(text: str) -> str:
+    if not text.startswith("/") or text.endswith("/") or any(not part for part in text[1:].split("/")):
+        raise ValueError(text)
+    return text
+
+
+_PREFIX = Kind(_prefix, "a path such as /sparrowmq, without a final /")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailoverSettings(Settings):
+    """Whether there is failover, and how fast."""
+
+    LEAST_LEASE_S: ClassVar[int] = 2  # etcd grants no shorter one, with its usual settings
+
+    failover: bool = setting(
+        "enableControllerMode",
+        False,
+        BOOLEAN,
+        "Elect the master among the brokers of this name. Needs etcdEndpoints.",
+    )
+    etcd: tuple[str, ...] = setting(
+        "etcdEndpoints", (), ADDRESSES, "Client addresses of the etcd that elects the master."
+    )
+    etcd_tls: bool = setting(
+        "etcd.tls.enable", False, BOOLEAN, "Connect to etcd by TLS and check its certificate."
+    )
+    etcd_trust: Path | None = setting(
+        "etcd.tls.trustCertPath",
+        None,
+        PATH,
+        "File of CA certificates (PEM) for etcd. By default those of the system.",
+    )
+    etcd_certificate: Path | None = setting(
+        "etcd.tls.certPath", None, PATH, "Certificate (PEM) that the broker shows to etcd."
+    )
+    etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH, "Private key (PEM) of etcd.tls.certPath.")
+    etcd_user: str | None = setting("etcdUser", None, TEXT, "User of the broker in etcd.")
+    etcd_password: str | None = setting("etcdPassword", None, SECRET, "Password of etcdUser.", secret=True)
+    etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX, "Prefix of all keys in etcd.")
+    lease_s: int = setting(
+        "masterLeaseTime",
+        4,
+        duration("s", LEAST_LEASE_S, 600),
+        "How long a silent master stays master, in seconds. Must exceed the longest pause of a broker.",
+    )
+    catch_up_ms: int = setting(
+        "haMaxTimeSlaveNotCatchup",
+        15_000,
+        duration("ms", 100, 3_600_000),
+        "How long a slave may lag before it is out of sync, in milliseconds.",
+    )
+
+    def demand_etcd(self) -> None:
+        """See that failover has all that it needs. Raises: ConfigError."""
+        if self.failover and not self.etcd:
+            raise ConfigError(
+                "enableControllerMode needs etcdEndpoints, the client ports of an etcd, such as 127.0.0.1:2379: it is "
+                "etcd that elects the master, and not a controller"
+            )
+        if (self.etcd_user is None) != (self.etcd_password is None):
+            raise ConfigError("etcdUser and etcdPassword go together: set both, or none")
+        files = (self.etcd_trust, self.etcd_certificate, self.etcd_key)
+        if not self.etcd_tls and any(file is not None for file in files):
+            raise ConfigError(
+                "files of etcd.tls are given and etcd is asked in the clear: set etcd.tls.enable=true"
+            )
+        if (self.etcd_certificate is None) != (self.etcd_key is None):
+            raise ConfigError("etcd.tls.certPath and etcd.tls.keyPath go together: set both, or none")

@@ -1,0 +1,1 @@
+"""Messages that the broker delivers later: delay levels and timers."""

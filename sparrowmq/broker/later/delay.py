@@ -1,0 +1,271 @@
+"""Delivers delayed messages when their time has come.
+
+    SCHEDULE_TOPIC_XXXX   queue 0 (1 s)   ■ ■ ■ ■     all that is in a queue waits equally long, so it lies in the
+                          queue 1 (5 s)   ■ ■ ■       order of its due times, and only the first one needs watching
+                          ...
+    due ── restore topic and queue (detour.py) ── store again ── offset of the level + 1 ── delayOffset.json
+
+`delay_levels` is the detour by which messages come into these queues; `DelayedDelivery` brings them out.
+
+An entry's due time stands where other queues have the hash of the tags: store time plus delay. (A message that is
+retried keeps its old birth, so that could not be counted from.) One coroutine sleeps until the earliest first
+message is due, or a queue that was empty gets one. There is no other polling.
+
+At least once: an offset is saved only when what was stored for it is on disk. A clean stop saves all of them.
+Source: ScheduleMessageService, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.broker.detour import Detour, move, restore
+from sparrowmq.broker.later.delivery import LONGEST_WAIT_S, Alarms, Delivery
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.broker.saved_state import SavedFile, saved_content
+from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Waiter
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import mark
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import SCHEDULE_TOPIC
+from sparrowmq.protocol.requests.bodies import DelayOffsets
+from sparrowmq.protocol.wire import json
+from sparrowmq.safe_text import shown
+from sparrowmq.stats import Figures, Values
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# How many messages of a level are delivered before other work of the broker gets its turn.
+TURN: Final = 128
+# After an error, as in Java.
+# A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
+# once if it is one millisecond further, small corrections of the clock are sat out.
+CLOCK_SLACK_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class _Level:
+    """One level: how far it is delivered, and the wait for its next message when there is none."""
+
+    level: int
+    offset: int
+    waiter: Waiter | None = None
+    retry_s: float = 0.0  # when to try again what is damaged, by the steady clock
+
+
+def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
+    """The detour of messages with a delay level."""
+
+    def park(entry: Entry) -> bool:
+        text = entry.properties.get(Property.DELAY) or "0"
+        try:
+            level = delays.clamp(int(text))
+        except ValueError:
+            raise RemoteError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the delay level {text!r} is not a number; the first level is 1",
+            ) from None
+        if level <= 0:
+            return False
+        entry.deliver_at_ms = clock.now_ms() + delays.delay_ms(level)
+        move(entry, SCHEDULE_TOPIC, queue_of(level))
+        return True
+
+    return Detour(mark(Property.DELAY), park, restore)
+
+
+class DelayedDelivery:
+    """The delay levels of one broker.
+
+    Args:
+        detour: `delay_levels`, as the writer has it.
+        path: of delayOffset.json.
+    Attributes:
+        delivery: brings them to their queues while it runs.
+    Raises:
+        BadStore: the file cannot be read, nor its copies.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        detour: Detour,
+        delays: DelayLevels,
+        path: Path,
+        clock: Clock,
+        figures: Figures,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._detour = detour
+        self._delays = delays
+        self._clock = clock
+        self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
+        # What is saved: offsets whose messages are on disk at their real place.
+        saved = saved_content(path, DelayOffsets, json.decode) or DelayOffsets()
+        self._safe = saved.offset_table
+        self._stored_end = 0
+        self._alarms = Alarms()
+        self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
+        self.file = SavedFile(path, self.content)
+        figures.family("delay_delivered", "delayed messages delivered", ("level",), self._delivered)
+        figures.family("delay_parked", "delayed messages parked, ever", ("level",), self._parked)
+
+    def part(self, save_period_s: float) -> Part:
+        """It delivers, and saves how far it is."""
+        return Part(
+            chores=(Chore("save delay offsets", save_period_s, self.save),),
+            tasks=(Task("delayed delivery", self.delivery.run),),
+            saves=(self.close,),
+        )
+
+    def part_of_slave(self, save_period_s: float) -> Part:
+        """It delivers nothing, and keeps how far its master is."""
+        return self.file.part("delay offsets", save_period_s)
+
+    def follow(self, told: DelayOffsets) -> None:
+        """Be where the master is, on its slave."""
+        if told.offset_table != self._safe:
+            self._safe = dict(told.offset_table)
+            for each in self._levels:
+                each.offset = self._safe.get(each.level, 0)
+            self.file.touch()
+
+    async def close(self) -> None:
+        """Deliver nothing more, and save; what comes due now waits for the next start.
+
+        Raises: as `save`.
+        """
+        self.delivery.close()
+        self._store.flush()
+        await self.save()
+
+    async def save(self) -> None:
+        """Save how far the levels are, as soon as the store has brought to disk what was delivered.
+
+        Raises:
+            StoreFailed: it never will be.
+            OSError: the file could not be written.
+        """
+        offsets, stored_end = self._offsets(), self._stored_end
+        if offsets == self._safe and not self.file.dirty:
+            return
+        await self._store.flushed.reached(stored_end)
+        self._safe = offsets
+        self.file.touch()
+        await self.file.save()
+
+    def content(self) -> DelayOffsets:
+        """What delayOffset.json holds, and what GET_ALL_DELAY_OFFSET answers."""
+        return DelayOffsets(dict(self._safe))
+
+    def _delivered(self) -> Values:
+        """How far each level in use is delivered."""
+        return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
+
+    def _parked(self) -> Values:
+        return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
+
+    def _end_of(self, each: _Level) -> int:
+        return self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level)).value
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _deliver_levels(self) -> float:
+        return min(map(self._deliver_some, self._levels))
+
+    def _deliver_some(self, each: _Level) -> float:
+        """Deliver due messages of a level, a turn's worth at most; returns the seconds to wait for the next one.
+
+        A level in which something is damaged stands still, until it is mended; the others do not.
+        """
+        now_s = self._clock.monotonic()
+        if each.retry_s > now_s:
+            return each.retry_s - now_s
+        try:
+            return self._deliver_turn(each)
+        except (CorruptRecord, BadStore) as bad:
+            self._alarms.tell(f"delay level {each.level}, at message {each.offset},", bad)
+            each.retry_s = now_s + LONGEST_WAIT_S
+            return LONGEST_WAIT_S
+
+    def _deliver_turn(self, each: _Level) -> float:
+        """`_deliver_some` of a sound level. Raises: CorruptRecord, BadStore: it is not."""
+        queue = self._store.queue(SCHEDULE_TOPIC, queue_of(each.level))
+        if queue is None or each.offset >= queue.max_offset:
+            self._wait_for_more(each)
+            return LONGEST_WAIT_S
+        each.offset = max(each.offset, queue.min_offset)
+        entries = queue.read(each.offset, TURN)
+        for i in range(len(entries)):
+            wait_ms = self._wait_ms(each.level, entries.tags_code(i))
+            if wait_ms > 0:
+                return wait_ms / 1000
+            if not entries.is_gap(i):
+                self._deliver(entries.offset(i), entries.size(i))
+            each.offset += 1
+        return 0
+
+    def _deliver(self, physical_offset: int, size: int) -> None:
+        view = self._store.parked_at(physical_offset, size)
+        if view is None:
+            if physical_offset < self._store.begin:
+                log.error(
+                    "the delayed message at log offset %d is gone: it was older than fileReservedTime",
+                    physical_offset,
+                )
+            return
+        try:
+            entry = self._detour.restore(record.decode(view))
+            placed = self._writer.put(entry, back_from=self._detour)
+        except (InvalidMessage, RemoteProtocolError, CorruptRecord, RemoteError) as error:
+            # Its place in the level is passed over, or nothing behind it would ever be delivered.
+            log.error(
+                "the delayed message at log offset %d cannot be delivered: %s", physical_offset, shown(error)
+            )
+            return
+        self._stored_end = placed.end
+
+    def _wait_ms(self, level: int, due_ms: int) -> int:
+        wait_ms = due_ms - self._clock.now_ms()
+        return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
+
+    def _wait_for_more(self, each: _Level) -> None:
+        if each.waiter is not None:
+            return
+
+        def arrived(error: BaseException | None) -> None:
+            each.waiter = None
+            self.delivery.wake(error)
+
+        end = self._store.queue_end(SCHEDULE_TOPIC, queue_of(each.level))
+        each.waiter = end.when(each.offset + 1, arrived)
+
+    def _known_levels(self) -> list[int]:
+        """The configured levels, and those of a longer configuration before this one that still hold messages."""
+        parked = {
+            level_of(queue_id) for topic, queue_id, _ in self._store.queues() if topic == SCHEDULE_TOPIC
+        }
+        return sorted(parked | set(range(1, self._delays.max + 1)))
+
+    def _start(self, level: int) -> int:
+        offset = self._safe.get(level, 0)
+        queue = self._store.queue(SCHEDULE_TOPIC, queue_of(level))
+        least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        if not least <= offset <= most and offset:
+            log.warning("delay level %d was delivered up to %d, but has %d to %d", level, offset, least, most)
+        return min(max(offset, least), most)
+
+    def _offsets(self) -> dict[int, int]:
+        return {each.level: each.offset for each in self._levels if each.offset}

@@ -1,0 +1,305 @@
+"""Delivers messages at the time that they ask for, to the millisecond, and lets them be recalled until then.
+
+    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    ── park (`timer_detour`) ──  rmq_sys_wheel_timer[0],
+                                                             TIMER_OUT_MS, REAL_TOPIC, REAL_QID
+    due ── restored, TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS added ── its real queue; the record says what it settles
+    a recall (370) ── is a timer itself, with TIMER_DEL_UNIQKEY: topic+unique id, due with the message that it names
+    retention wants the file of a timer ── stored again at the log's end, TIMER_ROLL_TIMES one more
+
+The store knows what is pending and when, and why nothing is lost or doubled (store/timers/timers.py). One coroutine
+sleeps until the next slot of 16 ms is over or the queue grows; it hands out `TURN` messages between two looks at the
+sockets. A message with a delay level, as every retry is, goes by that and loses its wish for a time, as in Java.
+A delivered message keeps all these properties; TIMER_OUT_MS says that it has waited already.
+
+Source: TimerMessageStore, HookUtils.handleScheduleMessage and RecallMessageProcessor, Java 5.4. Unlike Java's, times
+are not rounded down to a second (timerPrecisionMs), and a second takes any number (timerCongestNumEachSlot).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from sparrowmq.broker.detour import Detour, move, restore
+from sparrowmq.broker.later.delivery import Alarms, Delivery
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.part import Chore, Part, Task
+from sparrowmq.errors import (
+    CorruptRecord,
+    InvalidMessage,
+    RemoteError,
+    RemoteProtocolError,
+)
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import Waiter
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.properties import mark
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import TIMER_TOPIC
+from sparrowmq.safe_text import shown
+from sparrowmq.stats import Figures
+from sparrowmq.store.message_store import MessageStore
+from sparrowmq.store.timers.timer_wheel import RECALL
+from sparrowmq.store.timers.timers import Timer, settling
+
+log = logging.getLogger(__name__)
+
+TURN: Final = 64
+SAVE_PERIOD_S: Final = 1.0
+MAX_DELAY_S: Final = 40 * 86_400
+
+_MARK: Final = "\x02TIMER_DEL"  # of DELAY_SEC, DELAY_MS, DELIVER_MS and DEL_UNIQKEY, in one search
+_OUT: Final = mark(Property.TIMER_OUT_MS)
+_DAMAGE_PAUSE_MS: Final = 60_000
+_DIGITS: Final = 19  # of a Java long
+# What delivery adds: two times, and how often it was stored again.
+_ROOM: Final = sum(
+    len(name) + 2 + digits
+    for name, digits in (
+        (Property.TIMER_ENQUEUE_MS, _DIGITS),
+        (Property.TIMER_DEQUEUE_MS, _DIGITS),
+        (Property.TIMER_ROLL_TIMES, 10),
+    )
+)
+
+
+def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour:
+    """The detour of messages for a time. It comes before that of the levels.
+
+    Args:
+        max_delay_s: what asks for more is refused.
+    """
+
+    def park(entry: Entry) -> bool:
+        properties = entry.properties
+        if (properties.get(Property.DELAY) or "0") != "0":
+            for name in (Property.TIMER_DELIVER_MS, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS):
+                properties.remove(name)
+            return False
+        is_half = entry.sys_flag & SysFlag.PREPARED  # half, or rolled back
+        now_ms = clock.now_ms()
+        due_ms = None if is_half or properties.has(_OUT) else _due_ms(entry, now_ms)
+        if due_ms is None:
+            return False
+        if not enabled:
+            raise _illegal(
+                "this broker delivers at no other time than a delay level's: timerWheelEnable is false"
+            )
+        is_recall = properties.get(Property.TIMER_DEL_UNIQKEY) is not None
+        if due_ms <= now_ms:
+            if is_recall:
+                raise _illegal("the message to recall is due already")
+            return False
+        if due_ms - now_ms > max_delay_s * 1000:
+            raise _illegal(
+                f"the delivery is {(due_ms - now_ms) // 1000} s away; timerMaxDelaySec allows {max_delay_s} s"
+            )
+        properties.put(Property.TIMER_OUT_MS, str(due_ms))
+        move(entry, TIMER_TOPIC, 0)
+        entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
+        return True
+
+    return Detour(_MARK, park, _back, _ROOM)
+
+
+def _due_ms(entry: Entry, now_ms: int) -> int | None:
+    """When a message asks to be delivered; None if it does not. Raises: RemoteError, that is no number."""
+    for name, unit_ms, start_ms in (
+        (Property.TIMER_DELAY_SEC, 1000, now_ms),
+        (Property.TIMER_DELAY_MS, 1, now_ms),
+        (Property.TIMER_DELIVER_MS, 1, 0),
+    ):
+        text = entry.properties.get(name)
+        if text is not None:
+            digits = text.removeprefix("-")
+            if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS):
+                raise _illegal(f"{name} is {text[:40]!r}, and not a number")
+            return start_ms + int(text) * unit_ms
+    return None
+
+
+def _illegal(why: str) -> RemoteError:
+    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {why}")
+
+
+def delete_key(topic: str, unique_id: str) -> str:
+    """What TIMER_DEL_UNIQKEY says for a message."""
+    return f"{topic}+{unique_id}"
+
+
+def _back(message: StoredMessage) -> Entry:
+    """A message whose time has come. Raises: InvalidMessage, it was not parked."""
+    entry = restore(message)
+    entry.prepared_offset = settling(message.physical_offset)
+    return entry
+
+
+class TimedDelivery:
+    """The timers of one broker.
+
+    Args:
+        detour: `timer_detour`, as the writer has it.
+    Attributes:
+        delivery: brings them to their queues while it runs.
+    Raises:
+        BadStore, DiskFull: what is pending cannot be found out.
+    """
+
+    def __init__(
+        self, store: MessageStore, writer: Writer, detour: Detour, clock: Clock, figures: Figures
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._detour = detour
+        self._clock = clock
+        self._timers = store.timers()
+        self.delivery = Delivery("messages for a time", self._deliver_some, clock)
+        self._alarms = Alarms()
+        self._waiter: Waiter | None = None
+        self._one_save = asyncio.Lock()
+        self._delivered = figures.counter("timers_delivered", "messages delivered at their time")
+        self._recalled = figures.counter("timers_recalled", "messages recalled before their time")
+        self._rolled = figures.counter("timers_rolled", "timers stored again because their file should go")
+        figures.gauge("timers_pending", "messages that wait for their time", lambda: len(self._timers))
+
+    def part(self) -> Part:
+        """It delivers, and saves how far it is."""
+        return Part(
+            chores=(Chore("save timers", SAVE_PERIOD_S, self.save),),
+            tasks=(Task("timed delivery", self.delivery.run),),
+            saves=(self.close,),
+        )
+
+    def is_over(self, due_ms: int) -> bool:
+        """Whether it is too late to recall what is due then."""
+        return self._timers.is_over(due_ms, self._clock.now_ms())
+
+    async def close(self) -> None:
+        """Deliver nothing more, and save; what comes due now waits for the next start.
+
+        Raises: as `save`.
+        """
+        self.delivery.close()
+        self._store.flush()
+        try:
+            await self.save()
+        finally:
+            self._timers.close()
+
+    async def save(self) -> None:
+        """Write what is settled, once the store has brought to disk what settles it.
+
+        Raises:
+            StoreFailed: it never will be.
+            OSError: the file could not be written.
+        """
+        async with self._one_save:
+            saved = self._timers.unsaved()
+            if saved is not None:
+                await self._store.flushed.reached(saved.log_offset)
+                await asyncio.to_thread(self._timers.save, saved)
+                self._timers.was_saved(saved)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _deliver_some(self) -> float:
+        """Deliver a turn's worth; returns the seconds to wait for the next one."""
+        timers = self._timers
+        self._learn()
+        due = timers.due(self._clock.now_ms(), TURN)
+        recalled: frozenset[str] | None = None
+        for timer in due:
+            try:
+                recalled = self._recalled_keys() if recalled is None else recalled
+                self._deliver(timer, recalled)
+            except CorruptRecord as bad:
+                self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
+                timers.put_off_next(self._clock.now_ms() + _DAMAGE_PAUSE_MS)
+            else:
+                timers.settle_next()
+        for _ in range(TURN):
+            timer_to_roll = timers.to_roll()
+            if timer_to_roll is None:
+                break
+            try:
+                self._roll(timer_to_roll)
+            except CorruptRecord as bad:
+                self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
+                timers.put_off_roll()
+            else:
+                timers.rolled()
+        return timers.wait_ms(self._clock.now_ms()) / 1000
+
+    def _learn(self) -> None:
+        """Take over new timers, also those of this turn: a recall that was taken is obeyed."""
+        self._store.dispatch()
+        self._timers.learn()
+        if self._waiter is None:
+            self._waiter = self._timers.queue.end.when(self._timers.next_offset + 1, self._arrived)
+
+    def _arrived(self, error: BaseException | None) -> None:
+        self._waiter = None
+        self.delivery.wake(error)
+
+    def _deliver(self, timer: Timer, recalled: frozenset[str]) -> None:
+        message = self._message(timer)
+        if message is None:
+            return
+        properties = message.properties
+        if recalled:
+            key = delete_key(properties.get(Property.REAL_TOPIC, ""), properties.get(Property.UNIQ_KEY, ""))
+            if key in recalled:
+                self._recalled.value += 1
+                return
+        properties[Property.TIMER_ENQUEUE_MS] = str(message.store_timestamp_ms)
+        properties[Property.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
+        if self._store_again(timer, message, None):
+            self._delivered.value += 1
+
+    def _roll(self, timer: Timer) -> None:
+        message = self._message(timer)
+        if message is None:
+            return
+        times = message.properties.get(Property.TIMER_ROLL_TIMES, "0")
+        message.properties[Property.TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdecimal() else 1)
+
+        if self._store_again(timer, message, TIMER_TOPIC):
+            self._rolled.value += 1
+
+    def _store_again(self, timer: Timer, message: StoredMessage, topic: str | None) -> bool:
+        """Store it at its real address, or in the timers' topic; whether that can be done at all."""
+        try:
+            entry = self._detour.restore(message)
+            if topic is not None:
+                entry.topic, entry.queue_id, entry.deliver_at_ms = topic, 0, timer.due
+            self._writer.put(entry, back_from=self._detour)
+        except (InvalidMessage, RemoteError) as error:
+            # It is passed over, or nothing behind it would ever be delivered.
+            log.error("the message at log offset %d cannot be delivered: %s", timer.offset, shown(error))
+            return False
+        return True
+
+    def _message(self, timer: Timer) -> StoredMessage | None:
+        view = self._store.parked_at(timer.offset, timer.size)
+        if view is None:
+            if timer.offset < self._store.begin:
+                log.error("the message at log offset %d is gone before it was due", timer.offset)
+            return None
+        try:
+            return record.decode(view)
+        except RemoteProtocolError as error:
+            log.error("the message at log offset %d cannot be delivered: %s", timer.offset, shown(error))
+            return None
+
+    def _recalled_keys(self) -> frozenset[str]:
+        """What the recalls of this slot name, each in its own topic: who sent it may write to that one alone."""
+        keys = set()
+        for recall in filter(None, map(self._message, self._timers.recalls)):
+            key = recall.properties.get(Property.TIMER_DEL_UNIQKEY, "")
+            if key.startswith(delete_key(recall.properties.get(Property.REAL_TOPIC, ""), "")):
+                keys.add(key)
+        return frozenset(keys)

@@ -1,0 +1,90 @@
+"""What consumers take: messages, pulls that found some and pulls that found none, and the pace of each group.
+
+    a pull's answer ── took ── + n messages, + 1 pull, + n for its group and topic
+    every 6 s       ── sample ── where each of them is now; a pair without messages for a minute is forgotten
+
+So there is one small entry for each pair of group and topic that was served within the last minute, however many there
+ever were; and never more than MOST_PAIRS.
+Source: BrokerStatsManager.tpsGroupGetNums, Java 4.9.8: messages a second over the last minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.loop.clock import Clock
+from sparrowmq.stats import Counter, Figures, Rate, Values
+
+WINDOW_S: Final = 60.0
+SAMPLE_PERIOD_S: Final = 6.0
+# Pairs of group and topic beyond these are not measured, until others are forgotten.
+MOST_PAIRS: Final = 10_000
+
+
+class Consumption:
+    """Counts of what was handed to consumers.
+
+    Attributes:
+        messages: in answers to pulls.
+        found: pulls that brought messages.
+        missed: pulls that brought none.
+    """
+
+    def __init__(self, clock: Clock, figures: Figures) -> None:
+        self._clock = clock
+        self.messages = figures.counter("messages_sent", "messages handed to consumers")
+        self.found = figures.counter("pulls_found", "pulls that brought messages")
+        self.missed = figures.counter("pulls_missed", "pulls that brought none")
+        figures.family(
+            "group_pace", "messages that a group takes a second, by topic", ("group", "topic"), self.paces
+        )
+        self._pairs: dict[tuple[str, str], Rate] = {}
+
+    def part(self) -> Part:
+        """Rates need a look at the counters now and then."""
+        return Part(chores=(Chore("sample the pace of groups", SAMPLE_PERIOD_S, self.sample),))
+
+    def took(self, group: str, topic: str, count: int) -> None:
+        """A pull of `group` is answered with `count` messages of `topic`."""
+        if not count:
+            self.missed.value += 1
+            return
+        self.messages.value += count
+        self.found.value += 1
+        rate = self._pairs.get((group, topic))
+        if rate is None:
+            if len(self._pairs) >= MOST_PAIRS:
+                return
+            rate = self._pairs[group, topic] = self._begin()
+        rate.counter.value += count
+
+    def per_second(self, group: str, topics: Iterable[str]) -> float:
+        """Messages of these topics that the group took a second, over the last minute."""
+        now_s = self._clock.monotonic()
+        rates = (self._pairs.get((group, topic)) for topic in topics)
+        return sum((rate.per_second(now_s)[0] for rate in rates if rate is not None), 0.0)
+
+    def paces(self) -> Values:
+        """Messages a second that each pair of group and topic took, over the last minute."""
+        now_s = self._clock.monotonic()
+        return [(pair, rate.per_second(now_s)[0]) for pair, rate in self._pairs.items()]
+
+    def counts(self) -> list[tuple[tuple[str, str], int]]:
+        """How many messages each group took of each topic, since the pair was forgotten last."""
+        return [(pair, rate.counter.value) for pair, rate in self._pairs.items()]
+
+    def sample(self) -> None:
+        """Remember where everything is; every SAMPLE_PERIOD_S."""
+        now_s = self._clock.monotonic()
+        for pair, rate in list(self._pairs.items()):
+            if rate.per_second(now_s)[0]:
+                rate.sample(now_s)
+            else:
+                del self._pairs[pair]
+
+    def _begin(self) -> Rate:
+        rate = Rate(Counter(), (WINDOW_S,))
+        rate.sample(self._clock.monotonic())
+        return rate

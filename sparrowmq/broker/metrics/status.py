@@ -1,0 +1,197 @@
+"""How the broker is doing, in the words that Apache's tools read: about fifty figures, all of them texts.
+
+`clusterList` reads putTps, getTransferredTps, brokerVersionDesc and the times of the oldest message; the dashboard
+reads the counts of today and yesterday; Apache's exporter nearly all, and it fails as a whole when one of those is
+missing. So what does not exist here (thread pools, buffers outside the page cache, a lock around the log) is told as an
+empty one is; and how long a put takes, which would cost each message a look at the clock, as never measured. What
+nobody needs and nothing measures is left out: putMessageFailedTimes, putLatency99, putLatency999.
+Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService.getRuntimeInfo, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from datetime import date, datetime
+from typing import Final
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
+from sparrowmq.stats import Figures
+
+VERSION_NAME: Final = "V4_9_8"
+_UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
+# A pool that does not exist is told as one that is always empty.
+_POOLS: Final = ("send", "pull", "query")
+_POOL_CAPACITY: Final = 10_000
+# How many puts took how long, by StoreStatsService: the exporter splits it at blanks and colons.
+_SPANS: Final = "<=0ms 0~10ms 10~50ms 50~100ms 100~200ms 200~500ms 500ms~1s 1~2s 2~3s 3~4s 4~5s 5~10s 10s~"
+_NO_TIMES: Final = " ".join([f"[{span}]:0" for span in _SPANS.split()])
+
+
+class Status:
+    """The texts, made of the broker's figures.
+
+    Args:
+        more: what else there is to tell.
+    Attributes:
+        started_ms: when the broker started.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        figures: Figures,
+        clock: Clock,
+        more: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        self._settings = settings
+        self._figures = figures
+        self._clock = clock
+        self.started_ms = clock.now_ms()
+        self._more = more
+        self._today = self._date()
+        # Messages received and sent at the last two midnights.
+        self._yesterday_morning = (0, 0)
+        self._this_morning = (0, 0)
+        self.sample()
+
+    def part(self) -> Part:
+        """Rates need a look at the counters about every second."""
+        return Part(chores=(Chore("sample rates", 1, self.sample),))
+
+    def sample(self) -> None:
+        """Remember where the counters are."""
+        self._figures.sample(self._clock.monotonic())
+        if self._date() != self._today:
+            self._today = self._date()
+            self._yesterday_morning = self._this_morning
+            self._this_morning = (self._number("messages_received"), self._number("messages_sent"))
+
+    def table(self) -> dict[str, str]:
+        """All figures by their names."""
+        return {
+            **self._about_broker(),
+            **self._about_messages(),
+            **self._about_store(),
+            **self._about_disk(),
+            **_about_pools(),
+            **self._about_copies(),
+            **self._more(),
+        }
+
+    def _about_broker(self) -> dict[str, str]:
+        up_ms = self._clock.now_ms() - self.started_ms
+        return {
+            "brokerVersionDesc": VERSION_NAME,
+            "brokerVersion": str(PROTOCOL_VERSION),
+            "bootTimestamp": str(self.started_ms),
+            "runtime": _duration(up_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+        }
+
+    def _about_messages(self) -> dict[str, str]:
+        now_s = self._clock.monotonic()
+        put_tps = _rates(self._figures.rates("messages_received", now_s))
+        get_tps = _rates(self._figures.rates("messages_sent", now_s))
+        found = self._figures.rates("pulls_found", now_s)
+        missed = self._figures.rates("pulls_missed", now_s)
+        received, sent = self._number("messages_received"), self._number("messages_sent")
+        return {
+            "putTps": put_tps,
+            "getTransferedTps": get_tps,  # 4.9's spelling, which its clusterList reads
+            "getTransferredTps": get_tps,
+            # Those above are messages; these are pulls.
+            "getFoundTps": _rates(found),
+            "getMissTps": _rates(missed),
+            "getTotalTps": _rates(tuple(map(sum, zip(found, missed, strict=True)))),
+            "putMessageTimesTotal": str(received),
+            "msgPutTotalYesterdayMorning": str(self._yesterday_morning[0]),
+            "msgPutTotalTodayMorning": str(self._this_morning[0]),
+            "msgPutTotalTodayNow": str(received),
+            "msgGetTotalYesterdayMorning": str(self._yesterday_morning[1]),
+            "msgGetTotalTodayMorning": str(self._this_morning[1]),
+            "msgGetTotalTodayNow": str(sent),
+        }
+
+    def _about_store(self) -> dict[str, str]:
+        begin, end = self._number("log_begin_offset"), self._number("log_end_offset")
+        stored = self._number("stored_bytes")
+        parked = self._figures.values("delay_parked")
+        levels = {
+            f"scheduleMessageOffset_{level[0]}": f"{int(offset)},{int(parked[level])}"
+            for level, offset in self._figures.values("delay_delivered").items()
+        }
+        return {
+            "commitLogMinOffset": str(begin),
+            "commitLogMaxOffset": str(end),
+            "putMessageSizeTotal": str(stored),
+            "putMessageAverageSize": str(stored / (self._number("messages_received") or 1)),
+            "earliestMessageTimeStamp": str(self._number("oldest_message_ms")),
+            "dispatchBehindBytes": str(self._number("dispatch_behind_bytes")),
+            "dispatchMaxBuffer": "0",
+            "remainHowManyDataToFlush": _bytes(self._number("flush_behind_bytes")),
+            "remainTransientStoreBufferNumbs": "0",
+            "pageCacheLockTimeMills": "0",
+            "putMessageEntireTimeMax": "0",
+            "getMessageEntireTimeMax": "0",
+            "putMessageDistributeTime": _NO_TIMES,
+            **levels,
+        }
+
+    def _about_copies(self) -> dict[str, str]:
+        """Unlike Java: how far a slave is, in time, is what its newest message and its master's are apart."""
+        has_slaves = self._figures.knows("slaves") and self._number("slaves")
+        if not has_slaves and not self._settings.is_slave:
+            return {}
+        return {"newestMessageTimeStamp": str(self._number("newest_message_ms"))}
+
+    def _about_disk(self) -> dict[str, str]:
+        disk = os.statvfs(self._settings.store_path)
+        total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+        used = total - disk.f_bfree * disk.f_frsize
+        # As Java rounds: up to a whole percent.
+        share = str(math.ceil(100 * used / (used + free)) / 100)
+        return {
+            "commitLogDirCapacity": f"Total : {_bytes(total)}, Free : {_bytes(free)}.",
+            "commitLogDiskRatio": share,
+            "consumeQueueDiskRatio": share,
+        }
+
+    def _number(self, name: str) -> int:
+        return int(self._figures.value(name))
+
+    def _date(self) -> date:
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000).date()
+
+
+def _about_pools() -> dict[str, str]:
+    figures = {}
+    for pool in _POOLS:
+        figures[f"{pool}ThreadPoolQueueSize"] = "0"
+        figures[f"{pool}ThreadPoolQueueCapacity"] = str(_POOL_CAPACITY)
+        figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    return figures
+
+
+def _rates(per_second: tuple[float, ...]) -> str:
+    return " ".join(str(rate) for rate in per_second)
+
+
+def _bytes(count: int) -> str:
+    """As Java's humanReadableByteCount tells it."""
+    if count < 1024:
+        return f"{count} B"
+    exponent = min((count.bit_length() - 1) // 10, 6)
+    return f"{count / (1 << 10 * exponent):.1f} {' KMGTPE'[exponent]}iB"
+
+
+def _duration(elapsed_ms: int) -> str:
+    parts = []
+    for unit_ms, name in _UNITS:
+        count, elapsed_ms = divmod(elapsed_ms, unit_ms)
+        parts.append(f"{count} {name}")
+    return f"[ {', '.join(parts)} ]"

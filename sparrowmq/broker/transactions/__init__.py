@@ -1,0 +1,1 @@
+"""Transactions: half messages, their records, and which transactions are open."""

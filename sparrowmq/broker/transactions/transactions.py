@@ -1,0 +1,490 @@
+"""Transactions: half messages wait unseen, are committed or rolled back, and asked about when nobody says which.
+
+    begin     half message stored                        first question when transactionTimeOut is over
+    question  half stored again, CHECK_TIMES + 1 ── 39 ──> one of the group's producers, on whatever connection
+              again every transactionCheckInterval; after transactionCheckMax of them, or fileReservedTime: discarded
+    commit    message at its own place + op record       side by side in the log: both or none
+    rollback  op record
+    discard   TRANS_CHECK_MAX_TIME_TOPIC + op record     323 begins it anew
+
+Which are open is known here (`OpenTransactions`), so an END_TRANSACTION that comes again, or to an older copy of the
+half message, stores nothing. After a start the half and op topics tell it, read from the offsets of the group
+CID_RMQ_SYS_TRANS on; these are saved when all that they rest on is on disk.
+
+Killed between any two steps. The log keeps a prefix of what was appended:
+    nothing of an end       the transaction is open, and asked about again
+    the message, no op      it is the last record of the log then; recovery finds it by its "prepared offset"
+                            (`MessageStore.settled`), and the op record is written at the start
+    both                    it has ended
+    a copy, no question     copies are tied to their first one; they count as one transaction
+So a transaction ends once. What can double is the sending: a producer whose half message was stored, but not
+acknowledged, sends another one with the same unique key.
+Source: TransactionalMessageServiceImpl and EndTransactionProcessor, Java 4.9.7.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.later.delivery import Alarms
+from sparrowmq.broker.message_writer import Writer
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.part import Chore, Part
+from sparrowmq.broker.topics import Topics
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
+from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.waiting import in_turns
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.property_names import Property
+from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
+from sparrowmq.safe_text import shown
+from sparrowmq.stats import Figures
+from sparrowmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+# How many are asked about before other work of the broker gets its turn.
+TURN: Final = 64
+# How precise the times of questions are: a look at what is due costs nothing when nothing is.
+TICK_S: Final = 1.0
+DISK_FULL_PAUSE_MS: Final = 10_000
+DAMAGE_PAUSE_MS: Final = 60_000
+# Of so many that have ended, at least, it is known how, to answer whoever ends one again.
+REMEMBERED_ENDS: Final = 10_000
+_READ: Final = 1000
+_READ_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True)
+class TransactionRules:
+    """How long transactions may stay open; the values in brackets are Java's names.
+
+    Attributes:
+        timeout_ms: from the message's birth until the first question (transactionTimeOut).
+        interval_ms: between two questions (transactionCheckInterval).
+        most_checks: questions about one transaction (transactionCheckMax).
+        retention_ms: older ones are discarded, as their half messages are about to be deleted (fileReservedTime).
+        rejected: whether half messages are refused (rejectTransactionMessage).
+        is_masters: the log is written by a master, who ends what has to be ended: nothing is added to it.
+    """
+
+    timeout_ms: int = 6000
+    interval_ms: int = 60_000
+    most_checks: int = 15
+    retention_ms: int = 72 * 3_600_000
+    rejected: bool = False
+    is_masters: bool = False
+
+
+class Transactions:
+    """The transactions of one broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Writer,
+        topics: Topics,
+        offsets: Offsets,
+        clients: Clients,
+        clock: Clock,
+        rules: TransactionRules,
+        figures: Figures,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._clock = clock
+        self._rules = rules
+        self._host = store.settings.store_host
+        self._alarms = Alarms()
+        self._turns = 0  # whose turn it is among a group's producers
+        self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset that was ended
+        self._earlier: dict[int, bool] = {}  # as many of those before them
+        self._unsaved: tuple[int, int, int] | None = (
+            None  # half and op position, and the log's end when they were so
+        )
+        self._begun = figures.counter("transactions_begun", "half messages stored for producers")
+        self._committed = figures.counter("transactions_committed", "transactions committed")
+        self._rolled_back = figures.counter("transactions_rolled_back", "transactions rolled back")
+        self._discarded = figures.counter(
+            "transactions_discarded", "transactions that nobody could tell the end of"
+        )
+        self._checks = figures.counter("transaction_checks", "questions about transactions sent to producers")
+        self._reads = figures.counter("transaction_reads", "half messages read to ask about them")
+        figures.gauge("transactions_open", "transactions whose end is not known", lambda: len(self.open))
+        self.open = self._recover()
+
+    def part(self, save_period_s: float) -> Part:
+        """Questions when they are due; offsets as often as those of consumers."""
+        return Part(
+            chores=(
+                Chore("ask about transactions", TICK_S, self.ask),
+                Chore("pass transactions that have ended", save_period_s, self.pass_ended),
+            ),
+            saves=(self.close,),
+        )
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Remember in the offsets up to where transactions have ended; they are saved after this."""
+        return in_turns(self._pass_all)
+
+    # What producers want ---------------------------------------------------------------------------------------------
+
+    def begin(self, entry: Entry, group: str) -> Placed:
+        """Store a half message.
+
+        Args:
+            group: of the producer.
+        Raises:
+            RemoteError: MESSAGE_ILLEGAL, it cannot be one; NO_PERMISSION, this broker takes none.
+            StoreFailed, DiskFull: nothing was stored.
+        """
+        if self._rules.rejected:
+            raise RemoteError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._topics.broker_name}] sending transaction message is forbidden",
+            )
+        to = half_message.park(entry, group)
+        self._topics.ensure_own(HALF_TOPIC)
+        placed = self._writer.put_straight(entry, half_message.ROOM)
+        self._add(placed, entry, to)
+        self._begun.value += 1
+        return placed
+
+    def end(self, queue_offset: int, offset: int, group: str, *, commit: bool) -> Placed | None:
+        """Commit a transaction or roll it back; the last record of that, or None if it has ended so before.
+
+        Args:
+            queue_offset, offset: of the half message, or of a copy, in the half topic and in the log.
+        Raises:
+            RemoteError: there is no such half message, it is another group's, or it ended otherwise.
+            StoreFailed, DiskFull: nothing was stored.
+        """
+        transaction = self.open.find(queue_offset)
+        newest = transaction if transaction is not None and transaction.offset == offset else None
+        half = self._half_at(offset, newest)
+        to = newest.to if newest is not None else None
+        if (half_message.group_of(half) if to is None else to.group) != group:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != queue_offset:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        if transaction is None:
+            self._refuse_another_end(queue_offset, commit)
+            return None
+        placed = self._commit(transaction, half) if commit else self._finish(transaction, [])
+        self._remember(queue_offset, commit)
+        (self._committed if commit else self._rolled_back).value += 1
+        return placed
+
+    def resume(self, offset: int) -> Placed:
+        """Begin a transaction anew that was discarded, or one that ended.
+
+        Args:
+            offset: in the log, of the message in TRANS_CHECK_MAX_TIME_TOPIC, or of the half message.
+        Raises:
+            RemoteError: no such message lies there, or its transaction is open.
+        """
+        message = self._decoded(offset)
+        if message is None or message.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"at offset {offset} of the log lies no half message; give the msgId of one in {CHECK_MAX_TIME_TOPIC}",
+            )
+        if message.topic == HALF_TOPIC and self.open.find(message.queue_offset) is not None:
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR, f"the transaction of {message} is open; nothing to resume"
+            )
+        entry = half_message.resumed(message)
+        placed = self._store.append(entry)
+        now_ms = self._clock.now_ms()
+        self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size))
+        return placed
+
+    # What is done by itself ------------------------------------------------------------------------------------------
+
+    def ask(self) -> Coroutine[Any, Any, None]:
+        """Ask about the transactions that are due, and discard those that were asked about too often."""
+        return in_turns(self._ask_some)
+
+    def _ask_some(self) -> bool:
+        """Ask about as many as may be at once; whether any were due."""
+        due = self.open.take_due(self._clock.now_ms(), TURN)
+        for transaction in due:
+            try:
+                self._look_at(transaction)
+            except DiskFull as error:
+                log.warning("no questions about transactions now: %s", error)
+                self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
+            except CorruptRecord as bad:
+                self._alarms.tell(f"the transaction at log offset {transaction.offset}", bad)
+                self.open.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
+        return bool(due)
+
+    def pass_ended(self) -> None:
+        """Move the offsets of CID_RMQ_SYS_TRANS up to where they were, once that is on disk."""
+        if self._unsaved is not None:
+            half_position, op_position, end = self._unsaved
+            if self._store.flushed.value < end:
+                return
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_position)
+            self._offsets.commit(TRANSACTION_GROUP, OP_HALF_TOPIC, 0, op_position)
+        half = self._store.queue(HALF_TOPIC, 0)
+        self._unsaved = None
+        if half is not None:
+            self._unsaved = (*self.open.positions(half.next_offset), self._store.end)
+
+    def _pass_all(self) -> bool:
+        self._store.flush()
+        self.pass_ended()
+        self.pass_ended()
+        return False
+
+    def _look_at(self, transaction: Transaction) -> None:
+        now_ms = self._clock.now_ms()
+        raw = self._store.parked_at(transaction.offset, transaction.size)
+        half = record.decode(raw) if raw is not None else None
+        self._reads.value += 1
+        if half is None:
+            is_gone = transaction.offset < self._store.begin
+            log.error(
+                "the half message at log offset %d is %s; its transaction is forgotten",
+                *(transaction.offset, "gone" if is_gone else "damaged"),
+            )
+            self._finish(transaction, [])
+        elif half_message.check_times(half) >= self._rules.most_checks or self._is_too_old(half, now_ms):
+            self._discard(transaction, half, f"was asked about {half_message.check_times(half)} times")
+        else:
+            try:
+                self._look_again(transaction, half, now_ms)
+            except (
+                InvalidMessage
+            ) as error:  # stored by a broker that kept no room for what a copy has besides
+                self._discard(transaction, half, f"cannot be asked about: {error}")
+
+    def _look_again(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> None:
+        """Copy it, and ask if it is time to. Raises: InvalidMessage, it cannot be copied."""
+        times = half_message.check_times(half)
+        if now_ms < transaction.immune_until_ms:
+            self._copy(transaction, half, times)
+        else:
+            entry, placed = self._copy(transaction, half, times + 1)
+            self._ask_producer(half, entry, placed)
+
+    def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
+        """Store a half message again, so that what lies before it need not be kept."""
+        origin = half_message.origin(half)
+        entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
+        placed = self._store.append(entry)
+        due_ms = self._clock.now_ms() + self._rules.interval_ms
+        if due_ms < transaction.immune_until_ms < due_ms + self._rules.interval_ms:
+            due_ms = transaction.immune_until_ms
+        self.open.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
+        return entry, placed
+
+    def _ask_producer(self, half: StoredMessage, entry: Entry, placed: Placed) -> None:
+        group = half.properties.get(Property.PGROUP, "")
+        producers = self._clients.producers(group)
+        if not producers:
+            log.warning("nobody of producer group %s is there to ask about %s", shown(group), half)
+            return
+        self._turns += 1
+        try:
+            header, body = half_message.question(half, entry, placed)
+        except InvalidMessage as error:
+            log.error("nobody can be asked about %s: %s", half, error)
+            return
+        producers[self._turns % len(producers)].peer.tell(header, body)
+        self._checks.value += 1
+
+    def _discard(self, transaction: Transaction, half: StoredMessage, why: str) -> None:
+        log.error(
+            "the transaction of %s (%s) %s, so it is moved to %s; request 323 resumes it",
+            half,
+            half.properties.get(Property.REAL_TOPIC),
+            why,
+            CHECK_MAX_TIME_TOPIC,
+        )
+        self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)
+        self._finish(transaction, [half_message.discarded(half)])
+        self._discarded.value += 1
+
+    def _is_too_old(self, half: StoredMessage, now_ms: int) -> bool:
+        return now_ms - half.born_timestamp_ms > self._rules.retention_ms
+
+    # Records ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, placed: Placed, entry: Entry, to: Destination) -> None:
+        now_ms = placed.store_timestamp_ms
+        # A clock that is ahead of ours must not put the question off.
+        born_ms = min(entry.born_timestamp_ms, now_ms)
+        own_s = half_message.own_immunity_s(entry.properties)
+        immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else own_s * 1000)
+        due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
+        self.open.add(
+            Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to)
+        )
+
+    def _commit(self, transaction: Transaction, half: Half) -> Placed:
+        """Store the message and the op record; both or none."""
+        try:
+            to = transaction.to or half_message.destination(half)
+        except InvalidMessage as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        # The op record is born when it is stored.
+        op = half_message.op(transaction.queue_offset, 0, self._host)
+        placed = self._store.append_commit(half, to, op)
+        self.open.end(transaction)
+        return placed
+
+    def _finish(self, transaction: Transaction, entries: list[Entry]) -> Placed:
+        """Store what ends it, and the op record; all or none."""
+        op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
+        places = self._store.append_batch([*entries, op])
+        self.open.end(transaction)
+        return places[-1]
+
+    def _half_at(self, offset: int, newest: Transaction | None) -> Half:
+        """The half message that lies there. Unlike Java, only the half topic is looked at.
+
+        Args:
+            newest: the transaction whose newest copy it is, if it is known.
+        """
+        raw = self._store.copy_at(offset, None if newest is None else newest.size)
+        half = None
+        if raw is not None:
+            try:
+                half = Half(raw)
+            except (RemoteProtocolError, CorruptRecord) as error:
+                _tell_damage(offset, error)
+        if half is None or (newest is None and half.topic != HALF_TOPIC):
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        return half
+
+    def _decoded(self, offset: int) -> StoredMessage | None:
+        view = self._store.record_at(offset)
+        try:
+            return record.decode(view) if view is not None else None
+        except (RemoteProtocolError, CorruptRecord) as error:
+            _tell_damage(offset, error)
+            return None
+
+    def _remember(self, queue_offset: int, commit: bool) -> None:
+        if len(self._recent) >= REMEMBERED_ENDS:
+            self._earlier, self._recent = self._recent, {}
+        self._recent[queue_offset] = commit
+
+    def _refuse_another_end(self, queue_offset: int, commit: bool) -> None:
+        """Unlike Java, which would store the message a second time, or after its rollback."""
+        before = self._recent.get(queue_offset, self._earlier.get(queue_offset))
+        if before is not commit:
+            how = {True: "was committed", False: "was rolled back", None: "is not open any more"}[before]
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the transaction {how}; one that was asked about too often lies in {CHECK_MAX_TIME_TOPIC}",
+            )
+
+    # The start -------------------------------------------------------------------------------------------------------
+
+    def _recover(self) -> OpenTransactions:
+        """What is open, by the half and op topics from where they were read to."""
+        op_start = self._start(OP_HALF_TOPIC)
+        found = OpenTransactions(op_start)
+        ended: set[int] = set()
+        for message in self._read(OP_HALF_TOPIC, op_start):
+            offsets = half_message.ended_by(message)
+            ended.update(offsets)
+            found.ended(max(offsets, default=-1))
+        self.open = found
+        unfinished = []
+        for transaction, is_settled in self._chains(ended):
+            found.add(transaction)
+            if is_settled and not self._rules.is_masters:
+                unfinished.append(transaction)
+        for transaction in unfinished:
+            self._finish(transaction, [])
+        if unfinished:
+            log.warning(
+                "%d transactions had ended when the broker was killed; that is noted now", len(unfinished)
+            )
+            self._store.dispatch()
+        if len(found):
+            log.info("%d transactions are open", len(found))
+        if self._store.queue(HALF_TOPIC, 0) is not None:
+            self._topics.ensure_own(HALF_TOPIC)
+        return found
+
+    def _chains(self, ended: set[int]) -> Iterator[tuple[Transaction, bool]]:
+        """Each transaction without op record, its copies together, by their newest; and whether a record ended it."""
+        chains: dict[int, list[StoredMessage]] = {}
+        by_identity: dict[tuple[str | None, str | None, int], int] = {}
+        for half in self._read(HALF_TOPIC, self._start(HALF_TOPIC)):
+            first = half_message.origin(half)
+            identity = half_message.identity(half)
+            if first is None:
+                is_copy = half_message.check_times(half) > 0 and half.unique_key is not None
+                first = by_identity.get(identity, half.queue_offset) if is_copy else half.queue_offset
+            by_identity[identity] = first
+            chains[first] = [*chains.pop(first, []), _without_body(half)]
+        for first, copies in chains.items():
+            places = {first, *[each.queue_offset for each in copies]}
+            if ended.isdisjoint(places):
+                settled = any(each.physical_offset in self._store.settled for each in copies)
+                yield self._reopened(first, copies), settled
+
+    def _reopened(self, first: int, copies: list[StoredMessage]) -> Transaction:
+        """As in Java, the first question after a start comes an interval later: producers have to come back first."""
+        newest = copies[-1]
+        now_ms = self._clock.now_ms()
+        own_s = half_message.own_immunity_s(newest.properties) or 0
+        immune_until_ms = min(newest.born_timestamp_ms, now_ms) + own_s * 1000
+        due_ms = now_ms + self._rules.interval_ms
+        transaction = Transaction(
+            newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms, newest.store_size
+        )
+        places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
+        transaction.older = tuple(sorted(places))
+        return transaction
+
+    def _start(self, topic: str) -> int:
+        """Where to read from; at the beginning, if the offset was never saved, as in Java."""
+        queue = self._store.queue(topic, 0)
+        if queue is None:
+            return 0
+        saved = self._offsets.query(TRANSACTION_GROUP, topic, 0)
+        return min(max(saved or 0, queue.min_offset), queue.max_offset)
+
+    def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
+        """The messages of a system topic from an offset on; damaged ones are left out."""
+        queue = self._store.queue(topic, 0)
+        while queue is not None and offset < queue.max_offset:
+            found = self._store.read(topic, 0, offset, _READ, _READ_BYTES)
+            for view in found.views:
+                for each in record.walk(view):
+                    try:
+                        yield record.decode(each)
+                    except CorruptRecord as error:
+                        log.error("a message of %s is damaged, and left out: %s", topic, error)
+            offset = found.next_offset
+
+
+def _tell_damage(offset: int, error: Exception) -> None:
+    log.error("the half message at log offset %d is damaged: %s", offset, error)
+
+
+def _without_body(message: StoredMessage) -> StoredMessage:
+    """Those that are open at a start are all in memory for a moment; their bodies need not be."""
+    return msgspec.structs.replace(message, body=b"")

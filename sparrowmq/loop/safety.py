@@ -1,0 +1,165 @@
+"""What an answer waits for: that the message it speaks of is as safe as was promised, or that this takes too long.
+
+    written      up to where the log's files have it                every message
+    flushed      up to where the log is on disk                     SYNC_FLUSH, unless the message says WAIT=false
+    replicated   up to where a slave has it                         SYNC_MASTER, likewise
+
+Each is a `Watermark`, and a `Safety` is a promise over some of them: which, for how long an answer waits, and with what
+code it leaves when they do not come. What has a time limit of its own is a `Safety` of its own, behind the first.
+Source: CommitLog.submitFlushRequest and submitReplicaRequest, and PutMessageStatus, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sparrowmq.errors import NotSafeInTime
+from sparrowmq.loop.clock import Clock
+from sparrowmq.loop.watermark import OnReached, Waiter, Watermark
+
+# How precise time limits are: one timer looks at all that wait, instead of one timer an answer.
+TICK_S = 0.25
+
+
+class Demand:
+    """One mark that must be reached.
+
+    Args:
+        code: of the answer that leaves when the mark is not reached in time.
+        what: the message is not, in words.
+        lacks: says why it is not worth waiting for an offset that the mark has not reached; None, too, if it is.
+    """
+
+    __slots__ = ("code", "lacks", "mark", "what")
+
+    def __init__(
+        self,
+        mark: Watermark,
+        code: int,
+        what: str,
+        lacks: Callable[[int], NotSafeInTime | None] | None = None,
+    ) -> None:
+        self.mark = mark
+        self.code = code
+        self.what = what
+        self.lacks = lacks
+
+    def problem(self, target: int) -> BaseException | None:
+        """Why it cannot be waited for that the mark reaches `target`; None if it can."""
+        if self.mark.error is not None or self.lacks is None:
+            return self.mark.error
+        return self.lacks(target)
+
+
+class Safety:
+    """A promise about messages: the demands are waited for in their order.
+
+    Args:
+        timeout_s: how long an answer waits for all of them together, to within a quarter of a second.
+        then: what is waited for once they are fulfilled, with a time limit of its own.
+    """
+
+    def __init__(
+        self, demands: Sequence[Demand], clock: Clock, timeout_s: float, then: Safety | None = None
+    ) -> None:
+        self.demands = tuple(demands)
+        self._then = then
+        self._only = self.demands[0].mark if len(self.demands) == 1 and then is None else None
+        self.timeout_s = timeout_s
+        self._clock = clock
+        self._patience = int(timeout_s / TICK_S) + 1
+        self._ticks = 0
+        self._is_ticking = False
+        # In the order of their time limits; what they map to is of no use.
+        self._waits: dict[_Wait, bool] = {}
+
+    def holds(self, target: int) -> bool:
+        """Whether the log is safe up to `target` already."""
+        if self._only is not None:
+            return self._only.value >= target
+        if min([demand.mark.value for demand in self.demands]) < target:
+            return False
+        return self._then is None or self._then.holds(target)
+
+    def when(self, target: int, callback: OnReached) -> None:
+        """Call `callback(None)` once the log is safe up to `target`, or `callback(error)`.
+
+        The error is `NotSafeInTime` when the time is over, and otherwise what a mark fails with, such as `StoreFailed`.
+        """
+        if self._then is not None:
+            callback = partial(_go_on, self._then, target, callback)
+        wait = _Wait(self, target, callback, self._ticks + self._patience)
+        self._waits[wait] = True
+        wait.go_on(None)
+        self._tick_later()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waits)
+
+    def forget(self, wait: _Wait) -> None:
+        """It was told."""
+        del self._waits[wait]
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        self._is_ticking = False
+        try:
+            while self._waits:
+                oldest = next(iter(self._waits))
+                if oldest.last_tick > self._ticks:
+                    break
+                oldest.give_up()
+        finally:
+            self._tick_later()
+
+    def _tick_later(self) -> None:
+        if self._waits and not self._is_ticking:
+            self._is_ticking = True
+            self._clock.call_later(TICK_S, self._tick)
+
+
+class _Wait:
+    """Somebody who waits for one offset, at one of the demands after the other."""
+
+    __slots__ = ("callback", "last_tick", "place", "safety", "target", "waiter")
+
+    def __init__(self, safety: Safety, target: int, callback: OnReached, last_tick: int) -> None:
+        self.safety = safety
+        self.target = target
+        self.callback = callback
+        self.last_tick = last_tick
+        self.place = 0
+        self.waiter: Waiter | None = None
+
+    def go_on(self, error: BaseException | None) -> None:
+        """Wait for the first demand that is not fulfilled; without one, or after an error, tell."""
+        demands = self.safety.demands
+        while error is None and self.place < len(demands):
+            mark = demands[self.place].mark
+            if mark.value < self.target:
+                error = demands[self.place].problem(self.target)
+                if error is None:
+                    self.waiter = mark.when(self.target, self.go_on)
+                    return
+            self.place += 1
+        self.safety.forget(self)
+        self.callback(error)
+
+    def give_up(self) -> None:
+        """The time is over."""
+        if self.waiter is not None:
+            self.waiter.cancel()
+        self.safety.forget(self)
+        demand = self.safety.demands[self.place]
+        self.callback(NotSafeInTime(demand.code, demand.what, self.safety.timeout_s))
+
+
+def _go_on(then: Safety, target: int, callback: OnReached, error: BaseException | None) -> None:
+    """The first promise is kept, or not: go on to the next one."""
+    if error is None:
+        then.when(target, callback)
+    else:
+        callback(error)

@@ -1,0 +1,71 @@
+"""Coroutines for modules that are compiled and so have none of their own.
+
+From Python 3.12 on mypyc's coroutines warn when an exception passes through them, and where warnings are errors the
+warning takes the exception's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from sparrowmq.loop.clock import Clock
+
+T = TypeVar("T")
+
+
+class _Waiter(Protocol):
+    def cancel(self) -> None: ...
+
+
+class _Mark(Protocol):
+    """What of a Watermark is needed here."""
+
+    value: int
+
+    def when(self, target: int, callback: Callable[[BaseException | None], object]) -> _Waiter | None: ...
+
+
+async def later(clock: Clock, delay_s: float, result: T) -> T:
+    """A result that comes after a while."""
+    await clock.sleep(delay_s)
+    return result
+
+
+async def in_turns(step: Callable[[], bool]) -> None:
+    """Take steps until one says that there are no more; others may run between two of them."""
+    for _ in iter(step, False):
+        await asyncio.sleep(0)
+
+
+async def reached(mark: _Mark, target: int) -> int:
+    """`Watermark.reached`."""
+    if target > mark.value:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = mark.when(target, lambda error: _settle(future, error))
+        try:
+            await future
+        finally:
+            if waiter is not None:
+                waiter.cancel()
+    return mark.value
+
+
+async def tell(awaitable: Awaitable[T], callback: Callable[[T | None, Exception | None], object]) -> None:
+    """Await, and call `callback(result, None)` or `callback(None, error)`; cancelling calls it with neither."""
+    try:
+        result = await awaitable
+    except Exception as error:
+        callback(None, error)
+    else:
+        callback(result, None)
+
+
+def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

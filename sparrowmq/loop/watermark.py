@@ -1,0 +1,118 @@
+"""A number that only rises, and who waits for it.
+
+Flush progress, replication progress, dispatch progress and long polling are one and the same wait: "wake me
+when the number reaches N". Java 4.9.8 has five classes for it (GroupCommitService, GroupTransferService,
+PullRequestHoldService, ...).
+
+A waiter is a callback, so that a thousand sends which wait for one sync cost a thousand list entries and no
+task. Coroutines use `reached`. Abandoned waiters (idle long polls time out for ever) leave the heap at once
+when cancelled in front, and otherwise when they outnumber the living.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from sparrowmq.loop import waiting
+
+OnReached = Callable[[BaseException | None], object]
+
+
+class Waiter:
+    """One callback that waits for a target; `cancel` forgets it."""
+
+    __slots__ = ("_mark", "callback")
+
+    def __init__(self, mark: Watermark, callback: OnReached) -> None:
+        self._mark = mark
+        self.callback: OnReached | None = callback
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.callback = None
+            self._mark._abandoned()
+
+
+class Watermark:
+    """A rising number; not thread-safe, so each belongs to one event loop."""
+
+    __slots__ = ("_dead", "_heap", "_sequence", "error", "value")
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+        self.error: BaseException | None = None
+        # Invariant: every living waiter's target is above `value`, and there is none once `error` is set.
+        self._heap: list[tuple[int, int, Waiter]] = []
+        self._sequence = itertools.count()
+        self._dead = 0
+
+    def advance(self, to: int) -> None:
+        """Raise the value to `to`, unless that is lower, and call whoever waited for it, lowest target first."""
+        if to <= self.value or self.error is not None:
+            return
+        self.value = to
+        while self._heap and self._heap[0][0] <= self.value:
+            self._call(heapq.heappop(self._heap)[2], None)
+
+    def fail(self, error: BaseException) -> None:
+        """Give every present and future waiter `error`: the value will never rise again."""
+        self.error = self.error or error
+        while self._heap:
+            self._call(heapq.heappop(self._heap)[2], self.error)
+
+    def refuse(self, error: BaseException) -> None:
+        """Give every present waiter `error`; later ones may see the value rise."""
+        heap, self._heap, self._dead = self._heap, [], 0
+        for _, _, waiter in sorted(heap):
+            callback, waiter.callback = waiter.callback, None
+            if callback is not None:
+                callback(error)
+
+    def when(self, target: int, callback: OnReached) -> Waiter | None:
+        """Call `callback(None)` once the value reaches `target`, or `callback(error)` if it never will.
+
+        Returns None when the callback was called at once, else the waiter, which can be cancelled.
+        """
+        if target <= self.value:
+            callback(None)
+            return None
+        if self.error is not None:
+            callback(self.error)
+            return None
+        waiter = Waiter(self, callback)
+        heapq.heappush(self._heap, (target, next(self._sequence), waiter))
+        return waiter
+
+    def reached(self, target: int) -> Coroutine[Any, Any, int]:
+        """Return the value once it is at least `target`; cancelling leaves nothing behind.
+
+        Raises:
+            the error given to `fail`.
+        """
+        return waiting.reached(self, target)
+
+    @property
+    def waiting(self) -> int:
+        """How many living waiters there are."""
+        return len(self._heap) - self._dead
+
+    def _call(self, waiter: Waiter, error: BaseException | None) -> None:
+        callback, waiter.callback = waiter.callback, None
+        if callback is None:
+            self._dead -= 1
+        else:
+            callback(error)
+
+    def _abandoned(self) -> None:
+        self._dead += 1
+        heap = self._heap
+        while heap and heap[0][2].callback is None:
+            heapq.heappop(heap)
+            self._dead -= 1
+        if self._dead > len(heap) // 2:
+            self._heap = [entry for entry in heap if entry[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._dead = 0

@@ -1,0 +1,1 @@
+"""TLS on the sockets of servers and clients."""

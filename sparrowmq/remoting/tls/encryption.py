@@ -1,0 +1,201 @@
+"""TLS between a socket and a session, on a server: a protocol to the one, a transport to the other.
+
+    socket ── data_received ── incoming ──┐            ┌── plain bytes ── session.data_received
+                                          ├ SSLObject ─┤
+    socket ── write ────────── outgoing ──┘            └── plain bytes ── session.write, once a turn
+
+Everything that a session does to a transport goes through, so its back-pressure works as without TLS: what the peer
+does not read stays in the socket's transport, which tells the session, and a session that does not want to read stops
+the socket.
+
+asyncio's own (`loop.start_tls`) is not used, as it begins with bytes from the socket, and the first ones were read to
+see that they are TLS; also, it ends a refused handshake without the alert that tells the client why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.session import Session
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_S: Final = 10.0  # for all of it
+GOODBYE_S: Final = 1.0  # for a refused client to read why
+CHUNK_BYTES: Final = 256 * 1024  # of plain text that a session gets at once
+
+
+class Encryption(asyncio.Transport):
+    """The encrypted form of one connection.
+
+    Args:
+        refused: is told of a client whose handshake failed.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        session: Session,
+        context: ssl.SSLContext,
+        clock: Clock,
+        refused: Callable[[BaseException], object],
+    ) -> None:
+        super().__init__()
+        self._transport = transport
+        self._session = session
+        self._refused = refused
+        self._clock = clock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_open = False
+        self._is_over = False
+        self._is_paused = False
+        self._error: Exception | None = None
+        self._limit = clock.call_later(HANDSHAKE_S, self._give_up)
+
+    # What the socket's transport calls ------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        self._incoming.write(data)
+        if not self._is_open:
+            self._shake_hands()
+        if self._is_open:
+            self._read()
+
+    def eof_received(self) -> bool:
+        if not self._is_open and not self._is_over:
+            self._fail(ConnectionResetError())
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limit.cancel()
+        if not self._is_open and not self._is_over:
+            self._refused(exc or ConnectionResetError())
+        self._is_over = True
+        self._session.connection_lost(self._error or exc)
+
+    def pause_writing(self) -> None:
+        self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._session.resume_writing()
+
+    # What the session calls -----------------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_over or not self._is_open:
+            return
+        with memoryview(data) as rest:
+            written = 0
+            while written < len(rest):
+                written += self._tls.write(rest[written:])
+        self._send()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_soon(self._read)  # what came before the pause took effect
+
+    def close(self) -> None:
+        """Say goodbye and end the connection when everything is sent; the peer's own goodbye is not waited for."""
+        if self._is_open and not self._is_over:
+            with contextlib.suppress(ssl.SSLError):  # It wants the peer's goodbye, and has said ours.
+                self._tls.unwrap()
+            self._send()
+        self._is_over = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._is_over = True
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_over or self._transport.is_closing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._transport.set_write_buffer_limits(high=high, low=low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._send()
+        except (ssl.SSLError, ValueError) as error:
+            self._fail(error)
+        else:
+            self._is_open = True
+            self._limit.cancel()
+            self._send()
+
+    def _read(self) -> None:
+        """Give the session what can be decrypted, unless it does not want to read."""
+        while not self._is_paused and not self._is_over:
+            plain = self._decrypted()
+            if not plain:
+                return
+            self._session.data_received(plain)
+
+    def _decrypted(self) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while size < CHUNK_BYTES:
+                piece = self._tls.read(CHUNK_BYTES)  # one record of at most 16 KiB
+                if not piece:  # It said goodbye.
+                    asyncio.get_running_loop().call_soon(self.close)  # behind what it said before
+                    break
+                pieces.append(piece)
+                size += len(piece)
+        except ssl.SSLWantReadError:
+            self._send()  # an answer to a key update, if it was one
+        except ssl.SSLError as error:
+            log.warning("closing the connection of %s: %s", self._session.address, error)
+            self._end_with(error)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _send(self) -> None:
+        if self._outgoing.pending:
+            self._transport.write(self._outgoing.read())
+
+    def _fail(self, error: Exception) -> None:
+        self._limit.cancel()
+        self._refused(error)
+        self._end_with(error)
+
+    def _end_with(self, error: Exception) -> None:
+        """End the connection, and let the peer read the alert that says why.
+
+        A socket that is closed while something unread is left in it takes back what it has sent, so it is closed a
+        little later, and what still comes is thrown away.
+        """
+        self._error = error
+        self._is_over = True
+        self._send()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._clock.call_later(GOODBYE_S, self._transport.abort)
+
+    def _give_up(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._refused(TimeoutError(f"no handshake within {HANDSHAKE_S:g} s"))
+            self._transport.abort()

@@ -1,0 +1,116 @@
+"""What a connection is until its first byte has come: TLS or plain text on one port.
+
+    0x16   a TLS handshake      ── encryption.py between the socket and the session, which gets decrypted bytes
+    else   a RocketMQ frame     ── the session itself reads from the socket; nothing more is paid for TLS
+           (its length: 0x16 would be one of 369 MB, which nobody sends)
+
+The session is there from the start, so that a connection which says nothing counts as any other, and loses its place
+like any other; so does one whose handshake does not end.
+
+Who speaks plain text where that is refused gets an answer that says so, before the connection ends. Unlike Java, which
+ends it without a word.
+Source: NettyRemotingServer.HandshakeHandler, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from sparrowmq.errors import ConfigError, RemoteProtocolError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.wire.connection import Connection
+from sparrowmq.remoting.session import Buffer, Session, add_reply
+from sparrowmq.remoting.tls.encryption import Encryption
+from sparrowmq.remoting.tls.tls_contexts import ServerTls
+from sparrowmq.remoting.tls.tls_errors import why_refused
+from sparrowmq.remoting.tls.tls_settings import TlsMode
+
+TLS_BYTE: Final = 0x16
+_ONLY_TLS: Final = "this server takes encrypted connections only: connect by TLS (tls.enable=true)"
+
+
+class Opening:
+    """The protocol of a new connection; `session` takes its place."""
+
+    def __init__(self, session: Session, tls: ServerTls, clock: Clock) -> None:
+        self._session = session
+        self._tls = tls
+        self._clock = clock
+        self._transport: asyncio.Transport | None = None
+        self._first = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._session.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._first:  # It was read before the pause took effect.
+            self._first += data
+        elif data[0] == TLS_BYTE:
+            self._open_tls(data)
+        elif self._tls.mode is TlsMode.ENFORCING:
+            self._refuse(f"it speaks plain text, and tls.server.mode is {self._tls.mode.value} here", data)
+        elif self._transport is not None:
+            self._transport.set_protocol(self._session)  # type: ignore[arg-type]  # see session.protocol_of
+            self._session.data_received(data)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._session.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._session.resume_writing()
+
+    def _open_tls(self, data: bytes) -> None:
+        if self._tls.mode is TlsMode.DISABLED:
+            self._refuse("it speaks TLS, and tls.server.mode is disabled here")
+        elif self._tls.context is None and not self._tls.makes_its_own:
+            self._refuse("it speaks TLS, and there is no tls.server.certPath here")
+        elif self._transport is not None:
+            self._first = data
+            self._transport.pause_reading()
+            self._tls.ready(self._encrypt)
+
+    def _encrypt(self, context: ssl.SSLContext | ConfigError) -> None:
+        """Put TLS between the socket and the session, and let it begin with what has come already."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if isinstance(context, ConfigError):
+            self._refuse("it speaks TLS, and there is no certificate here (see above)")
+            return
+        encryption = Encryption(transport, self._session, context, self._clock, self._not_shaken)
+        transport.set_protocol(encryption)  # type: ignore[arg-type]  # of a protocol it has all methods
+        self._session.encrypted(encryption)
+        transport.resume_reading()
+        encryption.data_received(self._first)
+        self._first = b""
+
+    def _not_shaken(self, error: BaseException) -> None:
+        self._tls.tell(self._session.address, why_refused(error))
+
+    def _refuse(self, why: str, request: bytes = b"") -> None:
+        if self._transport is not None:
+            self._tls.tell(self._session.address, why)
+            if request:
+                self._transport.write(_refusal(request))
+            self._transport.close()
+
+
+def _refusal(data: bytes) -> bytes:
+    """An answer to the first request of some bytes, if it is whole and wants one."""
+    pieces: list[Buffer] = []
+    try:
+        for request in Connection[None]().receive(data)[:1]:
+            add_reply(pieces, request, ResponseCode.SYSTEM_ERROR, None, _ONLY_TLS)
+    except RemoteProtocolError:
+        pass  # It is no client of ours.
+    return b"".join(pieces)

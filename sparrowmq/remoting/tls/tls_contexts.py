@@ -1,0 +1,276 @@
+"""The two ends of TLS: what a server shows, made anew when its files change, and what a client believes.
+
+    tls.server.certPath given     it and its key are loaded at the start, and again when a file has changed and then
+                                  stayed as it is for one look; a pair that does not fit is told once, the old one
+                                  stays, and each look tries again: what kept it from being read may go by itself
+    none given                    a self-signed certificate is made when the first client asks for TLS (self_signed.py)
+
+TLS 1.2 is the oldest that is spoken. Connections that are open keep the certificate with which they began.
+Source: TlsHelper, FileWatchService and TlsMode, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.remoting.tls.tls_errors import reason
+from sparrowmq.remoting.tls.tls_settings import ClientAuth, ClientTlsSettings, ServerTlsSettings, TlsMode
+
+log = logging.getLogger(__name__)
+
+LOOK_PERIOD_S: Final = 1.0  # how often the files are looked at (Java: 0.5 s)
+TOLD_AGAIN_S: Final = 60.0  # after which a client that is refused again and again is told of again
+MOST_TOLD: Final = 1000
+
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+_VERIFY: Final = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
+}
+
+
+class ServerTls:
+    """How one server encrypts.
+
+    Attributes:
+        mode: which connections are taken.
+        context: for new connections; None while there is no certificate.
+    Raises:
+        ConfigError: the files cannot be used, or the settings contradict each other.
+    """
+
+    def __init__(self, settings: ServerTlsSettings, clock: Clock) -> None:
+        self.mode = settings.tls_mode
+        self.context: ssl.SSLContext | None = None
+        self._settings = settings
+        self._clock = clock
+        self._making: asyncio.Future[ssl.SSLContext] | None = None
+        self._told: dict[tuple[str, str], float] = {}
+        files = (settings.certificate, settings.key, settings.trust)
+        self._files = [path for path in files if path is not None]
+        self._loaded: Stamp | None = _stamp(self._files)
+        self._complaint = ""
+        _refuse_contradictions(settings)
+        if self.mode is not TlsMode.DISABLED and settings.certificate is not None:
+            self.context = server_context(settings)
+
+    @property
+    def makes_its_own(self) -> bool:
+        """Whether a certificate is made where none is given."""
+        return self._settings.certificate is None and self._settings.tls_test_mode is not False
+
+    def ready(self, then: Callable[[ssl.SSLContext | ConfigError], object]) -> None:
+        """Call `then` with the context, at once if there is one, else when a certificate was made; or with why not."""
+        if self.context is not None:
+            then(self.context)
+            return
+        if self._making is None:
+            loop = asyncio.get_running_loop()
+            self._making = loop.run_in_executor(None, self_signed_context, self._settings)
+            self._making.add_done_callback(self._made)
+        self._making.add_done_callback(lambda made: then(_outcome(made)))
+
+    async def watch(self) -> None:
+        """For ever: load the files when they have changed. The owner runs it in its task group."""
+        seen = self._loaded
+        while self._files and self.mode is not TlsMode.DISABLED:
+            await self._clock.sleep(LOOK_PERIOD_S)
+            now = await asyncio.to_thread(_stamp, self._files)
+            if now == seen and now != self._loaded:  # Whoever replaces two files is done with both.
+                self._loaded = now
+                await self._load_again()
+            seen = now
+
+    def tell(self, peer: str, why: str) -> None:
+        """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
+        key, now = (peer.rpartition(":")[0], why), self._clock.monotonic()
+        if now - self._told.get(key, -TOLD_AGAIN_S) < TOLD_AGAIN_S:
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told[key] = now
+        log.warning("refused the connection of %s: %s", peer, why)
+
+    async def _load_again(self) -> None:
+        try:
+            self.context = await asyncio.to_thread(server_context, self._settings)
+        except ConfigError as error:
+            self._loaded = None
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.error("the changed TLS files are not used, new connections get the old ones: %s", error)
+        else:
+            self._complaint = ""
+            log.info("the TLS files have changed; new connections get %s", self._settings.certificate)
+
+    def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:
+        outcome = _outcome(made)
+        if isinstance(outcome, ConfigError):
+            self._making = None  # Whoever comes next tries again.
+            log.error("%s", outcome)
+            return
+        self.context = outcome
+        log.warning(
+            "TLS clients are shown a self-signed certificate that was made just now, which proves nothing to them; "
+            "give tls.server.certPath and tls.server.keyPath"
+        )
+
+
+def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
+    """What a server shows and asks for, from its files. Raises: ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_pair(context, "tls.server", settings.certificate, settings.key, settings.key_password)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    if settings.trust is not None:
+        _load_trust(context, "tls.server", settings.trust)
+    return context
+
+
+def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
+    """What a server shows that has no certificate. Raises: ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    from sparrowmq.remoting.tls import self_signed  # few servers make a certificate
+
+    self_signed.load(context)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    if settings.trust is not None:
+        _load_trust(context, "tls.server", settings.trust)
+    return context
+
+
+def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
+    """What a client shows and believes. Raises: ConfigError, a file cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not settings.checks_server or settings.tls_test_mode:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.check_hostname = settings.checks_server_name
+        if settings.client_trust is not None:
+            _load_trust(context, "tls.client", settings.client_trust)
+        else:
+            context.load_default_certs()
+    if settings.client_certificate is not None:
+        _load_pair(
+            context,
+            "tls.client",
+            settings.client_certificate,
+            settings.client_key,
+            settings.client_key_password,
+        )
+    return context
+
+
+def trusting_context(
+    keys: str, trust: Path | None, certificate: Path | None, key: Path | None
+) -> ssl.SSLContext:
+    """Of a client of something else than RocketMQ's servers, which have to show who they are.
+
+    Args:
+        keys: what the settings of these files begin with, for errors.
+        trust: who vouches for them; by default whom the system trusts.
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if trust is not None:
+        _load_trust(context, keys, trust)
+    else:
+        context.load_default_certs()
+    if certificate is not None:
+        _load_pair(context, keys, certificate, key, None)
+    return context
+
+
+def _refuse_contradictions(settings: ServerTlsSettings) -> None:
+    if settings.tls_mode is TlsMode.DISABLED:
+        return
+    asks = settings.client_auth is not ClientAuth.NONE
+    if asks and settings.checks_client is False:
+        raise ConfigError(
+            f"tls.server.need.client.auth={settings.client_auth.value} with tls.server.authClient=false lets everybody "
+            "in who shows any certificate: set tls.server.authClient=true and tls.server.trustCertPath"
+        )
+    if asks and settings.trust is None:
+        raise ConfigError(
+            f"tls.server.need.client.auth={settings.client_auth.value} needs tls.server.trustCertPath, the "
+            "certificates that vouch for clients"
+        )
+    if (
+        settings.certificate is None
+        and settings.tls_test_mode is False
+        and settings.tls_mode is TlsMode.ENFORCING
+    ):
+        raise ConfigError(
+            "tls.server.mode=enforcing needs tls.server.certPath and tls.server.keyPath, or "
+            "tls.test.mode.enable=true for a certificate that proves nothing"
+        )
+
+
+def _load_pair(
+    context: ssl.SSLContext, keys: str, certificate: Path | None, key: Path | None, password: str | None
+) -> None:
+    assert certificate is not None, "checked by the caller"
+    _readable(f"{keys}.certPath", certificate)
+    if key is not None:
+        _readable(f"{keys}.keyPath", key)
+    try:
+        # Without any password OpenSSL would ask at the terminal for one.
+        context.load_cert_chain(certificate, key, password or "")
+    except (OSError, ValueError) as error:  # also a file that went just now
+        why = reason(error) if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"{keys}.certPath = {certificate} and {keys}.keyPath = {key} cannot be used ({why}): both must be PEM, "
+            f"the key must be that of the certificate, and {keys}.keyPassword its password if it has one"
+        ) from error
+
+
+def _load_trust(context: ssl.SSLContext, keys: str, trust: Path) -> None:
+    _readable(f"{keys}.trustCertPath", trust)
+    try:
+        context.load_verify_locations(trust)
+    except OSError as error:
+        raise ConfigError(
+            f"{keys}.trustCertPath = {trust} holds no certificate in PEM ({reason(error)})"
+        ) from error
+
+
+def _readable(key: str, path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"{key} = {path} cannot be read ({error.strerror})") from error
+
+
+def _outcome(made: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigError:
+    if made.cancelled():
+        return ConfigError("the server is stopping")
+    error = made.exception()
+    if error is None:
+        return made.result()
+    if not isinstance(error, ConfigError):
+        raise error
+    return error
+
+
+def _stamp(files: Iterable[Path]) -> Stamp:
+    """What tells whether files are as they were, and may be read by the same people."""
+
+    def of(path: Path) -> tuple[int, int, int, int] | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+    return tuple(of(path) for path in files)

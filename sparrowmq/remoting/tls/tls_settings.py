@@ -1,0 +1,162 @@
+"""What can be set about TLS, by the keys of Apache's servers and clients.
+
+They stand where all settings stand (broker.conf, namesrv.conf, the environment, the command line), or in a file of
+their own that several programs share, as Apache's do: `tls.config.file`, /etc/rocketmq/tls.properties if there is one.
+What is said elsewhere is stronger than that file.
+
+    tls.server.mode        disabled     TLS is refused
+                           permissive   the first byte of a connection decides
+                           enforcing    plain text is refused
+    tls.server.*           what a server shows, and whom it lets in
+    tls.enable             whether a client (a broker towards its name servers, too) encrypts
+    tls.client.*           what a client shows, and whom it believes
+
+Unlike Java: a certificate that is given is shown even if `tls.test.mode.enable` is not switched off, and a client
+checks its server unless it is told not to. Java's clients trust anybody until two settings are changed.
+Source: TlsSystemConfig and TlsHelper, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar, Final
+
+from sparrowmq.settings.setting_kinds import BOOLEAN, PATH, SECRET, choice
+from sparrowmq.settings.settings import Settings, build, load, setting
+
+FILE_KEY: Final = "tls.config.file"
+SHARED_FILE: Final = Path("/etc/rocketmq/tls.properties")
+
+
+class TlsMode(Enum):
+    """Which connections a server takes."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(Enum):
+    """Whether clients must show a certificate."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientTlsSettings(Settings):
+    """How a client encrypts."""
+
+    # Who sets one believes that it makes what travels safer, so none is passed over.
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "tls*": "no setting of TLS is called so; docs/operate/security.md has them all"
+    }
+
+    tls_file: Path | None = setting(
+        FILE_KEY, None, PATH, "File with TLS settings that several programs share."
+    )
+    tls_enabled: bool | None = setting(
+        "tls.enable",
+        None,
+        BOOLEAN,
+        "Connect to name servers by TLS. By default a broker does so if tls.server.mode=enforcing.",
+        also=("useTLS",),
+    )
+    tls_test_mode: bool | None = setting(
+        "tls.test.mode.enable",
+        None,
+        BOOLEAN,
+        "true: trust every server. false: refuse TLS if no certificate is given.",
+    )
+    client_certificate: Path | None = setting(
+        "tls.client.certPath", None, PATH, "Certificate (PEM) to show to other servers."
+    )
+    client_key: Path | None = setting(
+        "tls.client.keyPath", None, PATH, "Private key (PEM) of tls.client.certPath."
+    )
+    client_key_password: str | None = setting(
+        "tls.client.keyPassword", None, SECRET, "Password of tls.client.keyPath.", secret=True
+    )
+    client_trust: Path | None = setting(
+        "tls.client.trustCertPath",
+        None,
+        PATH,
+        "File of CA certificates (PEM) for other servers. By default those of the system.",
+    )
+    checks_server: bool = setting(
+        "tls.client.authServer", True, BOOLEAN, "Check the certificates of other servers."
+    )
+    checks_server_name: bool = setting(
+        "tls.client.checkName",
+        True,
+        BOOLEAN,
+        "Check that a certificate belongs to the address that was connected to.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerTlsSettings(ClientTlsSettings):
+    """How a server encrypts; towards other servers it is a client."""
+
+    tls_mode: TlsMode = setting(
+        "tls.server.mode",
+        TlsMode.PERMISSIVE,
+        choice(TlsMode),
+        "Connections to accept: disabled only plain, permissive both, enforcing only TLS.",
+    )
+    certificate: Path | None = setting(
+        "tls.server.certPath",
+        None,
+        PATH,
+        "Certificate (PEM, with its chain) to show. By default a self-signed one is made.",
+    )
+    key: Path | None = setting("tls.server.keyPath", None, PATH, "Private key (PEM) of tls.server.certPath.")
+    key_password: str | None = setting(
+        "tls.server.keyPassword", None, SECRET, "Password of tls.server.keyPath.", secret=True
+    )
+    client_auth: ClientAuth = setting(
+        "tls.server.need.client.auth",
+        ClientAuth.NONE,
+        choice(ClientAuth),
+        "Whether clients must show a certificate.",
+    )
+    checks_client: bool | None = setting(
+        "tls.server.authClient",
+        None,
+        BOOLEAN,
+        "Check the certificates of clients. false works only with need.client.auth=none.",
+    )
+    trust: Path | None = setting(
+        "tls.server.trustCertPath", None, PATH, "File of CA certificates (PEM) for clients."
+    )
+
+    @property
+    def talks_tls(self) -> bool:
+        """Whether its own connections to other servers are encrypted."""
+        return self.tls_mode is TlsMode.ENFORCING if self.tls_enabled is None else self.tls_enabled
+
+
+def shared_file(path: str | None) -> Mapping[str, str]:
+    """What the file of TLS says; nothing where nobody named it and it is not in its usual place.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    if path is None and not SHARED_FILE.is_file():
+        return {}
+    given = load(path or SHARED_FILE)
+    return {key: value for key, value in given.items() if key.lower().startswith("tls.")}
+
+
+def read_client_tls(path: Path) -> ClientTlsSettings:
+    """The settings of a client in a tls.properties file, which may hold a server's too.
+
+    Raises:
+        ConfigError: it cannot be read, or a value is wrong.
+    """
+    settings, _ = build(ServerTlsSettings, load(path), str(path))
+    return settings

@@ -1,0 +1,252 @@
+"""Settings: typed fields read from Java's .properties files, TOML, the environment or the command line.
+
+    @dataclass(frozen=True, kw_only=True)
+    class NamesrvSettings(Settings):
+        listen_port: int = setting("listenPort", 9876, Integer(0, 65535), "where clients and brokers connect")
+
+    settings, report = build(NamesrvSettings, load("namesrv.conf"), "namesrv.conf")
+
+Keys have the names that operators know from Apache's files. Each key of a file ends in one class of the report:
+honoured; accepted without effect, with the reason; or unknown, with the nearest known name. A wrong value is an error:
+all wrong values of a file are told at once, each with file, key, value and what is allowed (`setting_kinds.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeVar
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.settings.setting_kinds import Kind
+
+S = TypeVar("S", bound="Settings")
+
+
+# Settings and their report ------------------------------------------------------------------------------------------
+
+
+def setting(
+    key: str,
+    otherwise: Any,
+    kind: Kind,
+    doc: str,
+    *,
+    also: Sequence[str] = (),
+    secret: bool = False,
+    live: bool = False,
+) -> Any:
+    """A field that is read from `key`, and is `otherwise` without it.
+
+    Args:
+        doc: what it is for, one line.
+        also: other spellings of the key that Apache's files use; `key` wins when both are there.
+        secret: keeps it out of the settings' repr.
+        live: it can change while the server runs (live_settings.py).
+    """
+    metadata = {"keys": (key, *also), "kind": kind, "doc": doc, "live": live}
+    return field(default=otherwise, repr=not secret, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The root of the settings classes.
+
+    Attributes:
+        accepted: what was given for keys of ACCEPTED and REFUSED, since tools which ask for the settings read some.
+    """
+
+    # Keys that Apache knows and that have no effect here, with the reason.
+    ACCEPTED: ClassVar[Mapping[str, str]] = {}
+
+    # Keys which must not be ignored unless they say "false" or "disabled", since people rely on them; with what to do
+    # instead. `tls*` stands for all that begin so.
+    REFUSED: ClassVar[Mapping[str, str]] = {}
+
+    accepted: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def as_properties(self) -> dict[str, str]:
+        """Every honoured key that has a value, and every accepted one that was given, as Java writes them."""
+        honoured = {
+            each.metadata["keys"][0]: each.metadata["kind"].render(value)
+            for each in keyed(type(self))
+            if (value := getattr(self, each.name)) is not None
+        }
+        return dict(sorted((dict(self.accepted) | honoured).items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of the keys that were given.
+
+    Attributes:
+        honoured: the keys that have an effect.
+        without_effect: accepted keys, each with the reason why it changes nothing.
+        unknown: keys that nobody knows, each with the nearest known one, or "".
+    """
+
+    honoured: Sequence[str] = ()
+    without_effect: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def sentences(self) -> Iterator[str]:
+        """What an operator should know, a line each; nothing about honoured keys."""
+        for key, reason in self.without_effect.items():
+            yield f"{key} has no effect here: {reason}"
+        for key, nearest in self.unknown.items():
+            yield f"the unknown key {key} is ignored" + (f"; did you mean {nearest}?" if nearest else "")
+
+
+def build(cls: type[S], given: Mapping[str, str], source: str, over: S | None = None) -> tuple[S, Report]:
+    """Settings from keys and values.
+
+    Args:
+        source: where they come from, for errors: a file's name, or "the command line".
+        over: settings that the given ones change; without it those of `cls`.
+    Raises:
+        ConfigError: at least one value is not allowed; the text has a line for each.
+    """
+    values: dict[str, Any] = {}
+    honoured: list[str] = []
+    problems: list[str] = []
+    for each in keyed(cls):
+        present = [key for key in each.metadata["keys"] if key in given]
+        if present:
+            honoured += present
+            try:
+                values[each.name] = each.metadata["kind"].parse(given[present[0]].strip())
+            except (ValueError, ConfigError):
+                allowed = each.metadata["kind"].allowed
+                problems.append(
+                    f"{source}: {present[0]} = {given[present[0]]!r} is wrong; it must be {allowed}"
+                )
+    problems += [
+        f"{source}: {key} = {given[key]!r} is not supported yet: {instead}"
+        for key in given
+        if (instead := refused(cls, key)) and given[key].strip().lower() not in ("false", "disabled", "")
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    honoured += [key for key in given if refused(cls, key)]
+    rest = [key for key in given if key not in honoured]
+    without_effect = {key: cls.ACCEPTED[key] for key in rest if key in cls.ACCEPTED}
+    unknown = {key: nearest_key(cls, key) for key in rest if key not in cls.ACCEPTED}
+    settings = over or cls()
+    kept = {key: given[key] for key in given if key in cls.ACCEPTED or refused(cls, key)}
+    accepted = {**settings.accepted, **kept}
+    return replace(settings, accepted=accepted, **values), Report(honoured, without_effect, unknown)
+
+
+def keyed(cls: type[Settings]) -> list[Field[Any]]:
+    """The fields that are read from a key, in the order of their definition."""
+    return [each for each in fields(cls) if "keys" in each.metadata]
+
+
+def refused(cls: type[Settings], key: str) -> str | None:
+    """What to do instead of a key of REFUSED; None for all other keys, those too that a pattern meets but are read."""
+    if any(key in each.metadata["keys"] for each in keyed(cls)):
+        return None
+    for pattern, instead in cls.REFUSED.items():
+        if key == pattern or (pattern.endswith("*") and key.lower().startswith(pattern[:-1])):
+            return instead
+    return None
+
+
+def nearest_key(cls: type[Settings], key: str) -> str:
+    """The known key that `key` was probably meant to be, or ""."""
+    known = {name.lower(): name for each in keyed(cls) for name in each.metadata["keys"]}
+    known |= {name.lower(): name for name in (*cls.ACCEPTED, *cls.REFUSED) if not name.endswith("*")}
+    import difflib  # only a mistake needs it
+
+    nearest = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.75)
+    return known[nearest[0]] if nearest else ""
+
+
+# Where they come from -----------------------------------------------------------------------------------------------
+
+
+def load(path: Path | str) -> dict[str, str]:
+    """The keys and values of a file: TOML if its name ends so, else .properties as Java reads them, in UTF-8.
+
+    Raises:
+        ConfigError: it cannot be read, or is not such a file.
+    """
+    path = Path(path).expanduser()
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot read the settings file {path} ({reason}); check the path given with -c"
+        ) from error
+    try:
+        return _toml(text) if path.suffix == ".toml" else parse_properties(text)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a settings file: {error}") from error
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The keys and values of .properties text, as Java's Properties.load reads it; the last of equal keys counts.
+
+    Raises:
+        ValueError: a \\u escape is incomplete.
+    """
+    # Not by javaproperties, which loads XML, HTTP and mail: 3 MiB and 35 ms of each server's start (ADR 42).
+    pairs = (_PAIR.match(line) for line in _logical_lines(text))
+    return {_unescaped(pair[1]): _unescaped(pair[2]) for pair in pairs if pair is not None}
+
+
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\(.?)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blank ones; a line that ends with an odd number of backslashes goes on in the next."""
+    begun: str | None = None
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if begun is None and (not line or line[0] in "#!"):
+            continue
+        begun = (begun or "") + line
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+            continue
+        if begun:
+            yield begun
+        begun = None
+    if begun:
+        yield begun
+
+
+def _unescaped(text: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        if found[1]:  # escapes that follow each other may be the halves of one character
+            return bytes.fromhex(found[1].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+        if found[2] == "u":
+            raise ValueError(f"{text!r} has an incomplete \\u escape; write four hexadecimal digits")
+        return _CONTROLS.get(found[2], found[2])
+
+    return _ESCAPE.sub(plain, text)
+
+
+def from_environment(prefix: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The keys that the environment sets: RMQ_BROKER_listenPort is listenPort for the prefix RMQ_BROKER_."""
+    return {name[len(prefix) :]: value for name, value in environment.items() if name.startswith(prefix)}
+
+
+def _toml(text: str) -> dict[str, str]:
+    import tomllib
+
+    def text_of(key: str, value: object) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list):
+            return ";".join(text_of(key, each) for each in value)
+        if isinstance(value, dict):
+            raise ValueError(f"[{key}] is a table; write the keys at the top level")
+        return str(value)
+
+    return {key: text_of(key, value) for key, value in tomllib.loads(text).items()}

@@ -1,0 +1,1 @@
+"""Care of a store: check, inspect, repair, back up."""

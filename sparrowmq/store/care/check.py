@@ -1,0 +1,289 @@
+"""Verify a whole store: each violation as a sentence, nothing if all is well. It reads, and mends nothing.
+
+    for violation in verify(StoreSettings(path)):
+        print(violation)
+
+The store must not be open: a running broker's queues and index are behind its log by design. What is verified:
+
+- the log's files follow each other, and have one size; each record is sound and says that it lies where it lies; a
+  file ends in a blank; behind the last record all is zero;
+- in each queue offsets are dense; each record has its entry and each entry its record, with size and tags code;
+- each index entry points to a record that has such a key, chains lead back, and each key of each record is found; the
+  header of each index file fits its entries;
+- all queues are there of which the last checkpoint knew;
+- the checkpoint claims no more than there is.
+
+Every test of the store ends with it (the idea of bbolt's `Tx.Check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.protocol.messages import record as records
+from sparrowmq.protocol.messages.message import Property, SysFlag
+from sparrowmq.protocol.messages.record import Outline
+from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from sparrowmq.store import checkpoint
+from sparrowmq.store.keys.index import Index, IndexFile
+from sparrowmq.store.keys.key_columns import key_hash, keys_of
+from sparrowmq.store.layout import LOCK_OF_JAVA, Layout
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log_dispatch import tags_code
+from sparrowmq.store.progress_vfs import Watch
+from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles
+from sparrowmq.store.queues.entries import Entry
+from sparrowmq.store.queues.queue_ends import QueueEnds
+from sparrowmq.store.queues.queue_table import QueueTable
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Disk, Unsynced, Vfs
+
+_OPEN_FILES: Final = 1024
+
+
+def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None = None) -> Iterator[str]:
+    """Each thing that is wrong with the store, as a sentence; `watch` is told how far it came."""
+    vfs, layout = vfs or Disk(), settings.layout
+    try:
+        log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
+        queues = QueueTable(
+            OpenFiles(vfs, _OPEN_FILES, Unsynced()), layout, settings.consume_queue_file_entries
+        )
+        queues.load(0, writable=False)
+        index = Index.of(settings, vfs, Unsynced(), writable=False)
+    except BadStore as bad:
+        yield str(bad)
+        return
+    found = checkpoint.load(vfs, layout.checkpoint)
+    if found.positions is not None:
+        log.crc_from = found.positions.crc_from
+    check = _Check(settings, log, queues, index, watch)
+    yield from check.log_and_queues()
+    yield from check.all_queues()
+    yield from check.lost_queues(vfs)
+    if index is not None:
+        yield from check.index_files(index)
+    yield from check.checkpoint(found)
+    log.close()
+    queues.files.close()
+    if index is not None:
+        index.close()
+
+
+class _Check:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        watch: Watch | None,
+    ) -> None:
+        self._settings = settings
+        self._watch = watch
+        self._log = log
+        self._queues = queues
+        self._index = index
+        # The queue offset that the next record of a queue should have.
+        self._next: dict[tuple[str, int], int] = {}
+        # What is missing in a queue, unless the topic turns out to have been deleted and made anew.
+        self._missing: dict[tuple[str, int], list[str]] = {}
+
+    def log_and_queues(self) -> Iterator[str]:
+        """Walk the log; each record is looked up in its queue and in the index on the way."""
+        log = self._log
+        offset, watch = log.begin, self._watch
+        used = log.last_used_byte(offset) if watch is not None else 0
+        while offset < log.row.end:
+            if watch is not None:
+                watch("checking the log", offset - log.begin, used - log.begin)
+            try:
+                record, following = log.parse(offset)
+                problem = log.problem(record, offset) if record is not None else None
+            except CorruptRecord as bad:
+                record, following, problem = None, offset, bad.expected
+            if problem:
+                used = log.last_used_byte(offset)
+                if used == offset:
+                    break
+                survivor = log.next_sound(offset, used)
+                yield f"the log is damaged from offset {offset} to {survivor or used}: {problem}"
+                if survivor is None:
+                    break
+                following = survivor
+            elif record is not None:
+                yield from self._record(records.outline(record))
+            offset = following
+        log.start_at(offset)
+        for missing in self._missing.values():
+            yield from missing
+
+    def all_queues(self) -> Iterator[str]:
+        done, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
+        for queue in self._queues:
+            yield from self._queue(queue, done, total)
+            done += queue.end.value - queue.begin
+
+    def _queue(self, queue: ConsumeQueue, done: int, total: int) -> Iterator[str]:
+        """Compare the entries of a queue with the log, and its end with the records that were found."""
+        name = f"queue {queue.topic}/{queue.queue_id}"
+        expected = self._next.get((queue.topic, queue.queue_id))
+        if expected is not None and _end_of_messages(queue, expected) != expected:
+            yield f"{name} ends at {queue.end.value}, the log says {expected}"
+        if queue.used_entries() > queue.end.value:
+            yield f"{name} ends at {queue.end.value}, but something stands behind that"
+        for queue_offset in range(queue.find(self._log.begin), queue.end.value):
+            if self._watch is not None:
+                self._watch("checking queues", done + queue_offset - queue.begin, total)
+            entry = queue.read(queue_offset, 1)[0]
+            if not entry.is_gap:
+                yield from self._entry(name, queue, queue_offset, entry)
+
+    def lost_queues(self, vfs: Vfs) -> Iterator[str]:
+        """Look for the queues that the last checkpoint knew, if no broker of Java ran since."""
+        layout = self._settings.layout
+        known = QueueEnds(vfs, layout.ends).load()
+        if known.positions is None or known.positions.dispatched < self._log.begin or _was_javas(vfs, layout):
+            if self._next and not list(self._queues):
+                yield "the log has messages, but there is no queue; the next start makes them anew"
+            return
+        for (topic, queue_id), wanted in known.ends.items():
+            queue = self._queues.get(topic, queue_id)
+            if wanted.end == wanted.begin:
+                continue
+            if queue is None or queue.is_empty:
+                yield f"queue {topic}/{queue_id} is missing; it ended at {wanted.end}, and the next start makes it anew"
+            elif queue.end.value < wanted.end and (topic, queue_id) not in self._next:
+                yield f"queue {topic}/{queue_id} ends at {queue.end.value}, the last checkpoint says {wanted.end}"
+
+    def index_files(self, index: Index) -> Iterator[str]:
+        done, total = 0, sum(file.next for file in index.files)
+        for file in index.files:
+            if not file.makes_sense(self._log.stored_ms):
+                yield f"index {file.name}: its header does not fit its entries, or their records"
+            used = set()
+            for number in range(1, file.next):
+                if self._watch is not None:
+                    self._watch("checking the index", done + number, total)
+                key, offset, _, previous = file.entry(number)
+                used.add(key % file.slots)
+                if previous >= number:
+                    yield f"index {file.name}: entry {number} comes after entry {previous}, its predecessor"
+                yield from self._index_entry(file, number, key, offset)
+            if len(used) != file.used_slots:
+                yield f"index {file.name}: {len(used)} slots are used, the header says {file.used_slots}"
+            done += file.next
+
+    def checkpoint(self, found: checkpoint.Checkpoint) -> Iterator[str]:
+        positions = found.positions
+        if positions is None:
+            return
+        for what in ("scan_from", "dispatched", "flushed"):
+            if getattr(positions, what) > self._log.end:
+                yield f"the checkpoint says {what} {getattr(positions, what)}, the log ends at {self._log.end}"
+
+    def _record(self, found: Outline) -> Iterator[str]:
+        where = f"the record at {found.physical_offset}"
+        if self._index is not None:
+            try:
+                for missing in self._missing_keys(found):
+                    yield f"{where} has the key {missing!r}, which the index does not know"
+            except BadStore as bad:
+                yield f"{where}: {bad}"
+        if found.sys_flag & SysFlag.PREPARED:
+            return
+        key = found.topic, found.queue_id
+        expected = self._next.get(key, found.queue_offset)
+        queue = self._queues.get(*key)
+        if found.queue_offset < expected:
+            self._missing.pop(key, None)
+        elif found.queue_offset > expected and not (queue and _is_gap(queue, expected)):
+            yield f"{where} is number {found.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
+        self._next[key] = found.queue_offset + 1
+        if queue is not None:  # else the topic was deleted
+            yield from self._entry_of(queue, found, tags_code(found, self._settings.delay_levels_ms))
+
+    def _entry_of(self, queue: ConsumeQueue, found: Outline, code: int) -> Iterator[str]:
+        entry = queue.entry(found.queue_offset)
+        where = f"entry {found.queue_offset} of queue {queue.topic}/{queue.queue_id}"
+        if entry is None or entry.offset < found.physical_offset:
+            missing = self._missing.setdefault((queue.topic, queue.queue_id), [])
+            missing.append(f"{where} is missing, its record lies at {found.physical_offset}")
+        elif entry.offset == found.physical_offset and entry.size != found.size:
+            yield f"{where} says {entry.size} bytes, the record has {found.size}"
+        elif (
+            entry.offset == found.physical_offset
+            and entry.tags_code != code
+            # Of delay levels that were others then; in stores of Java's a timer's entry has its tag's hash.
+            and found.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        ):
+            yield f"{where} has the tags code {entry.tags_code}, the record {code}"
+
+    def _entry(self, name: str, queue: ConsumeQueue, queue_offset: int, entry: Entry) -> Iterator[str]:
+        where = f"{name}: entry {queue_offset} points to offset {entry.offset}"
+        found = self._outline_at(entry.offset)
+        if found is None:
+            yield f"{where}, where no record is"
+        elif (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
+            yield f"{where}, where {found.topic}/{found.queue_id} number {found.queue_offset} is"
+
+    def _index_entry(self, file: IndexFile, number: int, wanted: int, offset: int) -> Iterator[str]:
+        if offset < self._log.begin:
+            return
+        found = self._outline_at(offset)
+        if found is None or wanted not in [key_hash(found.topic, key) for key in _possible_keys(found)]:
+            yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
+
+    def _missing_keys(self, found: Outline) -> list[str]:
+        index = self._index
+        is_rollback = found.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK
+        if (
+            index is None
+            or not index.files
+            or is_rollback
+            or found.physical_offset < index.files[0].begin_offset
+        ):
+            return []
+        stored_ms = found.store_timestamp_ms
+        return [
+            key
+            for key in keys_of(found.properties)
+            if found.physical_offset
+            not in index.find(found.topic, key, 1 << 30, stored_ms - 1000, stored_ms + 1000)
+        ]
+
+    def _outline_at(self, offset: int) -> Outline | None:
+        if not self._log.begin <= offset < self._log.end:
+            return None
+        record = self._log.sound_record(offset)
+        return records.outline(record) if record is not None else None
+
+
+def _was_javas(vfs: Vfs, layout: Layout) -> bool:
+    """Whether a broker of Java was the last that opened the store."""
+    if not vfs.exists(layout.lock):
+        return False
+    file = vfs.open(layout.lock, writable=False)
+    content = vfs.read(file, 0, len(LOCK_OF_JAVA))
+    vfs.close(file)
+    return content == LOCK_OF_JAVA
+
+
+def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Whether the queue says that there is no message any more, as after `corruptPolicy=quarantine`."""
+    return queue.begin <= queue_offset < queue.end.value and queue.read(queue_offset, 1).is_gap(0)
+
+
+def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
+    """Where the queue ends but for the gaps that stand there for messages which are lost."""
+    end: int = queue.end.value
+    while end > at_least and _is_gap(queue, end - 1):
+        end -= 1
+    return end
+
+
+def _possible_keys(found: Outline) -> list[str]:
+    """What the index may know a record by: its keys and, in a store of Java 5.4, its tag."""
+    return [*keys_of(found.properties), f"T#{found.properties.get(Property.TAGS)}"]

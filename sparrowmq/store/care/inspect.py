@@ -1,0 +1,225 @@
+"""Any file or folder of a store in words (the idea of tigerbeetle's `inspect`). It reads, and mends nothing.
+
+    for line in describe(path):
+        print(line)
+
+    commitlog/00000000000000000000       each record, sound or not; what is damaged or unused; the blank at the end
+    consumequeue/TOPIC/QUEUE/%020d       each entry; gaps
+    index/yyyyMMddHHmmssSSS              the header, each entry
+    checkpoint, abort, lock              what they tell
+    config/*.json                        each entry of each table
+    set-aside/*                         as a file of the log
+    the store                            all of it in a dozen lines
+    any other folder                     a line for each file in it
+
+It may be a store of Java, one that is damaged, or one that is open: no lock is taken. Files are read piece by piece and
+never mapped, because a disk that fails under a map kills the process. Of a whole store no more is read than it takes:
+the last file of the log, by the sizes of its records, and of each queue the last file, by halving.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from sparrowmq.errors import BadStore
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.store import checkpoint
+from sparrowmq.store.care.inspect_file import (
+    Line,
+    LogFile,
+    StoreFile,
+    count,
+    described,
+    printable,
+    text,
+    time_text,
+)
+from sparrowmq.store.keys import index
+from sparrowmq.store.layout import ENTRY_SIZE, Layout, offset_name, parse_offset_name
+from sparrowmq.store.vfs import Disk, Vfs
+
+_TOPICS_SHOWN: Final = 10
+_UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
+
+
+def describe(
+    path: Path | str, start: int | None = None, limit: int | None = None, clock: Clock | None = None
+) -> Iterator[str]:
+    """A file or folder of a store in words.
+
+    Args:
+        start: where to begin: an offset in the log, a queue offset, or the number of an index entry.
+        limit: how many records or entries to show.
+        clock: tells the age of a store's checkpoint.
+    Raises:
+        BadStore: it is nothing of a store, or `start` lies outside the file.
+        OSError: it cannot be read.
+    """
+    vfs, path = Disk(), os.path.abspath(path)
+    if os.path.isfile(path):
+        with closing(StoreFile(vfs, path)) as file:
+            heading, lines = described(file, start)
+            yield heading
+            yield from _shown(lines, limit)
+    elif os.path.isdir(path):
+        yield from _folder(vfs, path, clock or SystemClock())
+    else:
+        raise BadStore(f"{printable(path)} is neither a file nor a folder; name one of a store")
+
+
+def _shown(lines: Iterator[Line], limit: int | None) -> Iterator[str]:
+    shown = 0
+    for number, words in lines:
+        if number is None:
+            yield f"  {words}"
+            continue
+        if shown == limit:
+            yield f"  more follow, from {number} on"
+            return
+        shown += 1
+        yield f"{number:>12}  {words}"
+
+
+def _folder(vfs: Vfs, path: str, clock: Clock) -> Iterator[str]:
+    """A store, or another folder. Raises: BadStore, there is nothing of a store in it."""
+    layout = Layout.of(path)
+    if any(map(vfs.exists, (layout.commit_log, layout.consume_queue, layout.checkpoint))):
+        for part in (_state, _log, _queues, _index, _rest):
+            try:
+                yield from part(vfs, layout)
+            except OSError as error:  # files of an open store come and go
+                yield f"{printable(str(error.filename or path))} cannot be read: {error.strerror}"
+        yield from _checkpoint(vfs, layout, clock)
+    else:
+        yield from _files(vfs, path)
+
+
+def _state(vfs: Vfs, layout: Layout) -> Iterator[str]:
+    state = "open in a broker, or left by a crash" if vfs.exists(layout.abort) else "closed in order"
+    yield f"store {printable(layout.root)}: {state}"
+
+
+def _log(vfs: Vfs, layout: Layout) -> Iterator[str]:
+    begins = _begins(vfs, layout.commit_log)
+    if not begins:
+        yield "log: no files" + ("" if vfs.exists(layout.commit_log) else "; it lies elsewhere, or is lost")
+        return
+    last = expected = begins[0]
+    for begin in begins:
+        with closing(StoreFile(vfs, _path(layout.commit_log, begin))) as file:
+            if begin != expected:
+                yield f"log: the file of offset {expected} is missing"
+            expected = begin + file.size
+            if any(file.read(0, 8)):
+                last = begin
+    with closing(StoreFile(vfs, _path(layout.commit_log, last))) as file:
+        end, stored_ms = LogFile(file).written()
+    stored = f", the last message stored {time_text(stored_ms)}" if stored_ms else ""
+    yield f"log: {count(len(begins), 'file')}, offsets {begins[0]} to {end}{stored}"
+
+
+def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
+    counts: dict[str, list[int]] = {}
+    for topic in _names(vfs, layout.consume_queue):
+        where = os.path.join(layout.consume_queue, topic)
+        names = [name for name in _names(vfs, where) if name.isascii() and name.isdigit()]
+        counts[topic] = [_entry_count(vfs, os.path.join(where, name)) for name in names]
+    queues, entries = sum(map(len, counts.values())), sum(map(sum, counts.values()))
+    yield f"queues: {count(queues, 'queue')} of {count(len(counts), 'topic')}, {count(entries, 'entry')}"
+    largest = sorted(counts, key=lambda topic: (-sum(counts[topic]), topic))
+    for topic in largest[:_TOPICS_SHOWN]:
+        queues, entries = len(counts[topic]), sum(counts[topic])
+        yield f"  {text(topic)}: {count(queues, 'queue')}, {count(entries, 'entry')}"
+    if len(largest) > _TOPICS_SHOWN:
+        yield f"  ... and {len(largest) - _TOPICS_SHOWN} topics with fewer"
+
+
+def _index(vfs: Vfs, layout: Layout) -> Iterator[str]:
+    names = [name for name in _names(vfs, layout.index) if len(name) == index.NAME_DIGITS and name.isdigit()]
+    yield f"index: {count(len(names), 'file')}"
+    if names:
+        yield f"  the last: {_heading(vfs, os.path.join(layout.index, names[-1]))}"
+
+
+def _rest(vfs: Vfs, layout: Layout) -> Iterator[str]:
+    lost = _names(vfs, layout.set_aside)
+    if lost:
+        yield f"set-aside: {count(len(lost), 'piece')} that recovery cut off"
+    config = _names(vfs, os.path.join(layout.root, "config"))
+    if config:
+        yield f"config: {printable(', '.join(config))}"
+
+
+def _checkpoint(vfs: Vfs, layout: Layout, clock: Clock) -> Iterator[str]:
+    if not os.path.isfile(layout.checkpoint):
+        yield "checkpoint: none"
+        return
+    found = checkpoint.load(vfs, layout.checkpoint)
+    ms = min(found.log_ms, found.queues_ms)
+    age = f"{time_text(ms)}, {_age(clock.now_ms() - ms)}" if ms else "never written"
+    offsets = f"; the log is on disk up to offset {found.positions.flushed}" if found.positions else ""
+    yield f"checkpoint: {age}{offsets}"
+
+
+def _heading(vfs: Vfs, path: str) -> str:
+    """The first line about a file."""
+    if not os.path.isfile(path):  # to open a pipe would wait for its other end
+        raise BadStore(f"{printable(path)} is no file")
+    with closing(StoreFile(vfs, path)) as file:
+        return described(file, None)[0]
+
+
+def _files(vfs: Vfs, path: str) -> Iterator[str]:
+    """A line for each file beneath a folder."""
+    found = False
+    for where, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            try:
+                words = _heading(vfs, os.path.join(where, name))
+            except BadStore:
+                continue
+            found = True
+            yield f"{printable(os.path.relpath(os.path.join(where, name), path))}: {words}"
+    if not found:
+        raise BadStore(f"there is no store at {printable(path)}, nor a file of one")
+
+
+def _entry_count(vfs: Vfs, queue: str) -> int:
+    """How many entries the files of a queue hold, gaps among them."""
+    begins = _begins(vfs, queue)
+    if not begins:
+        return 0
+    with closing(StoreFile(vfs, _path(queue, begins[-1]))) as file:
+        low, high = 0, file.size // ENTRY_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            if any(file.read(middle * ENTRY_SIZE + 8, 4)):
+                low = middle + 1
+            else:
+                high = middle
+        return (begins[-1] - begins[0]) // ENTRY_SIZE + low
+
+
+def _begins(vfs: Vfs, path: str) -> list[int]:
+    return [begin for begin in map(parse_offset_name, _names(vfs, path)) if begin is not None]
+
+
+def _path(where: str, begin: int) -> str:
+    return os.path.join(where, offset_name(begin))
+
+
+def _names(vfs: Vfs, path: str) -> list[str]:
+    """What is in a folder; nothing if it is none."""
+    return vfs.list_folder(path) if os.path.isdir(path) else []
+
+
+def _age(ms: int) -> str:
+    for unit_ms, name in _UNITS:
+        if ms >= 2 * unit_ms:
+            return f"{ms // unit_ms} {name} ago"
+    return "just now" if ms >= 0 else "in the future"

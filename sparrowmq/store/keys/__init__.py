@@ -1,0 +1,1 @@
+"""The hash index by message key."""

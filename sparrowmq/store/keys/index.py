@@ -1,0 +1,483 @@
+"""The hash index: find messages by topic and key. Derived from the log, so it can always be made again.
+
+    | header 40 | slots: 5,000,000 x 4 | entries: 20,000,000 x 20 |
+
+    header   begin timestamp 8 | end timestamp 8 | begin offset 8 | end offset 8 | used slots 4 | next entry 4
+    slot     number of its newest entry, 0 for none
+    entry    hash 4 | offset in the log 8 | seconds after the begin timestamp 4 | number of the slot's entry before it 4
+
+Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's, of `topic#key`, made positive;
+the slot is hash % slots. A hash says "perhaps": who searches looks at the keys of what is found.
+
+Keys come in batches (`key_columns.py`): from some dozens on numpy hashes them and links them into their chains
+at once; the few of a quiet broker are not worth it.
+Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import struct
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from sparrowmq.errors import BadStore
+from sparrowmq.store.keys.key_columns import (
+    BATCH,
+    VECTOR_MIN,
+    KeyColumns,
+    Keys,
+    hash_vector,
+    key_hash,
+    load_numpy,
+)
+from sparrowmq.store.keys.slots import SLOT_SIZE, Slots, Unwritten, was_cut
+from sparrowmq.store.log.log_file import LogFile, is_unused
+from sparrowmq.store.store_settings import StoreSettings
+from sparrowmq.store.vfs import Unsynced, Vfs
+
+log = logging.getLogger(__name__)
+
+HEADER: Final = struct.Struct(">qqqqii")
+ENTRY: Final = struct.Struct(">iqii")
+NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
+_CHUNK: Final = 1 << 16  # entries that are read at once
+_UP_TO_A_SECOND_MS: Final = (
+    1000  # the end of a file that was cut is known by its last entry, in whole seconds
+)
+_REMEDY: Final = "start the broker again, which makes the index anew from the log"
+
+
+class IndexFile:
+    """One file of the index."""
+
+    def __init__(self, file: LogFile, slots: int) -> None:
+        self.file = file
+        self.slots = slots
+        self.linked = Slots(file, HEADER.size, slots)
+        self.entries = (file.size - HEADER.size - slots * SLOT_SIZE) // ENTRY.size
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = (
+            HEADER.unpack(file.read(0, HEADER.size).ljust(HEADER.size, b"\0"))
+        )
+        self._entries_at = HEADER.size + slots * SLOT_SIZE
+        self.was_cut = False  # before it was opened
+        self._lacks_slots: bool | None = None  # None: nobody has counted
+
+    @property
+    def name(self) -> str:
+        return self.file.path.rpartition("/")[2]
+
+    @property
+    def room(self) -> int:
+        """How many entries can be added."""
+        room: int = self.entries - self.next
+        return room
+
+    def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
+        """Add entries in the order of the log; there must be room. Raises: OSError."""
+        self._begin(offsets[0], stored_ms[0])
+        for hashed, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
+            slot = hashed % self.slots
+            previous = self.linked.newest(slot)
+            if not 0 < previous < self.next:
+                previous = 0
+                self.used_slots += 1
+            entry = ENTRY.pack(hashed, offset, self._seconds(ms), previous)
+            self.file.write(self._entry_at(self.next), entry)
+            self.linked.put(slot, self.next)
+            self.next += 1
+        self._finish(offsets[-1], stored_ms[-1])
+
+    def put_vector(self, hashes: Any, places: bytes) -> None:
+        """`put` of many at once: sorted by slot, the entry before one is its neighbour or the slot's own.
+
+        The slots are in the file once what `linked` gives to `take` was written. Raises: OSError.
+        """
+        numpy = load_numpy()
+        offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
+        first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
+        self._begin(int(offsets[0]), first_ms)
+        slots = self.linked.in_memory()
+        count = len(hashes)
+        numbers = numpy.arange(self.next, self.next + count, dtype=numpy.int32)
+        chosen = hashes % self.slots
+        order = numpy.argsort(chosen, kind="stable")
+        chosen, numbers_by_slot = chosen[order], numbers[order]
+        previous = slots[chosen].astype(numpy.int32)
+        previous[(previous < 0) | (previous >= self.next)] = 0
+        self.used_slots += int(numpy.count_nonzero(previous == 0))
+        same = chosen[1:] == chosen[:-1]
+        self.used_slots -= int(numpy.count_nonzero(same & (previous[1:] == 0)))
+        previous[1:][same] = numbers_by_slot[:-1][same]
+        rows = numpy.empty(count, dtype=_row_type())
+        rows["hash"], rows["offset"] = hashes, offsets
+        first, last = self._seconds(first_ms), self._seconds(last_ms)
+        rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms.tolist()))
+        rows["previous"][order] = previous
+        self.file.write(self._entry_at(self.next), rows.tobytes())
+        slots[chosen] = numbers_by_slot  # of equal slots the last one wins, which is the newest
+        self.linked.note_changed(chosen)
+        self.next += count
+        self._finish(int(offsets[-1]), last_ms)
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: dict[int, None]) -> None:
+        """Add the offsets of entries with that hash, newest first, until `found` has `limit`.
+
+        Raises:
+            BadStore: the slot, or an entry, leads to an entry of another slot, or on to a later one; or the slot leads
+                nowhere, as others do that are used; or an entry is older than the file.
+        """
+        slot = key_hash % self.slots
+        number = self.linked.newest(slot)
+        if number == 0 and self.lacks_slots():
+            raise BadStore(
+                f"{self.file.path} is damaged: slots that are used lead nowhere, so messages would be missed; {_REMEDY}"
+            )
+        while 0 < number < self.next and len(found) < limit:
+            entry_hash, offset, seconds, previous = self.entry(number)
+            if entry_hash % self.slots != slot:
+                break
+            if previous >= number or seconds < 0:
+                raise BadStore(
+                    f"{self.file.path} is damaged: entry {number} cannot be what it was; {_REMEDY}"
+                )
+            stored_ms = self.begin_ms + seconds * 1000
+            # Entries know whole seconds only.
+            if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
+                found[offset] = None
+            if stored_ms < begin_ms - 999:
+                return
+            number = previous
+        if number != 0 and len(found) < limit and not self._is_of_slot(number, slot):
+            raise BadStore(
+                f"{self.file.path} is damaged: slot {slot} leads to entry {number}, which is none of it; {_REMEDY}"
+            )
+
+    def lacks_slots(self) -> bool:
+        """Whether slots that are used lead nowhere, as where a part of the file was lost; they are counted once.
+
+        All of a file of the usual size take 6 ms.
+        """
+        if self._lacks_slots is None:
+            self._lacks_slots = self.linked.count_used() < self._expected_slots()
+        return self._lacks_slots
+
+    def _expected_slots(self) -> int:
+        """How many slots are used, as far as that is known."""
+        used: int = self.used_slots
+        if used != self.next - 1:
+            return used
+        # Each entry has a slot to itself, or Java before 4.4 has counted, which took each for a new one.
+        return self._slots_anew()[1] if self.next <= _CHUNK else 0
+
+    def is_damaged(self) -> bool:
+        """Whether it shows: it was cut, cannot be read, or lacks slots."""
+        is_whole = self.file.is_whole and not self.was_cut and not self.file.unreadable
+        return not is_whole or self.lacks_slots()
+
+    def makes_sense(self, stored_ms: Callable[[int], int | None]) -> bool:
+        """Whether the header fits the first and the last entry, and their records; by it files are passed over.
+
+        Args:
+            stored_ms: when the record at an offset of the log was stored; None if that is not known.
+        """
+        if self.next <= 1:
+            return True
+        ends = (1, self.begin_offset, self.begin_ms), (self.next - 1, self.end_offset, self.end_ms)
+        return self.next <= self.entries and all(
+            self.entry(number)[1] == offset and abs(ms - (stored_ms(offset) or ms)) < _UP_TO_A_SECOND_MS
+            for number, offset, ms in ends
+        )
+
+    def _is_of_slot(self, number: int, slot: int) -> bool:
+        """Whether an entry, perhaps one that was written after the header, has that slot."""
+        return 0 < number < self.entries and self.entry(number)[0] % self.slots == slot
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, offset, seconds, number of the one before it in the chain."""
+        entry: tuple[int, int, int, int] = ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY.size))
+        return entry
+
+    def cut(self, next_entry: int, end_offset: int) -> None:
+        """Keep entries before number `next_entry` whose records lie before `end_offset`; link the slots anew."""
+        self.next = max(1, min(next_entry, self.next))
+        while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
+            self.next -= 1
+        slots, self.used_slots = self._slots_anew()
+        self.linked.replace(slots)
+        _, last_offset, seconds, _ = (
+            self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
+        )
+        self._finish(last_offset, self.begin_ms + seconds * 1000)
+
+    def _slots_anew(self) -> tuple[bytes, int]:
+        """What the slots must be for the entries that there are, and how many of them are used."""
+        if self.next > VECTOR_MIN:
+            numpy = load_numpy()
+            newest = numpy.zeros(self.slots, ">i4")
+            for begin in range(1, self.next, _CHUNK):
+                end = min(begin + _CHUNK, self.next)
+                rows = self.file.read(self._entry_at(begin), (end - begin) * ENTRY.size)
+                hashes = numpy.frombuffer(rows, _row_type())["hash"]
+                # Of equal slots the last one wins, which is the newest.
+                newest[hashes % self.slots] = numpy.arange(begin, end, dtype=numpy.int32)
+            return newest.tobytes(), int(numpy.count_nonzero(newest))
+        by_slot = {self.entry(number)[0] % self.slots: number for number in range(1, self.next)}
+        slots = bytearray(self.slots * SLOT_SIZE)
+        for slot, number in by_slot.items():
+            slots[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE] = number.to_bytes(SLOT_SIZE, "big")
+        return bytes(slots), len(by_slot)
+
+    def _entry_at(self, number: int) -> int:
+        return self._entries_at + number * ENTRY.size
+
+    def _seconds(self, stored_ms: int) -> int:
+        return min(max(0, (stored_ms - self.begin_ms) // 1000), 0x7FFFFFFF) if self.begin_ms > 0 else 0
+
+    def _begin(self, offset: int, stored_ms: int) -> None:
+        if self.next <= 1:
+            self.next, self.begin_offset, self.begin_ms = 1, offset, stored_ms
+
+    def _finish(self, offset: int, stored_ms: int) -> None:
+        self.end_offset, self.end_ms = offset, stored_ms
+        self.file.write(
+            0,
+            HEADER.pack(
+                self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next
+            ),
+        )
+
+
+class Index:
+    """The index of a store: files of which the last one grows.
+
+    It is derived from the log, so damage of it stops no message: where the last file cannot be read or written, or was
+    cut, no keys are put into it any more, and searches say what they lack.
+
+    Attributes:
+        is_damaged: that is so, or a search has found damage; the next start makes the index anew.
+        lacks_from_ms: keys of records that were stored since then are not in the index; None if all are.
+    """
+
+    def __init__(
+        self, vfs: Vfs, folder: str, slots: int, entries: int, unsynced: Unsynced, writable: bool = True
+    ) -> None:
+        """Open what is there. Raises: BadStore."""
+        self._vfs = vfs
+        self._folder = folder
+        self._slots = slots
+        self._entries = entries
+        self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
+        self.files: list[IndexFile] = []
+        self.is_damaged = False
+        self.lacks_from_ms: int | None = None
+        self._unsynced = unsynced
+        for name in vfs.list_folder(folder):
+            if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+                self._open(name, writable)
+
+    @classmethod
+    def of(cls, settings: StoreSettings, vfs: Vfs, unsynced: Unsynced, writable: bool = True) -> Index | None:
+        """The index of a store; None if its settings want none. Raises: BadStore."""
+        if not settings.index:
+            return None
+        return cls(
+            vfs, settings.layout.index, settings.index_slots, settings.index_entries, unsynced, writable
+        )
+
+    @property
+    def end_offset(self) -> int:
+        """Where the last record lies that is in the index; -1 if there is none."""
+        return self.files[-1].end_offset if self.files and self.files[-1].next > 1 else -1
+
+    @property
+    def end_ms(self) -> int:
+        """When that record was stored."""
+        return self.files[-1].end_ms if self.files else 0
+
+    def put(self, keys: Keys) -> None:
+        """Add keys. Raises: DiskFull."""
+        columns, position = keys.columns(), 0
+        while position < len(columns) and self.lacks_from_ms is None:
+            try:
+                position += self._put_some(columns, position)
+            except OSError as error:
+                self.lacks_from_ms = columns.stored_ms[position]
+                self.give_up(error)
+
+    def _put_some(self, keys: KeyColumns, position: int) -> int:
+        """Add those from one on that have room in one file, a batch at most; how many they are. Raises: OSError."""
+        file = self._with_room(keys, position)
+        if not file.file.is_whole:  # to write behind its end would make it look whole again
+            raise was_cut(file.file.path, file.file.size)
+        self._unsynced.files.add(file.file.path)
+        part = keys.part(
+            position, min(file.room, BATCH)
+        )  # what numpy makes of more is larger than the caches
+        hashes = hash_vector(part) if len(part) >= VECTOR_MIN else None
+        if hashes is not None:
+            file.put_vector(hashes, part.places)
+        else:
+            file.put(list(map(key_hash, part.topics, part.texts)), part.offsets, part.stored_ms)
+        if file.file.unreadable:
+            raise OSError(errno.EIO, "slots of it cannot be read", file.file.path)
+        return len(part)
+
+    def find(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Offsets of records that may have the key, newest first.
+
+        Raises:
+            BadStore: a file is damaged, or keys of that time are missing.
+        """
+        found: dict[int, None] = {}
+        wanted = key_hash(topic, key)
+        for file in reversed(self.files):
+            if len(found) < limit and file.begin_ms - 999 <= end_ms and begin_ms <= file.end_ms + 999:
+                try:
+                    file.find(wanted, begin_ms, end_ms, limit, found)
+                except BadStore:
+                    self.is_damaged = True
+                    raise
+                if file.file.unreadable:
+                    self.is_damaged = True
+                    raise BadStore(f"{file.file.path} cannot be read; {_REMEDY}")
+        if self.lacks_from_ms is not None and self.lacks_from_ms <= end_ms:
+            since = datetime.fromtimestamp(self.lacks_from_ms / 1000).isoformat(" ", "seconds")
+            raise BadStore(
+                f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}"
+            )
+        return list(found)
+
+    def give_up(self, error: OSError) -> None:
+        """Take it for damaged, and say so once; in any thread."""
+        if not self.is_damaged:
+            log.error(
+                "the index is damaged (%s): messages are taken, but those from now on are not found by their keys; %s",
+                error,
+                _REMEDY,
+            )
+        self.is_damaged = True
+
+    def take_unwritten(self) -> list[Unwritten]:
+        """What has to be written to the files before a checkpoint says that they have the keys."""
+        return [unwritten for file in self.files if (unwritten := file.linked.take()) is not None]
+
+    def give_back(self, unwritten: list[Unwritten]) -> None:
+        """It was not written; in any thread."""
+        for part in unwritten:
+            for file in self.files:
+                file.linked.give_back(part)
+
+    def has(self, path: str) -> bool:
+        """Whether a file of it has that path."""
+        return os.path.dirname(path) == self._folder
+
+    def cut(self, name: str, next_entry: int, end_offset: int) -> None:
+        """Go back to what a checkpoint saw: file `name`, before entry `next_entry`, records before `end_offset`."""
+        while self.files and (self.files[-1].name > name or not name or self._is_behind(end_offset)):
+            self.drop_last()
+        if self.files:
+            last = self.files[-1]
+            self._unsynced.files.add(last.file.path)
+            last.cut(next_entry if last.name == name else last.next, end_offset)
+
+    def _is_behind(self, end_offset: int) -> bool:
+        """Whether the file before the newest one ends behind an offset, so that nothing of the newest one stays."""
+        return len(self.files) > 1 and self.files[-2].end_offset >= end_offset
+
+    def drop_all(self, kept_in: str | None = None) -> None:
+        """Delete all of it, so that it is made anew; with a folder, what is damaged is moved there."""
+        while self.files:
+            file = self.files[-1]
+            if kept_in is not None and file.is_damaged():
+                self._set_aside(self.files.pop(), kept_in)
+            else:
+                self.drop_last()
+        self.is_damaged, self.lacks_from_ms = False, None
+
+    def _set_aside(self, file: IndexFile, folder: str) -> None:
+        file.file.close()
+        self._vfs.make_folder(folder)
+        kept = os.path.join(folder, f"{file.name}.index")
+        self._vfs.rename(file.file.path, kept)
+        self._unsynced.folders.update((folder, self._folder))
+        log.warning("the damaged file %s of the index is kept in %s", file.name, kept)
+
+    def has_unreadable(self) -> bool:
+        """Whether something could not be read of it."""
+        return any(file.file.unreadable for file in self.files)
+
+    def drop_last(self) -> None:
+        """Delete the newest file."""
+        self.files.pop().file.remove()
+        self._unsynced.folders.add(self._folder)
+
+    def forget_before(self, log_begin: int) -> None:
+        """Delete the files that only know records before `log_begin`; the growing one stays."""
+        while len(self.files) > 1 and self.files[0].end_offset < log_begin:
+            self.files.pop(0).file.remove()
+            self._unsynced.folders.add(self._folder)
+
+    def close(self) -> None:
+        for file in self.files:
+            file.file.close()
+
+    def _open(self, name: str, writable: bool) -> None:
+        path = os.path.join(self._folder, name)
+        size = self._vfs.size(path)
+        if size < self._file_size and self._is_unused(path):
+            if writable:
+                self._vfs.unlink(path)
+            return
+        if size > self._file_size or (size < self._file_size and not writable):
+            raise BadStore(
+                f"{path} has {size} bytes, not {self._file_size}; set maxHashSlotNum and maxIndexNum "
+                "as they were, or delete the folder: it will be made anew"
+            )
+        self.files.append(IndexFile(LogFile.open(self._vfs, path, 0, writable), self._slots))
+        if size < self._file_size:
+            log.warning("%s was cut to %d bytes, it had %d", path, size, self._file_size)
+            self.is_damaged = self.files[-1].was_cut = True
+
+    def _is_unused(self, path: str) -> bool:
+        try:
+            return is_unused(self._vfs, path)
+        except OSError:  # a sector cannot be read
+            return False
+
+    def _with_room(self, keys: KeyColumns, position: int) -> IndexFile:
+        """A file for one key of them, and more."""
+        last = self.files[-1] if self.files else None
+        if last is not None and last.room > 0:
+            return last
+        stored_ms = keys.stored_ms[position]
+        name = (
+            _name(stored_ms)
+            if last is None
+            else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
+        )
+        self._vfs.make_folder(self._folder)
+        if last is not None:
+            last.linked.let_go()
+        made = LogFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
+        self._unsynced.folders.add(self._folder)
+        file = IndexFile(made, self._slots)
+        if last is not None:
+            file.begin_ms, file.begin_offset = last.end_ms, last.end_offset
+        file.next = 1
+        file._finish(file.begin_offset, file.begin_ms)
+        self.files.append(file)
+        return file
+
+
+def _name(stored_ms: int) -> str:
+    return datetime.fromtimestamp(stored_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{stored_ms % 1000:03d}"
+
+
+@lru_cache(maxsize=1)
+def _row_type() -> Any:
+    return load_numpy().dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

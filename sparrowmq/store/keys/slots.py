@@ -1,0 +1,159 @@
+"""The slots of an index file: for each the number of its newest entry, 4 bytes big endian, 0 for none.
+
+Keys fall into slots all over 20 MB. One by one they are written where they belong. Some thousand at once would be as
+many system calls, so the slots of the file that grows then are kept in memory, and what changed goes to the file part
+by part before a checkpoint says that the keys are there:
+
+    loop      put put put ── take: the parts that changed ── put put ...
+    thread                   └─ write: part, part ... sync      then the checkpoint
+
+A checkpoint before which no part changed frees the memory, so a quiet broker holds none of it. The next batch of many
+keys reads the file again (5 ms). What a part holds of later keys does no harm: the start after a kill links the slots
+of that file anew from its entries.
+No memory is mapped: to store into a map whose file somebody cut, or whose sector cannot be read, kills the process.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparrowmq.store.log.log_file import LogFile
+from sparrowmq.store.vfs import Vfs
+
+SLOT_SIZE: Final = 4
+_PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
+_PART: Final = 1 << _PART_BITS
+_FEW: Final = 1 << 10  # are counted sooner than numpy is loaded
+
+
+class Slots:
+    """The slots of one file, which lie from `begin` on."""
+
+    def __init__(self, file: LogFile, begin: int, count: int) -> None:
+        self.count = count
+        self._file = file
+        self._begin = begin
+        self._numbers: Any = None
+        self._changed: Any = None
+        self._taken: Unwritten | None = None
+
+    def newest(self, slot: int) -> int:
+        """The number of the newest entry of a slot."""
+        if self._numbers is not None:
+            return int(self._numbers[slot])
+        return int.from_bytes(self._file.read(self._begin + slot * SLOT_SIZE, SLOT_SIZE), "big")
+
+    def put(self, slot: int, number: int) -> None:
+        """Have a slot lead to an entry. Raises: OSError."""
+        if self._numbers is not None:
+            self._numbers[slot] = number
+        self._file.write(self._begin + slot * SLOT_SIZE, number.to_bytes(SLOT_SIZE, "big"))
+
+    def count_used(self) -> int:
+        """How many lead to an entry."""
+        if self._numbers is None and self.count <= _FEW:
+            content = self._file.read(self._begin, self.count * SLOT_SIZE)
+            return sum(any(content[at : at + SLOT_SIZE]) for at in range(0, len(content), SLOT_SIZE))
+        import numpy
+
+        if self._numbers is not None:
+            return int(numpy.count_nonzero(self._numbers))
+        used, size = 0, _PART * SLOT_SIZE
+        end = self._begin + self.count * SLOT_SIZE
+        for begin in range(self._begin, end, size):
+            content = self._file.read(begin, min(size, end - begin))
+            used += int(numpy.count_nonzero(numpy.frombuffer(content, "i4")))
+        return used
+
+    def in_memory(self) -> Any:
+        """All of them as a numpy array; who stores into it says so by `note_changed`."""
+        if self._numbers is None:
+            import numpy  # takes 0.1 s, which a store without an index need not wait for
+
+            self._numbers = numpy.zeros(self.count, ">i4")
+            self._changed = numpy.zeros((self.count >> _PART_BITS) + 1, bool)
+            self._load(self._numbers.view("u1"))
+        return self._numbers
+
+    def _load(self, room: Any) -> None:
+        """Read those that may be used."""
+        file, end = self._file, self._begin + len(room)
+        for low, high in file.used_parts(self._begin):
+            if low >= end:
+                break
+            content = file.read(low, min(high, end) - low)
+            room[low - self._begin : low - self._begin + len(content)] = bytearray(content)
+
+    def note_changed(self, slots: Any) -> None:
+        """These, of a numpy array, are not in the file yet."""
+        self._changed[slots >> _PART_BITS] = True
+
+    def replace(self, content: bytes) -> None:
+        """Write all of them anew. Raises: OSError."""
+        self._numbers = None
+        self._file.write(self._begin, content)
+
+    def take(self) -> Unwritten | None:
+        """Return what is not in the file yet; the caller writes it, or gives it back.
+
+        Free the memory where nothing changed since the last time, and what was taken then is in the file.
+        """
+        if self._numbers is None:
+            return None
+        if not self._changed.any():
+            if self._taken is None or self._taken.is_written:
+                self._numbers = self._taken = None
+            return None
+        parts = self._changed.nonzero()[0].tolist()
+        self._changed[:] = False
+        self._taken = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
+        return self._taken
+
+    def give_back(self, unwritten: Unwritten) -> None:
+        """It is not in the file after all; in any thread."""
+        if self._numbers is unwritten.numbers:
+            self._changed[unwritten.parts] = True
+
+    def let_go(self) -> None:
+        """Write all of them, and keep none in memory: the file is full. Raises: OSError."""
+        if self._numbers is not None:
+            self._file.write(self._begin, self._numbers.tobytes())
+            self._numbers = self._taken = None
+
+
+@dataclass(slots=True)
+class Unwritten:
+    """Parts of the slots of a file that have to be written to it.
+
+    The file is opened anew: it may be deleted meanwhile, and what then has its descriptor is not written to.
+    """
+
+    path: str
+    file_size: int
+    begin: int
+    numbers: Any
+    parts: list[int]
+    is_written: bool = False
+
+    def write(self, vfs: Vfs) -> None:
+        """Write them, in any thread; a file that is gone is not missed. Raises: OSError."""
+        try:
+            file = vfs.open(self.path, writable=True)
+        except FileNotFoundError:
+            return
+        try:
+            if file.size < self.file_size:
+                raise was_cut(self.path, self.file_size)
+            for part in self.parts:
+                at = part << _PART_BITS
+                vfs.write(file, self.begin + at * SLOT_SIZE, self.numbers[at : at + _PART].tobytes())
+            self.is_written = True
+        finally:
+            vfs.close(file)
+
+
+def was_cut(path: str, size: int) -> OSError:
+    """What to report of an index file that somebody made shorter than it was made."""
+    return OSError(errno.EIO, f"somebody cut it, it had {size} bytes", path)

@@ -1,0 +1,52 @@
+"""Bytes that leave the log are kept in the folder `set-aside`, for people to look at.
+
+set-aside/00000000000000004972-00000000000000005100.damaged      bytes 4972 to 5100, and why they are there
+
+damaged   fenced off, or replaced by those of a copy       cut      a torn tail
+forked    what a new master does not have
+
+Damaged files of the index are moved there, too, as their name and `.index`; all that was in them is in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from sparrowmq.store.layout import Layout
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.vfs import Vfs
+
+log = logging.getLogger(__name__)
+
+_CHUNK: Final = 1 << 20
+
+
+def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: int, why: str) -> None:
+    """Copy `[begin, end)` of the log there; what is there already was saved before a crash. Raises: DiskFull."""
+    if begin >= end:
+        return
+    vfs.make_folder(layout.set_aside)
+    path = os.path.join(layout.set_aside, f"{begin:020d}-{end:020d}.{why}")
+    if not vfs.exists(path):
+        file = vfs.create(path, end - begin, allocate=True)
+        for part in commit_log.row.between(begin, end):
+            low, high = max(begin, part.begin), min(end, part.end)
+            for at in range(low, high, _CHUNK):
+                vfs.write(file, at - begin, part.read(at - part.begin, min(_CHUNK, high - at)))
+        vfs.sync(file)
+        vfs.close(file)
+        vfs.sync_folder(layout.set_aside)
+        vfs.sync_folder(layout.root)
+    log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", why, begin, end, path)
+
+
+def ranges(vfs: Vfs, layout: Layout, why: str) -> Iterator[tuple[int, int]]:
+    """Which parts of the log were set aside for a reason, rising."""
+    for name in vfs.list_folder(layout.set_aside):
+        place, _, found = name.rpartition(".")
+        begin, _, end = place.partition("-")
+        if found == why and begin.isdecimal() and end.isdecimal():
+            yield int(begin), int(end)

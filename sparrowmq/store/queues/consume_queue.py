@@ -1,0 +1,586 @@
+"""A consume queue: where in the log the messages of one queue are, 20 bytes for each (layout.py draws an entry).
+
+Entries are collected while a burst of messages is appended, and then written by one pwrite. They are read by
+pread, and not through a map, because 50,000 topics with four queues each cannot have their files mapped, nor
+even open (open_files.py), and a queue without traffic costs an object.
+
+A queue's files are a row like those of the log, but sparse; as they follow each other without a hole, two
+numbers tell which there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+
+from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.loop.watermark import Watermark
+from sparrowmq.protocol.messages.crc import crc32
+from sparrowmq.store.layout import (
+    ENTRY,
+    ENTRY_SIZE,
+    GAP_ENTRY,
+    Layout,
+    missing_file,
+    offset_name,
+    parse_offset_name,
+    row_of_files,
+)
+from sparrowmq.store.queues.entries import GAP_SIZE, Entries, Entry, halve, pack, scan
+from sparrowmq.store.queues.open_files import FewFiles, QueueFile
+from sparrowmq.store.vfs import Unsynced, Vfs
+
+log = logging.getLogger(__name__)
+
+_SCAN_CHUNK: Final = 512
+_NONE: Final = Entries(b"")
+_UNKNOWN: Final = -1  # as the CRC of a file
+
+
+class QueueEnd(NamedTuple):
+    """Where a queue ends, and what its files hold up to there; queue_ends.py draws it.
+
+    Attributes:
+        begin, end: its first entry that has a place in a file, and how many there are, counted from its birth.
+        crc: of the entries in the last file.
+        full: the CRCs of the files before it, each of a whole file; -1 if one is not known.
+    """
+
+    begin: int
+    end: int
+    crc: int
+    full: tuple[int, ...]
+
+
+class OpenFiles(FewFiles):
+    """The files that all queues of a store have open, and what they tell and ask beside.
+
+    Attributes:
+        changed: the queues that were written to since somebody asked where they end.
+        mend: makes a file of a queue anew, by its first entry; called when the file is not what it was.
+    """
+
+    def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
+        super().__init__(vfs, limit, unsynced)
+        self.changed: set[ConsumeQueue] = set()
+        self.mend: Callable[[ConsumeQueue, int], None] | None = None
+
+
+class ConsumeQueue:
+    """One queue of a topic.
+
+    Attributes:
+        end: how many entries there are to read, counted from the queue's birth: its max offset. Raised by dispatch.
+        next_offset: the queue offset that the next message gets; `end` plus the fresh ones.
+        begin: the first entry that has a place in a file.
+        file_entries: how many entries a file has.
+        min_offset: the first entry whose message is still in the log.
+        fresh: the entries of the messages that are not written yet, as bytes.
+    """
+
+    __slots__ = (
+        "_crc",
+        "_files",
+        "_folder",
+        "_full",
+        "_last",
+        "_made_anew",
+        "_reader",
+        "_reader_begin",
+        "_unproved",
+        "_writer",
+        "_writer_begin",
+        "begin",
+        "end",
+        "file_entries",
+        "fresh",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self, files: OpenFiles, layout: Layout, topic: str, queue_id: int, file_entries: int
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end = Watermark()
+        self.next_offset = 0
+        self.min_offset = 0
+        self.fresh = BytesWriter()
+        self._files = files
+        self._folder = layout.queue(topic, queue_id)
+        self.file_entries = file_entries
+        self.begin = 0
+        self._last = -1  # the first entry of the last file; -1 if there is no file
+        self._crc = 0  # of what the last file holds
+        self._full: list[int] = []  # the CRCs of the files before it
+        self._unproved: set[int] = set()  # the first entries of files that nobody has compared with their CRC
+        self._made_anew: set[int] = set()  # likewise, of those that make no sense, but as the log has them
+        self._writer: QueueFile | None = None
+        self._writer_begin = -1
+        self._reader: QueueFile | None = None
+        self._reader_begin = -1
+
+    @property
+    def max_offset(self) -> int:
+        """The offset behind the last entry that can be read."""
+        return self.end.value
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no entry on disk."""
+        return self._last < 0 or self.end.value == self.begin
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that there are."""
+        return [self._path(begin) for begin in self._file_begins()]
+
+    def add(self, offset: int, size: int, tags_code: int) -> None:
+        """The queue's next message, not written yet."""
+        fresh = self.fresh
+        write_i64_be(fresh, offset)
+        write_i32_be(fresh, size)
+        write_i64_be(fresh, tags_code)
+        self.next_offset += 1
+
+    def write_fresh(self) -> None:
+        """Write the fresh entries and raise `end`; all of them stay fresh if that fails.
+
+        Raises:
+            DiskFull: try again later.
+        """
+        start = self.end.value
+        content = self.fresh.getvalue()
+        self.write(start, content)
+        self.fresh = BytesWriter()
+        self.end.advance(start + len(content) // ENTRY_SIZE)
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there are messages that are not written yet."""
+        return len(self.fresh) > 0
+
+    def write(self, start: int, content: bytes) -> None:
+        """Write entries from the queue's end, `start`, on; whoever reads, does not see them yet."""
+        self._files.changed.add(self)
+        try:
+            self._write(start, content)
+        except BaseException:
+            self._crc = _UNKNOWN
+            raise
+
+    def _write(self, start: int, content: bytes) -> None:
+        while content:
+            begin = start - start % self.file_entries
+            part = content[: (begin + self.file_entries - start) * ENTRY_SIZE]
+            if begin != self._writer_begin or self._writer is None or self._writer.file.fd == -1:
+                self._writer = self._open_to_write(begin, start)
+                self._writer_begin = begin
+            self._writer.used = True
+            self._files.unsynced.files.add(self._writer.file.path)
+            self._files.vfs.write(self._writer.file, (start - begin) * ENTRY_SIZE, part)
+            if self._crc != _UNKNOWN:
+                self._crc = crc32(part, self._crc)
+            start += len(part) // ENTRY_SIZE
+            content = content[len(part) :]
+
+    def read(self, start: int, count: int) -> Entries:
+        """Entries from `start` on: at most `count`, and only from one file; a damaged one is made anew first.
+
+        Raises:
+            BadStore: it is damaged, and cannot be made anew.
+        """
+        begin = start - start % self.file_entries
+        count = min(count, self.end.value - start, begin + self.file_entries - start)
+        if count <= 0:
+            return _NONE
+        entries = self._read(begin, start, count)
+        if len(entries) == count and (entries.make_sense or begin in self._made_anew):
+            return entries
+        if self._mend(begin):
+            entries = self._read(begin, start, count)
+            if not entries.make_sense:
+                self._made_anew.add(begin)
+        if len(entries) != count:
+            raise BadStore(
+                f"{self._path(begin)} ends too early, or cannot be read; stop the broker and delete consumequeue: "
+                "it is made anew from the log"
+            )
+        return entries
+
+    def _read(self, begin: int, start: int, count: int) -> Entries:
+        """Entries of one file; fewer where it ends, or cannot be read."""
+        try:
+            reader = self._reader
+            if begin != self._reader_begin or reader is None or reader.file.fd == -1:
+                reader = self._open_to_read(begin)
+            reader.used = True
+            content = self._files.vfs.read(reader.file, (start - begin) * ENTRY_SIZE, count * ENTRY_SIZE)
+            return Entries(content)
+        except OSError as error:
+            log.error("%s: %s", self._path(begin), error)
+            return _NONE
+
+    def _mend(self, begin: int) -> bool:
+        """Have a damaged file made anew from the log; False if nobody does that. Raises: BadStore, it cannot be done.
+
+        Who reads it meanwhile takes it as it is.
+        """
+        if self._files.mend is None:
+            return False
+        log.warning("%s is damaged; it is made anew from the log", self._path(begin))
+        self._made_anew.add(begin)
+        try:
+            self._files.mend(self, begin)
+        except OSError as error:
+            raise BadStore(f"{self._path(begin)} is damaged, and cannot be made anew: {error}") from error
+        finally:
+            self._made_anew.discard(begin)
+        return True
+
+    def entry(self, queue_offset: int) -> Entry | None:
+        """One entry; None if it is not there, or only fills a gap."""
+        if not self.min_offset <= queue_offset < self.end.value:
+            return None
+        entry = self.read(queue_offset, 1)[0]
+        return None if entry.is_gap else entry
+
+    def last_entry(self) -> tuple[int, int]:
+        """Where in the log the last message of the queue begins, and its size; (-1, 0) if there is none."""
+        for queue_offset in range(self.end.value - 1, self.begin - 1, -1) if self._last >= 0 else ():
+            entry = self.read(queue_offset, 1)[0]
+            if not entry.is_gap:
+                return entry.offset, entry.size
+        return -1, 0
+
+    def used_entries(self) -> int:
+        """How many entries there would be if the last byte that is not zero belonged to the last one."""
+        if self._last < 0:
+            return 0
+        file = self._files.open_briefly(self._path(self._last), writable=False)
+        content = self._files.vfs.read(file, 0, file.size).rstrip(b"\0")
+        self._files.vfs.close(file)
+        return self._last + -(-len(content) // ENTRY_SIZE)
+
+    def find(self, log_offset: int) -> int:
+        """The first queue offset whose message lies at or behind `log_offset` in the log."""
+        low, high = self.begin, self.end.value
+        while low < high:
+            middle = (low + high) // 2
+            entries = self.read(middle, 1)
+            found, offset = middle, entries.offset(0)
+            if entries.is_gap(0):
+                found, offset = self._last_message(low, middle)
+            if offset < log_offset:
+                low = middle + 1
+            else:
+                high = found
+        return low
+
+    def _last_message(self, low: int, high: int) -> tuple[int, int]:
+        """The last entry of `[low, high)` that fills no gap, and its offset in the log; (low, -1) if there is none."""
+        while low < high:
+            last = high - 1
+            start = max(low, high - _SCAN_CHUNK, last - last % self.file_entries)
+            entries = self.read(start, high - start)
+            for i in range(len(entries) - 1, -1, -1):
+                if not entries.is_gap(i):
+                    return start + i, entries.offset(i)
+            high = start
+        return low, -1
+
+    def forget_before(self, log_begin: int, known: int) -> None:
+        """Raise `min_offset` past the messages that are no longer in the log, and delete files that hold only such.
+
+        A file stays until the next one has an entry on disk (of a record before `known`): a crash would otherwise
+        leave nothing that tells how far the queue went. The folder is synced before each file goes, for of two that
+        go a crash could bring back the first one alone.
+        """
+        self.min_offset = self.find(log_begin)
+        while (following := self.begin + self.file_entries) <= min(self.min_offset, self._last):
+            first = self.read(following, 1)
+            if not first or first.begin >= known:
+                break
+            self._close_own()
+            self._files.vfs.sync_folder(self._folder)
+            self._files.vfs.unlink(self._path(self.begin))
+            self._files.unsynced.folders.add(self._folder)
+            self._files.changed.add(self)
+            self._unproved.discard(self.begin)
+            self._full.pop(0)
+            self.begin += self.file_entries
+
+    def known_end(self) -> QueueEnd | None:
+        """Where the queue ends, and what its files hold; None if it has none."""
+        if self._last < 0:
+            return None
+        if self._crc == _UNKNOWN:
+            self._crc = self._crc_on_disk(self._last)
+        if self._crc == _UNKNOWN and not self._mend(self._last):
+            raise BadStore(f"{self._path(self._last)} cannot be read")
+        return QueueEnd(self.begin, self.end.value, self._crc, tuple(self._full))
+
+    def restore(self, known: QueueEnd) -> list[int]:
+        """Take the queue's files for what they should be; returns the first entries of those that are not that.
+
+        What a full file holds is looked at when it is read first. Files that should not be there go.
+        """
+        step = self.file_entries
+        self.begin, self._last = known.begin, known.begin + len(known.full) * step
+        self.end.value = self.next_offset = known.end
+        self.min_offset = known.begin
+        self._full, self._crc = list(known.full), known.crc
+        begins = range(self.begin, self._last + 1, step)
+        sizes = {begin: self._size_of(begin) for begin in begins}
+        damaged = [begin for begin, size in sizes.items() if size != step * ENTRY_SIZE]
+        if self._last not in damaged and self._crc_on_disk(self._last) != self._crc:
+            damaged.append(self._last)
+        self._unproved = {
+            begin
+            for begin, crc in zip(begins, self._full, strict=False)
+            if begin not in damaged and crc != _UNKNOWN
+        }
+        wanted = {os.path.basename(self._path(begin)) for begin in begins}
+        for name in self._files.vfs.list_folder(self._folder):
+            if name not in wanted and parse_offset_name(name) is not None:
+                self._files.vfs.unlink(os.path.join(self._folder, name))
+                self._files.unsynced.folders.add(self._folder)
+        return damaged
+
+    def replace_file(self, begin: int, content: bytes) -> None:
+        """Make the file anew whose first entry is `begin`; what it lacks up to the queue's end becomes a gap."""
+        vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
+        wanted = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE
+        content += GAP_ENTRY * ((wanted - len(content)) // ENTRY_SIZE)
+        self._close_own()
+        self._make_folder()
+        path = self._path(begin)
+        if vfs.exists(path):  # what is made there anew lies elsewhere on the disk
+            vfs.unlink(path)
+        self._files.unsynced.folders.add(self._folder)
+        file = self._files.create(path, size).file
+        vfs.write(file, 0, content)
+        vfs.close(file)
+        self._files.unsynced.files.add(path)
+        self._files.changed.add(self)
+        self._unproved.discard(begin)
+        if begin == self._last:
+            self._crc = crc32(content)
+        else:
+            self._full[(begin - self.begin) // self.file_entries] = crc32(content)
+
+    def file_of(self, queue_offset: int) -> int:
+        """The first entry of the file that an entry is in."""
+        return queue_offset - queue_offset % self.file_entries
+
+    def _size_of(self, begin: int) -> int:
+        path = self._path(begin)
+        return self._files.vfs.size(path) if self._files.vfs.exists(path) else -1
+
+    def _content(self, begin: int) -> bytes:
+        """The entries that a file has before the queue's end."""
+        file = self._files.open_briefly(self._path(begin), writable=False)
+        count = min(self.end.value - begin, self.file_entries)
+        content = self._files.vfs.read(file, 0, count * ENTRY_SIZE)
+        self._files.vfs.close(file)
+        return content
+
+    def _prove(self, begin: int) -> None:
+        """Compare a full file with its CRC before it is read first; one that is not what it was is made anew."""
+        self._unproved.discard(begin)
+        if self._crc_on_disk(begin) != self._full[(begin - self.begin) // self.file_entries]:
+            self._mend(begin)
+
+    def _crc_on_disk(self, begin: int) -> int:
+        """Of what a file has before the queue's end; `_UNKNOWN` where it cannot be read."""
+        try:
+            return crc32(self._content(begin))
+        except OSError as error:
+            log.error("%s: %s", self._path(begin), error)
+            return _UNKNOWN
+
+    def load(self, known: int | None, writable: bool = True) -> None:
+        """Find the queue's files and its end.
+
+        `known` is None after a shutdown in order: the entries stand without a hole, and the end is found by halving.
+        After a crash it says that the entries of records before that offset in the log were on disk. The end is
+        then where the first entry makes no sense: offsets rise, sizes are positive.
+
+        Raises:
+            BadStore: a file is missing between others.
+        """
+        begins = self._find_files(known, writable)
+        if not begins:
+            return
+        self.begin, self._last = begins[0], begins[-1]
+        self._full, self._crc = [_UNKNOWN] * (len(begins) - 1), _UNKNOWN
+        first = len(begins) - 1
+        while first > 0 and not (known is None or 0 <= self._first_offset(begins[first]) < known):
+            first -= 1
+        end = begins[first]
+        for begin in begins[first:]:
+            end = begin + self._count(begin, known is None, writable)
+            if end < begin + self.file_entries:
+                break
+        self.end.value = self.next_offset = end
+        self.min_offset = self.begin
+        while writable and self._last > max(end, self.begin):
+            self._drop_last()
+
+    def _find_files(self, known: int | None, writable: bool) -> list[int]:
+        """The first entries of the files; those behind a hole that a crash left are deleted."""
+        vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
+        row, stray = row_of_files(self._folder, vfs.list_folder(self._folder), size)
+        if stray and (known is None or 0 <= self._first_offset(stray[0] // ENTRY_SIZE) < known):
+            remedy = (
+                "restore it from a backup, or delete the folder consumequeue: it is made anew from the log"
+            )
+            raise missing_file(self._folder, row[-1] + size, remedy)
+        for begin in reversed(stray if writable else []):
+            vfs.unlink(self._path(begin // ENTRY_SIZE))
+            self._files.unsynced.folders.add(self._folder)
+        return [begin // ENTRY_SIZE for begin in row]
+
+    def _first_offset(self, begin: int) -> int:
+        """Where the first record of a file lies; -1 if the file has not its full size."""
+        file = self._files.open_briefly(self._path(begin), writable=False)
+        content = self._files.vfs.read(file, 0, ENTRY_SIZE)
+        self._files.vfs.close(file)
+        is_full = file.size == self.file_entries * ENTRY_SIZE
+        return ENTRY.unpack(content)[0] if is_full and any(content) else -1
+
+    def _count(self, begin: int, whole: bool, writable: bool) -> int:
+        """How many entries a file holds; it gets its full size if a crash left it shorter."""
+        vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
+        file = self._files.open_briefly(self._path(begin), writable)
+        entries = min(file.size, size) // ENTRY_SIZE
+        if writable and file.size != size:
+            vfs.truncate(file, size)
+            self._files.unsynced.files.add(file.path)
+        count = (halve if whole else scan)(lambda at, wanted: vfs.read(file, at, wanted), entries)
+        vfs.close(file)
+        return count
+
+    def _drop_last(self) -> None:
+        self._files.vfs.unlink(self._path(self._last))
+        self._files.unsynced.folders.add(self._folder)
+        self._last -= self.file_entries
+        self._full.pop()
+        self._crc = _UNKNOWN
+
+    def truncate(self, queue_offset: int) -> None:
+        """Forget the entries from `queue_offset` on; nobody may wait for `end` yet."""
+        vfs, last = self._files.vfs, max(self.file_of(queue_offset), self.begin)
+        if last in self._unproved:
+            self._prove(last)
+        self._close_own()
+        while self._last > self.begin and self._last >= queue_offset:
+            self._drop_last()
+        self._unproved = {begin for begin in self._unproved if begin < self._last}
+        if self._last >= 0:
+            file = self._files.open_briefly(self._path(self._last), writable=True)
+            vfs.truncate(file, max(0, queue_offset - self._last) * ENTRY_SIZE)
+            vfs.truncate(file, self.file_entries * ENTRY_SIZE)
+            vfs.close(file)
+            self._files.unsynced.files.add(file.path)
+        self._crc = _UNKNOWN
+        self._files.changed.add(self)
+        self.end.value = self.next_offset = queue_offset
+        self.min_offset = min(self.min_offset, queue_offset)
+
+    def restart(self, queue_offset: int) -> None:
+        """Let the next entry be `queue_offset`; what is below it stays, if it leads up to it."""
+        if self.begin < queue_offset < self.next_offset:
+            self.truncate(queue_offset)
+            return
+        self._remove_files()
+        self.end.value = self.next_offset = self.min_offset = queue_offset
+
+    def write_gap(self, until: int) -> None:
+        """Let entries that stand for no message fill the queue up to `until`."""
+        self.write(self.next_offset, pack([0, GAP_SIZE, 0]) * (until - self.next_offset))
+        self.next_offset = until
+        self.end.advance(until)
+
+    def remove(self) -> None:
+        """Delete the queue's files and its folder."""
+        self._remove_files()
+        if self._files.vfs.exists(self._folder):  # one that was only waited for has none
+            self._files.vfs.remove_folder(self._folder)
+
+    def _remove_files(self) -> None:
+        self._close_own()
+        for path in reversed(self.paths):
+            self._files.vfs.unlink(path)
+            self._files.unsynced.folders.add(self._folder)
+        self._last, self._full, self._crc = -1, [], 0
+        self._unproved.clear()
+        self._made_anew.clear()
+
+    def _open_to_write(self, begin: int, start: int) -> QueueFile:
+        if begin <= self._last:
+            with suppress(FileNotFoundError):  # if it is gone, who reads what it had has it made anew
+                return self._files.open(self._path(begin), writable=True)
+            self._files.unsynced.folders.add(self._folder)
+            return self._files.create(self._path(begin), self.file_entries * ENTRY_SIZE)
+        if self._last < 0:
+            self._make_folder()
+        self._files.unsynced.folders.add(self._folder)
+        file = self._files.create(self._path(begin), self.file_entries * ENTRY_SIZE)
+        if self._last < 0:
+            self.begin = begin
+            self.min_offset = start
+            if start > begin:
+                self._fill(file, GAP_ENTRY * (start - begin))
+            self._full, self._crc = [], crc32(GAP_ENTRY * (start - begin))
+        else:
+            self._full.append(self._crc)
+            self._crc = 0
+        self._last = begin
+        return file
+
+    def _make_folder(self) -> None:
+        topic_folder = os.path.dirname(self._folder)
+        self._files.vfs.make_folder(self._folder)
+        folders = (self._folder, topic_folder, os.path.dirname(topic_folder))
+        self._files.unsynced.folders.update(folders)
+
+    def _fill(self, file: QueueFile, gap: bytes) -> None:
+        """Begin a new file with a gap; without room for it the file goes again, so that it can be made later."""
+        vfs = self._files.vfs
+        try:
+            vfs.write(file.file, 0, gap)
+        except (DiskFull, OSError):
+            vfs.close(file.file)
+            vfs.unlink(file.file.path)
+            raise
+
+    def _open_to_read(self, begin: int) -> QueueFile:
+        if begin == self._writer_begin and self._writer is not None and self._writer.file.fd != -1:
+            self._reader = self._writer
+        else:
+            if begin in self._unproved:
+                self._prove(begin)
+            self._reader = self._files.open(self._path(begin), writable=False)
+        self._reader_begin = begin
+        return self._reader
+
+    def _close_own(self) -> None:
+        for queue_file in (self._writer, self._reader):
+            if queue_file is not None:
+                self._files.vfs.close(queue_file.file)
+        self._writer = self._reader = None
+
+    def _path(self, begin: int) -> str:
+        return os.path.join(self._folder, offset_name(begin * ENTRY_SIZE))
+
+    def _file_begins(self) -> Iterator[int]:
+        return iter(range(self.begin, self._last + 1, self.file_entries) if self._last >= 0 else ())

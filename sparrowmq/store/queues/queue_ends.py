@@ -1,0 +1,228 @@
+"""Where each queue ends, on disk beside the checkpoint: so that a queue's files are believed only where they are right.
+
+    ends/%020d      counted up, allocated: when a chunk has no room in it, a new file takes its place; zeros at its end
+    chunk | "SPQE" 4 | kind 4 | count 4 | size 4 | positions as in the checkpoint 6 x 8 | time 8 | items | CRC-32 4 |
+          kind 1    all queues that have entries, and all deletions: the first chunk, and nowhere else
+          kind 2    the queues that changed since the chunk before it
+          kind 3    one deletion, when a topic goes
+    item  | kind 1 | name 2 + n | 1: queue id 4 | begin 8 | end 8 | CRC 4 | number of full files 4 | 8 for each |
+                                | 2: log offset 8: what the topic has before it was deleted; all of the log's if n = 0 |
+
+    begin, end      in entries; `begin` is the first one of the queue's first file
+    CRC             of the entries in the last file up to `end`; of a full file of all of it, -1 if it is not known
+
+A checkpoint adds a chunk and syncs it before it says itself how far queues are on disk. The log stays the truth: what
+a queue's files lack of what this says, or have otherwise, is taken from the log; what the log has no more leaves a gap;
+but the offsets are never given out again. As each chunk holds positions, the file is also the checkpoint's second copy.
+Java knows nothing of it. If Java's broker was the last that ran, queues may have grown, and topics may be gone: it is
+void then. Numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final, TypeAlias
+from zlib import crc32
+
+from sparrowmq.errors import DiskFull
+from sparrowmq.store.numbered_folder import NumberedFolder
+from sparrowmq.store.queues.consume_queue import QueueEnd
+from sparrowmq.store.queues.positions import Positions
+from sparrowmq.store.vfs import File, Vfs
+
+log = logging.getLogger(__name__)
+
+_MAGIC: Final = b"SPQE"
+_HEAD: Final = struct.Struct(">4siii7q")
+_CRC: Final = struct.Struct(">I")
+_NAME: Final = struct.Struct(">BH")
+_END: Final = struct.Struct(">iqqIi")
+_DELETED: Final = struct.Struct(">q")
+_ALL: Final = 1
+_CHANGES: Final = 2
+_DELETION: Final = 3
+_QUEUE_ITEM: Final = 1
+_TOPIC_ITEM: Final = 2
+_ROOM_BYTES: Final = 16 << 10  # for changes, at least
+
+Key: TypeAlias = tuple[str, int]
+
+ALL_TOPICS: Final = ""  # as the topic of a deletion: the log's files before that offset were deleted
+
+
+@dataclass(slots=True)
+class Known:
+    """What the file says.
+
+    Attributes:
+        positions: the checkpoint's, when the last chunk was written; None if there was none.
+        ends: of each queue, for the records before `positions.dispatched`.
+        deleted: the offset in the log before which a topic's records belong to one that was deleted.
+    """
+
+    positions: Positions | None = None
+    log_ms: int = 0
+    ends: dict[Key, QueueEnd] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+
+
+class QueueEnds:
+    """The newest file of the folder. What it says is kept here too, packed, for the next whole file.
+
+    Checkpoints write to it in a thread, deletions on the loop: one at a time.
+    """
+
+    def __init__(self, vfs: Vfs, folder: str) -> None:
+        self._vfs = vfs
+        self._folder = NumberedFolder(vfs, folder)
+        self._file: File | None = None
+        self._size = 0
+        self._queues: dict[Key, bytes] = {}
+        self._deleted: dict[str, int] = {}
+        self._positions, self._log_ms = Positions(0, 0, 0), 0
+        self._lock = Lock()
+
+    def load(self) -> Known:
+        """What the newest file says that can be read; the next `write` makes a new one. Raises: OutOfResources."""
+        for number in self._folder.numbers():
+            file = self._folder.open(number, writable=False)
+            known = _read(self._vfs.read(file, 0, file.size))
+            self._vfs.close(file)
+            if known.positions is not None:
+                return known
+            log.warning("%s is damaged; where queues end is told by their files alone", file.path)
+        return Known()
+
+    def begin(self, known: Known) -> None:
+        """Go on from what is known to be right. The next `write` makes a new file."""
+        self._deleted = dict(known.deleted)
+        self._queues = {key: _pack_queue(key, end) for key, end in known.ends.items()}
+
+    def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
+        """Add what changed before a checkpoint, and bring it to disk. Raises: DiskFull, OSError: it is as before."""
+        with self._lock:
+            items = {
+                key: _pack_queue(key, end)
+                for key, end in changed.items()
+                if self._deleted.get(key[0], -1) < positions.dispatched  # else it was deleted meanwhile
+            }
+            chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
+            if not self._append(chunk):
+                self._replace({**self._queues, **items}, positions, log_ms)
+            self._queues.update(items)
+            self._positions, self._log_ms = positions, log_ms
+
+    def delete(self, topic: str, log_end: int) -> None:
+        """Say on disk that the topic's queues go, and that its records before `log_end` are none of a later topic's.
+
+        Raises:
+            DiskFull, OSError: it is known here alone.
+        """
+        with self._lock:
+            self._deleted[topic] = log_end
+            try:
+                self._write_deletion(topic, log_end)
+            except (DiskFull, OSError):
+                self.close()  # so that the next one that can be written says it, too
+                raise
+
+    def _write_deletion(self, topic: str, log_end: int) -> None:
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+        chunk = _chunk(_DELETION, [_pack_deletion(topic, log_end)], self._positions, 0)
+        if self._file is not None and not self._append(chunk):
+            self._replace(self._queues, self._positions, self._log_ms)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._file is not None:
+            self._vfs.close(self._file)
+            self._file = None
+
+    def _append(self, chunk: bytes) -> bool:
+        """Bring a chunk to disk; False if it has no room in the file."""
+        if self._file is None or self._size + len(chunk) > self._file.size:
+            return False
+        self._vfs.write(self._file, self._size, chunk)
+        self._vfs.sync(self._file)
+        self._size += len(chunk)
+        return True
+
+    def _replace(self, queues: dict[Key, bytes], positions: Positions, log_ms: int) -> None:
+        items = [*queues.values(), *(_pack_deletion(*deletion) for deletion in self._deleted.items())]
+        chunk = _chunk(_ALL, items, positions, log_ms)
+        file = self._folder.replace(chunk, 3 * len(chunk) + _ROOM_BYTES)
+        self.close()
+        self._file, self._size = file, len(chunk)
+        self._folder.remove_others()
+
+
+def _pack_queue(key: Key, end: QueueEnd) -> bytes:
+    topic, queue_id = key
+    name = topic.encode()
+    numbers = _END.pack(queue_id, end.begin, end.end, end.crc, len(end.full))
+    return b"".join(
+        (_NAME.pack(_QUEUE_ITEM, len(name)), name, numbers, struct.pack(f">{len(end.full)}q", *end.full))
+    )
+
+
+def _pack_deletion(topic: str, log_end: int) -> bytes:
+    name = topic.encode()
+    return b"".join((_NAME.pack(_TOPIC_ITEM, len(name)), name, _DELETED.pack(log_end)))
+
+
+def _chunk(kind: int, items: Iterable[bytes], at: Positions, log_ms: int) -> bytes:
+    items = list(items)
+    content = b"".join(items)
+    positions = (at.scan_from, at.flushed, at.dispatched, at.index_file, at.index_next, at.crc_from, log_ms)
+    head = _HEAD.pack(_MAGIC, kind, len(items), len(content), *positions)
+    return b"".join((head, content, _CRC.pack(crc32(content, crc32(head)))))
+
+
+def _read(content: bytes) -> Known:
+    """What the whole chunks of a file say; there must be a first one."""
+    known, at = Known(), 0
+    while at + _HEAD.size + _CRC.size <= len(content):
+        magic, kind, count, size, *positions, log_ms = _HEAD.unpack_from(content, at)
+        begin, end = at + _HEAD.size, at + _HEAD.size + size
+        if magic != _MAGIC or size < 0 or end + _CRC.size > len(content) or (kind == _ALL) != (at == 0):
+            break
+        if _CRC.unpack_from(content, end)[0] != crc32(content[at:end]):
+            break
+        _take(known, content[begin:end], count, goes=kind == _DELETION)
+        if kind != _DELETION:
+            known.positions, known.log_ms = Positions(*positions), log_ms
+        at = end + _CRC.size
+    return known
+
+
+def _take(known: Known, content: bytes, count: int, goes: bool) -> None:
+    """Learn what a chunk says. Queues beside a deletion that does not go just now are those of a topic made anew."""
+    for item in _items(content, count):
+        if isinstance(item, tuple):
+            topic, offset = item
+            known.deleted[topic] = offset
+            for key in [key for key in known.ends if goes and key[0] == topic]:
+                del known.ends[key]
+        else:
+            known.ends.update(item)
+
+
+def _items(content: bytes, count: int) -> Iterator[tuple[str, int] | dict[Key, QueueEnd]]:
+    at = 0
+    for _ in range(count):
+        kind, length = _NAME.unpack_from(content, at)
+        name_end = at + _NAME.size + length
+        topic = content[at + _NAME.size : name_end].decode()
+        if kind == _TOPIC_ITEM:
+            yield topic, _DELETED.unpack_from(content, name_end)[0]
+            at = name_end + _DELETED.size
+        else:
+            queue_id, begin, end, crc, files = _END.unpack_from(content, name_end)
+            at = name_end + _END.size + 8 * files
+            full = struct.unpack_from(f">{files}q", content, name_end + _END.size)
+            yield {(topic, queue_id): QueueEnd(begin, end, crc, full)}

@@ -1,0 +1,489 @@
+"""Read a queue: from queue offsets to records in the log, as they lie there.
+
+Messages of one queue that were sent in one go lie side by side in the log, so most reads are one range of it:
+one pread for the entries, one sum to see that they leave no room between them, one pread more. All else (tag
+filters, other queues' messages between, limits on size) goes record by record, and joins neighbours to one
+view again.
+
+What lies in a part of the log that nobody has looked at since the start is checked first: a damaged record is not
+served. Who reads it is told so, or goes on behind it, by `corruptPolicy`.
+Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a comment says so.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from sparrowmq.errors import CorruptRecord
+from sparrowmq.protocol.messages.record import (
+    PROPERTY_CRC_SIZE,
+    body_end,
+    is_sound,
+    physical_offset,
+    properties_at,
+    properties_behind_body,
+    store_timestamp_ms,
+)
+from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD
+from sparrowmq.protocol.selector import ALL, Predicate, Selector
+from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.queues.consume_queue import ConsumeQueue
+from sparrowmq.store.queues.entries import GAP_SIZE, Entries
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # compiled, it is the processor's own integer
+
+LARGE: Final = 4096  # bytes of a record that is not copied to be looked into
+_WINDOW: Final = 8_192  # bytes copied at first: what is copied and not looked at costs too
+_LARGEST_WINDOW: Final = 65_536  # where nothing is found each is twice as long as the last: a call costs 1 us
+_NEAR: Final = 1024  # bytes from one record to the next, on average, where they are copied together
+# Bytes of others' records before each that is wanted, on average: to read them is quicker than to stop.
+_BETWEEN: Final = 8192
+_FAR: Final = 256 << 10  # ... and of all of them together: they are held as long as the answer is
+MAX_SCANNED_ENTRIES: Final = 800  # of one look, when none matches: the loop has others to serve
+# A predicate that wanted nothing of them looks at twice as many more, for a pull costs as much as 200 records. But not
+# where it took more copies than this: there the records are large, or far from each other, and a look takes long.
+_AGAIN: Final = 2
+_CHEAP: Final = 16
+
+
+class Status(Enum):
+    """What came of a read; the names are Java's GetMessageStatus, and go to clients as remarks."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+    OFFSET_RESET = 9
+
+
+class Read:
+    """What was read.
+
+    Attributes:
+        next_offset: where to read on: past all that was looked at, even if nothing of it was wanted.
+        views: the records, in pieces of the log; they stay good as long as they are held.
+        size: of the views together, in bytes.
+    """
+
+    __slots__ = ("count", "max_offset", "min_offset", "next_offset", "size", "status", "views")
+
+    def __init__(
+        self,
+        status: Status,
+        next_offset: int,
+        min_offset: int,
+        max_offset: int,
+        views: list[memoryview],
+        count: int,
+        size: int,
+    ) -> None:
+        self.status = status
+        self.next_offset = next_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.views = views
+        self.count = count
+        self.size = size
+
+
+def read(
+    log: CommitLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    selector: Selector,
+) -> Read:
+    """Up to `max_count` messages from queue offset `offset` on; the first one even if it is larger than `max_bytes`."""
+    if queue is None:
+        return Read(Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+    min_offset, max_offset = queue.min_offset, queue.end.value
+    if not min_offset <= offset < max_offset:
+        return _outside(offset, min_offset, max_offset)
+    if selector.takes_all:
+        entries = queue.read(offset, max_count)
+        count, size = len(entries), entries.size_bytes
+        if count and size <= max_bytes and size < GAP_SIZE:
+            # All of it is wanted, so one look at the log does, from the first record to the last, if they are near.
+            first = entries.begin
+            room = entries.end - first - size
+            content = log.copy(first, room + size) if room <= count * _BETWEEN and room <= _FAR else None
+            if content is not None:
+                if first < log.proved_from and (sound := _count_sound(log, entries, content)) < count:
+                    return _before_damage(log, queue, offset, entries, sound)
+                whole = memoryview(content)
+                views = [whole] if len(whole) == size else _cut(whole, entries)
+                return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
+    return _select(log, queue, offset, max(max_count, 1), max_bytes, selector)
+
+
+def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
+    """How many records are sound before one that is not; they lie in a part of the log that nobody has looked at."""
+    first: i64 = entries.begin
+    proved_from: i64 = log.proved_from
+    crc_from: i64 = log.crc_from
+    count: i64 = len(entries)
+    i: i64 = 0
+    while i < count:
+        offset: i64 = entries.offset(i)
+        if offset < proved_from and not is_sound(
+            content, offset - first, entries.size(i), offset, offset >= crc_from
+        ):
+            break
+        i += 1
+    return i
+
+
+def _count_wanted_sound(
+    log: CommitLog, entries: Entries, wanted: list[int], ranges: list[list[int]], views: list[memoryview]
+) -> int:
+    """How many of some entries are sound before one that is not.
+
+    Args:
+        ranges: where their records lie, neighbours together.
+        views: of these ranges; each is cut from a copy that begins with one of them.
+    """
+    if len(views) < len(ranges):  # some are gone
+        return _count_sound_or_gone(log, entries, wanted)
+    proved_from: i64 = log.proved_from
+    crc_from: i64 = log.crc_from
+    copy = b""
+    copied_from: i64 = 0
+    number = -1
+    end: i64 = -1
+    for sound in range(len(wanted)):
+        offset: i64 = entries.offset(wanted[sound])
+        size: i64 = entries.size(wanted[sound])
+        if size <= 0:
+            return sound
+        if offset != end:  # the next range begins with it
+            number += 1
+            whole = views[number].obj
+            if whole is not copy:
+                assert isinstance(whole, bytes)
+                copy, copied_from = whole, offset
+        end = offset + size
+        if offset < proved_from and not is_sound(
+            copy, offset - copied_from, size, offset, offset >= crc_from
+        ):
+            return sound
+    return len(wanted)
+
+
+def _count_sound_or_gone(log: CommitLog, entries: Entries, wanted: list[int]) -> int:
+    """The same, one by one; what is gone is not served, and so not damaged."""
+    for number, index in enumerate(wanted):
+        begin, size = entries.offset(index), entries.size(index)
+        raw = log.copy(begin, size)
+        if raw is not None and not log.is_proved(begin, size, raw):
+            return number
+    return len(wanted)
+
+
+def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:
+    """What lies before a damaged record; where nothing does, what is to be said of it. Raises: CorruptRecord."""
+    if sound:
+        return read(log, queue, offset, sound, GAP_SIZE, ALL)
+    return _at_damage(log, queue, offset, entries, 0)
+
+
+def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
+    """Go on to the entry whose record is damaged, if none before it is wanted; then say so. Raises: CorruptRecord."""
+    if index:
+        bounds = queue.min_offset, queue.end.value
+        return Read(Status.NO_MATCHED_MESSAGE, offset + index, *bounds, [], 0, 0)
+    log.tell_damage(entries.offset(0))
+    return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
+
+
+def _cut(whole: memoryview, entries: Entries) -> list[memoryview]:
+    """The records of `entries` out of the part of the log from the first of them to the last; neighbours in one."""
+    first = begin = end = entries.begin
+    views: list[memoryview] = []
+    for i in range(len(entries)):
+        offset = entries.offset(i)
+        if offset != end:
+            views.append(whole[begin - first : end - first])
+            begin = offset
+        end = offset + entries.size(i)
+    views.append(whole[begin - first : end - first])
+    return views
+
+
+def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:
+    """The first queue offset stored at or after a time, the queue's end if all are older.
+
+    With `upper` the last one stored at or before that time, the queue's beginning if all are younger.
+    """
+    # Unlike Java 4.9, which takes the nearer neighbour; this is what 5.x does.
+    low, high = queue.min_offset, queue.end.value
+    boundary = timestamp_ms + upper
+    while low < high:
+        middle = found = (low + high) // 2
+        while (stored_ms := store_time(log, queue, found)) is None and found > low:
+            found -= 1
+        if stored_ms is None or stored_ms < boundary:
+            low = middle + 1
+        else:
+            high = found
+    return max(low - 1, queue.min_offset) if upper else low
+
+
+def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    """When a message was stored, in ms; None if it is not there, or damaged."""
+    entry = queue.entry(queue_offset)
+    raw = log.copy(entry.offset, entry.size) if entry else None
+    if entry is None or raw is None or not log.is_proved(entry.offset, entry.size, raw):
+        return None
+    return store_timestamp_ms(memoryview(raw)) or None  # zero where the disk cannot be read
+
+
+def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryview | None:
+    """The record that begins there, unchecked, in bytes that begin with it; None if none does."""
+    if not log.begin <= offset < log.end:
+        return None
+    try:
+        record, end = log.parse(offset)
+    except CorruptRecord:
+        return None
+    if record is None or end > log.end or (size is not None and size != len(record)):
+        return None
+    return record if physical_offset(record) == offset else None
+
+
+def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | None:
+    """As `MessageStore.parked_at`; it is checked though it may have been since the start. Raises: CorruptRecord."""
+    if offset < log.begin:
+        return None
+    record = record_at(log, offset, size)
+    if record is not None:
+        raw = record.obj
+        assert isinstance(raw, bytes)
+        if is_sound(raw, 0, len(record), offset, offset >= log.crc_from):
+            return record
+    log.tell_damage(offset)
+    return None
+
+
+class _Window:
+    """A copy of a part of the log, where records are looked into: searching in bytes is quicker than in a view.
+
+    It holds neighbours of a queue, so each byte is copied once. Of a large record only the properties are, unless it
+    has to be checked.
+
+    Attributes:
+        copies: how many parts of the log were copied.
+        is_damaged: the entry that was found last may be wanted, and its record is damaged.
+    """
+
+    __slots__ = (
+        "_begin",
+        "_copy",
+        "_crc_from",
+        "_end",
+        "_entries",
+        "_log",
+        "_predicate",
+        "_proved_from",
+        "_selector",
+        "_size",
+        "copies",
+        "is_damaged",
+    )
+
+    def __init__(
+        self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64
+    ) -> None:
+        self._log = log
+        self._entries = entries
+        self._selector = selector
+        self._predicate = predicate
+        self._crc_from: i64 = log.crc_from
+        self._proved_from: i64 = log.proved_from
+        self._copy = b""
+        self._begin: i64 = 0
+        self._end: i64 = 0
+        self._size: i64 = size  # of the next copy, more or less
+        self.copies = 0
+        self.is_damaged = False
+
+    def next_wanted(self, first: int) -> int:
+        """The first entry from `first` on whose message is wanted; behind the last one if there is none.
+
+        A message that is gone counts as wanted, for its reader is told.
+        """
+        entries, selector, predicate = self._entries, self._selector, self._predicate
+        takes_all_tags = selector.takes_all_tags
+        count: i64 = len(entries)
+        index: i64 = first
+        while index < count:
+            if takes_all_tags or selector.wants(entries.tags_code(index)):
+                begin: i64 = entries.offset(index)
+                end: i64 = begin + entries.size(index)
+                if end - begin > LARGE:
+                    if end - begin != GAP_SIZE and self._is_large_wanted(begin, end - begin):
+                        break
+                elif (begin < self._begin or end > self._end) and not self._move(index):
+                    break
+                else:
+                    at: i64 = begin - self._begin
+                    if begin < self._proved_from and not is_sound(
+                        self._copy, at, end - begin, begin, begin >= self._crc_from
+                    ):
+                        self.is_damaged = True
+                        break
+                    behind: i64 = end - self._begin
+                    if begin >= self._crc_from:  # then the last property is the CRC, which nobody asks for
+                        behind -= PROPERTY_CRC_SIZE
+                    if predicate.holds(self._copy, properties_at(self._copy, at), behind):
+                        self._size = _WINDOW
+                        break
+            index += 1
+        return index
+
+    def _is_large_wanted(self, begin: int, size: int) -> bool:
+        if begin < self._proved_from:
+            whole = self._log.copy(begin, size)
+            self.is_damaged = whole is not None and not self._log.is_proved(begin, size, whole)
+            if whole is None or self.is_damaged:
+                return True
+        self.copies += 2
+        head = self._log.copy(begin, LONGEST_HEAD)
+        if head is None:
+            return True
+        end = body_end(head)
+        tail = self._log.copy(begin + end, size - end)
+        if tail is None:
+            return True
+        properties = properties_behind_body(head, tail)
+        return self._predicate.holds(properties, 0, len(properties))
+
+    def _move(self, index: i64) -> bool:
+        """Copy the record of an entry and those that follow it closely; False if it is gone."""
+        entries = self._entries
+        begin: i64 = entries.offset(index)
+        first_end: i64 = begin + entries.size(index)
+        last: i64 = min(index + self._size // max(first_end - begin, 1) + 1, len(entries)) - 1
+        end: i64 = first_end
+        while last > index:
+            end = entries.offset(last) + entries.size(last)
+            if begin < end <= begin + 2 * self._size and end - begin <= (last - index) * _NEAR:
+                break
+            last = (index + last) // 2
+            end = first_end
+        self.copies += 1
+        copy = self._log.copy(begin, end - begin)
+        if copy is None:  # they are not all in one file
+            end = first_end
+            copy = self._log.copy(begin, end - begin)
+            if copy is None:
+                return False
+        self._copy, self._begin, self._end = copy, begin, end
+        self._size = min(2 * self._size, _LARGEST_WINDOW)
+        return True
+
+
+def _outside(offset: int, min_offset: int, max_offset: int) -> Read:
+    if max_offset == 0:
+        status, next_offset = Status.NO_MESSAGE_IN_QUEUE, 0
+    elif offset < min_offset:
+        status, next_offset = Status.OFFSET_TOO_SMALL, min_offset
+    elif offset == max_offset:
+        status, next_offset = Status.OFFSET_OVERFLOW_ONE, offset
+    else:
+        # Unlike Java 4.9, which begins at 0 again when nothing was ever deleted: that consumes all messages twice.
+        status, next_offset = Status.OFFSET_OVERFLOW_BADLY, max_offset
+    return Read(status, next_offset, min_offset, max_offset, [], 0, 0)
+
+
+def _select(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    selector: Selector,
+    more: int = 0,
+) -> Read:
+    """What is wanted of the next 800 entries, or of as many as `more` says, record by record."""
+    ranges: list[list[int]] = []
+    count = size = 0
+    status = Status.NO_MATCHED_MESSAGE
+    proved_from = log.proved_from
+    most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
+    entries = queue.read(offset, more or most)
+    predicate = selector.predicate
+    window = None
+    if predicate is not None:
+        window = _Window(log, entries, selector, predicate, _LARGEST_WINDOW if more else _WINDOW)
+    is_proved = predicate is not None or not entries or entries.begin >= proved_from
+    wanted: list[int] = []  # which entries are, where records have to be checked
+    i = 0
+    while i < len(entries):
+        if window is not None:
+            i = window.next_wanted(i)
+            if window.is_damaged or i == len(entries):
+                break
+        begin, length = entries.offset(i), entries.size(i)
+        if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
+            if count and (size + length > max_bytes or count == max_count):
+                break
+            if log.begin <= begin and begin + length <= log.end:
+                count += 1
+                size += length
+                if not is_proved:
+                    wanted.append(i)
+                if ranges and ranges[-1][1] == begin:
+                    ranges[-1][1] += length
+                else:
+                    ranges.append([begin, begin + length])
+            else:
+                status = Status.MESSAGE_WAS_REMOVING
+        i += 1
+    if predicate is not None:
+        predicate.leave()
+    views = _views(log, ranges)
+    if log.proved_from > proved_from:  # a part could not be read: now each record is checked
+        return _select(log, queue, offset, max_count, max_bytes, selector)
+    if wanted and (sound := _count_wanted_sound(log, entries, wanted, ranges, views)) < len(wanted):
+        if sound:
+            return _select(log, queue, offset, sound, max_bytes, selector)
+        return _at_damage(log, queue, offset, entries, wanted[0])
+    if views:
+        status = Status.FOUND
+    elif window is not None and window.is_damaged and i == 0:
+        return _at_damage(log, queue, offset, entries, 0)
+    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.copies <= _CHEAP:
+        return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
+    return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
+
+
+def _views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
+    """Parts of the log, in its order; those near to each other are read at once, with what lies between."""
+    views: list[memoryview] = []
+    first = 0
+    while first < len(ranges):
+        begin, end = ranges[first]
+        behind, room = first + 1, 0
+        while behind < len(ranges):
+            gap = ranges[behind][0] - end
+            if not 0 <= gap <= _BETWEEN or room + gap > _FAR:
+                break
+            room += gap
+            end = ranges[behind][1]
+            behind += 1
+        near = ranges[first:behind]
+        whole = log.view(begin, end - begin)
+        if whole is not None:
+            views.extend([whole[part[0] - begin : part[1] - begin] for part in near] if room else [whole])
+        else:  # they are not all in one file
+            views.extend(view for part in near if (view := log.view(part[0], part[1] - part[0])))
+        first = behind
+    return views

@@ -1,0 +1,99 @@
+"""All consume queues of a store, by topic and queue id; those that are asked for and were never written to, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sparrowmq.errors import BadStore
+from sparrowmq.store.layout import Layout
+from sparrowmq.store.queues.consume_queue import ConsumeQueue, OpenFiles, QueueEnd
+
+
+class QueueTable:
+    """All queues of a store, by topic and queue id."""
+
+    def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
+        self.files = files
+        # Two looks cost less than one with a pair, which would have to be made.
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self._layout = layout
+        self._file_entries = file_entries
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter([queue for queues in self._by_topic.values() for queue in queues.values()])
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if there is one."""
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made now if there was none. Raises: InvalidName."""
+        queue = self.get(topic, queue_id)
+        if queue is None:
+            queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def load(self, known: int | None, writable: bool = True) -> None:
+        """Find the queues on disk; `known` as in `ConsumeQueue.load`. Raises: BadStore."""
+        for key in self._on_disk():
+            self._load(self.obtain(*key), known, writable)
+
+    def restore(
+        self, ends: Mapping[tuple[str, int], QueueEnd], known: int | None
+    ) -> dict[ConsumeQueue, list[int]]:
+        """Take queues for what they should be, and find others on disk; what `ConsumeQueue.restore` says of each."""
+        damaged = {}
+        for key, end in ends.items():
+            queue = self.obtain(*key)
+            if begins := queue.restore(end):
+                damaged[queue] = begins
+        for key in self._on_disk():
+            if key not in ends:
+                self._load(self.obtain(*key), known, writable=True)
+        return damaged
+
+    def _load(self, queue: ConsumeQueue, known: int | None, writable: bool) -> None:
+        try:
+            queue.load(known, writable)
+        except OSError as error:
+            raise BadStore(
+                f"queue {queue.topic}/{queue.queue_id} cannot be read: {error}; delete the folder consumequeue: "
+                "it is made anew from the log"
+            ) from error
+
+    def remove(self, queue: ConsumeQueue) -> None:
+        """Delete one queue, and its topic's folder if it was the last one there."""
+        del self._by_topic[queue.topic][queue.queue_id]
+        queue.remove()
+        folder = self._layout.topic(queue.topic)
+        if self.files.vfs.exists(folder) and not self.files.vfs.list_folder(folder):
+            self.files.vfs.remove_folder(folder)
+        self.files.unsynced.folders.add(self._layout.consume_queue)
+
+    def _on_disk(self) -> Iterator[tuple[str, int]]:
+        vfs = self.files.vfs
+        for topic in vfs.list_folder(self._layout.consume_queue):
+            for name in vfs.list_folder(self._layout.topic(topic)):
+                if name.isascii() and name.isdigit():
+                    yield topic, int(name)
+
+    def take_changed(self) -> dict[tuple[str, int], QueueEnd]:
+        """Where each queue ends that changed since this was asked for last."""
+        changed, self.files.changed = self.files.changed, set()
+        ends = {}
+        for queue in changed:
+            key = queue.topic, queue.queue_id
+            end = queue.known_end() if self.get(*key) is queue else None
+            if end is not None:
+                ends[key] = end
+        return ends
+
+    def remove_topic(self, topic: str) -> None:
+        """Delete the topic's queues; its messages stay in the log until that is old enough."""
+        for queue in self._by_topic.pop(topic, {}).values():
+            queue.remove()
+        if self.files.vfs.exists(self._layout.topic(topic)):
+            self.files.vfs.remove_folder(self._layout.topic(topic))
+            self.files.vfs.sync_folder(self._layout.consume_queue)

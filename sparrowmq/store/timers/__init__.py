@@ -1,0 +1,1 @@
+"""Pending timers: the wheel and its file."""

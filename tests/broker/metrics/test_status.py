@@ -1,0 +1,149 @@
+import re
+import subprocess
+
+import pytest
+
+from sparrowmq.broker.metrics.status import _bytes, _duration
+from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.properties import Properties
+from tests.broker.handlers.conftest import BORN, Desk
+
+# What mqadmin, the dashboard and the exporter read (AdminBrokerProcessor and StoreStatsService, 4.9.8).
+READ_BY_TOOLS = set(
+    re.findall(
+        r"\w+",
+        """
+    brokerVersionDesc brokerVersion bootTimestamp runtime putTps getTransferedTps getTransferredTps
+    getFoundTps getMissTps getTotalTps
+    putMessageTimesTotal putMessageSizeTotal putMessageAverageSize putMessageEntireTimeMax putMessageDistributeTime
+    getMessageEntireTimeMax msgPutTotalYesterdayMorning msgPutTotalTodayMorning msgPutTotalTodayNow
+    msgGetTotalYesterdayMorning msgGetTotalTodayMorning msgGetTotalTodayNow dispatchBehindBytes dispatchMaxBuffer
+    pageCacheLockTimeMills earliestMessageTimeStamp startAcceptSendRequestTimeStamp commitLogMinOffset
+    commitLogMaxOffset commitLogDiskRatio consumeQueueDiskRatio commitLogDirCapacity remainHowManyDataToFlush
+    remainTransientStoreBufferNumbs sendThreadPoolQueueSize sendThreadPoolQueueCapacity
+    sendThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueSize pullThreadPoolQueueCapacity
+    pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize queryThreadPoolQueueCapacity
+    queryThreadPoolQueueHeadWaitTimeMills
+    """,
+    )
+)
+
+
+@pytest.fixture
+def desk(tmp_path, clock):
+    desk = Desk(tmp_path, clock)
+    yield desk
+    desk.store.close()
+
+
+def test_every_figure_that_tools_read_is_there(desk):
+    table = desk.status.table()
+    assert set(table) >= READ_BY_TOOLS
+    assert table["earliestMessageTimeStamp"] == "-1"
+    assert 0 < float(table["commitLogDiskRatio"]) < 1
+
+
+def test_only_a_master_that_has_slaves_tells_when_its_newest_message_was_stored(desk):
+    """Java's tools print every line, so there is none that Apache's broker has not, unless it says something."""
+    assert "newestMessageTimeStamp" not in desk.status.table()
+    slaves = [0]
+    desk.figures.gauge("slaves", "slaves that follow this master", lambda: slaves[0])
+    assert "newestMessageTimeStamp" not in desk.status.table()
+    slaves[0] = 1
+    assert desk.status.table()["newestMessageTimeStamp"] == "0"
+
+
+def test_a_disk_is_as_full_as_df_says(desk, tmp_path):
+    percent = re.findall(r"(\d+)%", subprocess.check_output(["df", "-P", tmp_path], text=True))[0]
+    assert abs(100 * float(desk.status.table()["commitLogDiskRatio"]) - int(percent)) <= 1
+
+
+async def test_rates_follow_the_counters(desk, clock):
+    for _ in range(10):
+        await clock.advance(1)
+        desk.received.value += 100
+        desk.consumption.took("g", "Orders", 50)
+        desk.consumption.took("g", "Orders", 0)
+        desk.consumption.took("g", "Orders", 0)
+        desk.status.sample()
+    table = desk.status.table()
+    assert [float(rate) for rate in table["putTps"].split()] == [100, 100, 100]
+    paces = {
+        name: float(table[f"get{name}Tps"].split()[0]) for name in ("Transferred", "Found", "Miss", "Total")
+    }
+    assert paces == {"Transferred": 50, "Found": 1, "Miss": 2, "Total": 3}
+
+
+async def test_what_is_stored_since_the_start_is_told_with_what_is_not_dispatched_yet(tmp_path, clock):
+    first = Desk(tmp_path, clock)
+    first.send(bytes(5000))
+    first.store.close()
+    desk = Desk(tmp_path, clock)
+    before = desk.store.end
+    table = desk.status.table()
+    assert [table[name] for name in ("putMessageSizeTotal", "dispatchBehindBytes")] == ["0", "0"]
+    desk.create()
+    desk.writer.put(Entry("Orders", 0, b"not dispatched", Properties(""), clock.now_ms(), BORN))
+    desk.received.value += 1
+    table, size = desk.status.table(), str(desk.store.end - before)
+    assert [table[name] for name in ("putMessageSizeTotal", "dispatchBehindBytes")] == [size, size]
+    assert float(table["putMessageAverageSize"]) == float(size)
+    desk.store.close()
+
+
+def test_apaches_exporter_can_read_the_times_that_puts_took(desk):
+    # As BrokerRuntimeStats.loadPutMessageDistributeTime does; what it cannot read costs all other figures, too.
+    parts = [part.split(":") for part in desk.status.table()["putMessageDistributeTime"].split(" ")]
+    assert len(parts) == 13 and all(int(count) == 0 and span.strip("[]") for span, count in parts)
+
+
+async def test_counts_of_yesterday_and_today_change_at_midnight(desk, clock):
+    desk.received.value, desk.consumption.messages.value = 10, 4
+    await clock.advance(hours=24)
+    desk.status.sample()
+    desk.received.value, desk.consumption.messages.value = 15, 6
+    await clock.advance(hours=24)
+    desk.status.sample()
+    desk.received.value = 16
+    table = desk.status.table()
+    assert [table[f"msgPutTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == [
+        "10",
+        "15",
+        "16",
+    ]
+    assert [table[f"msgGetTotal{when}"] for when in ("YesterdayMorning", "TodayMorning", "TodayNow")] == [
+        "4",
+        "6",
+        "6",
+    ]
+
+
+async def test_the_log_and_the_delay_levels_are_told(desk, clock):
+    stored_ms = clock.now_ms()
+    desk.send(b"now")
+    desk.send(b"later", DELAY="1")
+    await clock.advance(hours=25)
+    table = desk.status.table()
+    assert table["earliestMessageTimeStamp"] == str(stored_ms)
+    assert table["commitLogMaxOffset"] == str(desk.store.end)
+    assert table["scheduleMessageOffset_1"] == "0,1"
+    assert table["runtime"] == "[ 1 days, 1 hours, 0 minutes, 0 seconds ]"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (1 << 70, "1024.0 EiB"),
+    ],
+)
+def test_sizes_read_as_in_java(count, text):
+    assert _bytes(count) == text
+
+
+def test_durations_read_as_in_java():
+    assert _duration(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

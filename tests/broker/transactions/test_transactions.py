@@ -1,0 +1,416 @@
+from contextlib import suppress
+
+import pytest
+
+from sparrowmq.broker import detour
+from sparrowmq.broker.offsets import Offsets
+from sparrowmq.broker.transactions import half_message
+from sparrowmq.broker.transactions.transactions import TransactionRules
+from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.protocol.messages.message_id import offset_id
+from sparrowmq.protocol.messages.properties import Properties, render
+from tests.broker.rotting import rot
+from tests.broker.transacting import BORN, GROUP, HALF, LOST, OP, Producer, Transacting
+
+
+@pytest.fixture
+def it(tmp_path, clock):
+    transacting = Transacting(tmp_path / "store", clock)
+    yield transacting
+    transacting.store.close()
+
+
+async def test_a_half_message_is_seen_when_it_is_committed_and_not_before(it):
+    placed = it.begin(b"paid", TAGS="a", KEYS="k")
+    assert it.bodies() == []
+    it.end(placed, commit=True)
+    (message,) = it.messages()
+    assert (message.body, message.topic, message.queue_id, message.flag) == (b"paid", "Orders", 1, 7)
+    assert message.sys_flag & 0xC == 8 and message.prepared_offset == placed.offset
+    assert message.reconsume_times == 2 and message.born_host == "127.0.0.1:5000"
+    assert message.properties == {
+        "UNIQ_KEY": "paid", "TRAN_MSG": "true", "PGROUP": GROUP, "TAGS": "a", "KEYS": "k",
+        "REAL_TOPIC": "Orders", "REAL_QID": "1", "CLUSTER": "DefaultCluster",
+    }  # fmt: skip
+
+
+async def test_half_and_op_records_are_those_that_apache_writes(it):
+    it.begin(b"zero")
+    it.end(it.begin(b"one"), commit=False)
+    halves, (op,) = it.messages(HALF, 0), it.messages(OP, 0)
+    assert [(each.body, each.sys_flag, each.queue_offset) for each in halves] == [
+        (b"zero", 0, 0),
+        (b"one", 0, 1),
+    ]
+    assert (op.body, op.properties, op.sys_flag, op.born_host) == (b"1", {"TAGS": "d"}, 0, "127.0.0.1:5000")
+
+
+async def test_a_rolled_back_message_is_never_seen(it):
+    it.end(it.begin(b"lost"), commit=False)
+    assert await it.after(200) == [] and it.bodies() == []
+    assert it.figure("s_rolled_back") == 1 and it.figure("s_open") == 0
+
+
+async def test_an_end_that_comes_twice_stores_once(it):
+    placed = it.begin(b"paid")
+    assert it.end(placed, commit=True) is not None
+    assert it.end(placed, commit=True) is None
+    assert it.bodies() == [b"paid"] and len(it.messages(OP, 0)) == 1
+
+
+async def test_another_end_than_the_first_one_is_refused(it):
+    placed = it.begin(b"paid")
+    it.end(placed, commit=False)
+    with pytest.raises(RemoteError, match="was rolled back"):
+        it.end(placed, commit=True)
+    assert it.bodies() == []
+
+
+async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
+    placed, other = it.begin(b"paid"), it.begin(b"other")
+    with pytest.raises(RemoteError, match="The producer group wrong"):
+        it.end(placed, commit=True, group="thieves")
+    with pytest.raises(RemoteError, match="The transaction state table offset wrong"):
+        it.transactions.end(other.queue_offset, placed.offset, GROUP, commit=True)
+    with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
+        it.transactions.end(placed.queue_offset, placed.offset + 1, GROUP, commit=True)
+    it.end(placed, commit=True)
+    (message,) = it.messages()
+    with pytest.raises(RemoteError, match="Find prepared transaction message failed"):
+        it.transactions.end(message.queue_offset, message.physical_offset, GROUP, commit=True)
+    assert it.bodies() == [b"paid"]
+
+
+async def test_a_delayed_one_is_refused(it):
+    with pytest.raises(RemoteError, match="cannot be delayed, and this has the property DELAY"):
+        it.begin(b"late", DELAY="3")
+    assert it.begin(b"soon", DELAY="0")
+
+
+async def test_a_broker_may_take_none(tmp_path, clock):
+    it = Transacting(tmp_path / "none", clock, rules=TransactionRules(rejected=True))
+    with pytest.raises(RemoteError, match="sending transaction message is forbidden"):
+        it.begin(b"paid")
+    it.store.close()
+
+
+async def test_nobody_is_asked_before_the_timeout_and_then_once_an_interval(it):
+    it.begin(b"paid")
+    assert await it.after(5) == []
+    assert len(await it.after(1)) == 1
+    assert await it.after(59) == []
+    assert len(await it.after(1)) == 1
+
+
+async def test_the_question_names_the_new_copy_and_has_the_message_as_it_will_be(it):
+    first = it.begin(b"paid", TAGS="a")
+    ((request, message),) = await it.after(6)
+    copy = it.messages(HALF, 0)[-1]
+    assert (request.tran_state_table_offset, request.commit_log_offset) == (1, copy.physical_offset)
+    assert request.offset_msg_id == offset_id(BORN, copy.physical_offset)
+    assert request.msg_id == request.transaction_id == "paid"
+    assert (message.topic, message.queue_id, message.body, message.tags) == ("Orders", 1, b"paid", "a")
+    assert (message.queue_offset, message.physical_offset) == (1, copy.physical_offset)
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert copy.properties["TRAN_PREPARED_QUEUE_OFFSET"] == str(first.queue_offset)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_the_answer_to_a_question_ends_it(it, commit):
+    it.begin(b"paid")
+    await it.after(66)
+    it.answer(1, commit=commit)
+    assert it.bodies() == [b"paid"] * commit
+    assert await it.after(200) == []
+
+
+async def test_the_end_of_an_older_copy_ends_it_and_the_answers_that_come_later_do_nothing(it):
+    first = it.begin(b"paid")
+    await it.after(66)
+    it.answer(0, commit=True)
+    for late in (lambda: it.end(first, commit=True), lambda: it.answer(1, commit=True)):
+        with pytest.raises(RemoteError, match="is not open any more"):
+            late()
+    assert it.bodies() == [b"paid"]
+    assert it.messages(OP, 0)[0].body == b"2", "the op record names the newest copy, which Java would look at"
+
+
+async def test_properties_that_are_as_long_as_may_be_stop_no_question(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    for size in range(32_767, 0, -1):
+        with suppress(RemoteError):
+            it.begin(b"long", long="x" * size)
+            break
+    assert len(await it.after(6)) == 1
+    for _ in range(2):
+        assert len(await it.after(60)) == 1
+    it.store.close()
+
+
+async def test_what_another_broker_stored_with_no_room_for_a_copy_is_put_aside_alone(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    it.begin(b"short")
+    (half,) = it.messages(HALF, 0)
+    too_long = half.properties | {"long": "x" * (32_740 - len(render(half.properties)))}
+    it.store.append(detour.again(half, HALF, 0, Properties(render(too_long))))
+    it.store.close()
+    again = Transacting(tmp_path / "store", clock)
+    again.begin(b"other")
+    asked = await again.after(6) + await again.after(60)
+    assert {message.body for _, message in asked} == {b"short", b"other"} and again.figure("s_open") == 2
+    assert [each.properties["long"][:1] for each in again.messages(LOST, 0)] == ["x"]
+    assert len(await again.after(60)) == 2, "the others are asked about as ever"
+    again.store.close()
+
+
+async def test_after_the_last_question_it_is_put_aside_and_can_be_resumed(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock, rules=TransactionRules(most_checks=3))
+    it.begin(b"paid")
+    asked = await it.after(6 + 60 + 60)
+    assert len(asked) == 3 and it.bodies(LOST, 0) == []
+    assert await it.after(60) == []
+    (lost,) = it.messages(LOST, 0)
+    assert lost.properties["TRANSACTION_CHECK_TIMES"] == "3" and lost.properties["REAL_TOPIC"] == "Orders"
+    topic = it.topics.get(LOST)
+    assert topic is not None and topic.write_queue_nums == 1 and it.figure("s_open") == 0
+    with pytest.raises(RemoteError, match="is not open any more"):
+        it.answer(2, commit=True)
+    it.transactions.resume(lost.physical_offset)
+    ((_, message),) = await it.after(1)
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    it.answer(-1, commit=True)
+    assert it.bodies() == [b"paid"]
+    await it.close()
+
+
+async def test_only_half_messages_that_are_not_open_are_resumed(it):
+    placed = it.begin(b"paid")
+    with pytest.raises(RemoteError, match="is open; nothing to resume"):
+        it.transactions.resume(placed.offset)
+    it.end(placed, commit=True)
+    for offset in (it.messages()[0].physical_offset, 7, -1, 1 << 60):
+        with pytest.raises(RemoteError, match="no half message"):
+            it.transactions.resume(offset)
+
+
+async def test_one_that_is_older_than_messages_are_kept_is_put_aside_unasked(it):
+    it.begin(b"old", CHECK_IMMUNITY_TIME_IN_SECONDS=str(100 * 3600))
+    await it.clock.advance(73 * 3600)
+    await it.transactions.ask()
+    assert it.producer.asked == [] and it.bodies(LOST, 0) == [b"old"]
+
+
+async def test_immunity_puts_the_first_question_off_and_costs_no_question(it):
+    first = it.begin(b"slow", CHECK_IMMUNITY_TIME_IN_SECONDS="150")
+    assert await it.after(149) == []
+    copies = it.messages(HALF, 0)
+    assert [each.properties.get("TRANSACTION_CHECK_TIMES") for each in copies] == [None] * len(copies)
+    assert [each.properties.get("TRAN_PREPARED_QUEUE_OFFSET") for each in copies[1:]] == ["0"] * (
+        len(copies) - 1
+    )
+    ((_, message),) = await it.after(1)
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    it.end(first, commit=True)
+    assert it.bodies() == [b"slow"]
+
+
+async def test_a_short_immunity_brings_the_first_question_forward(it):
+    it.begin(b"quick", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+    assert len(await it.after(1)) == 1
+
+
+async def test_an_immunity_that_is_no_number_is_none(it):
+    it.begin(b"odd", CHECK_IMMUNITY_TIME_IN_SECONDS="soon")
+    assert await it.after(5) == [] and len(await it.after(1)) == 1
+
+
+async def test_producers_of_the_group_are_asked_in_turn_on_whatever_connection(it):
+    second, stranger = Producer("127.0.0.1:5001"), Producer("127.0.0.1:5002")
+    it.clients.produce(second, "you", "GO", 317, GROUP)
+    it.clients.produce(stranger, "him", "GO", 317, "others")
+    for number in range(4):
+        it.begin(b"%d" % number)
+    await it.after(6)
+    assert (len(it.producer.asked), len(second.asked), len(stranger.asked)) == (2, 2, 0)
+
+
+async def test_while_nobody_is_there_it_waits_and_the_next_one_is_asked(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock, present=False)
+    it.begin(b"paid")
+    assert await it.after(6) == []
+    it.clients.produce(it.producer, "me", "JAVA", 401, GROUP)
+    assert len(await it.after(60)) == 1
+    it.answer(0, commit=True)
+    assert it.bodies() == [b"paid"]
+    it.store.close()
+
+
+async def test_twenty_thousand_open_ones_cost_no_read_until_they_are_due(it):
+    for number in range(20_000):
+        it.begin(b"%d" % number, CHECK_IMMUNITY_TIME_IN_SECONDS="50")
+    await it.after(1)
+    it.begin(b"due")
+    asked = await it.after(7)
+    assert [message.body for _, message in asked] == [b"due"]
+    assert it.figure("_reads") == 1 and it.figure("s_open") == 20_001
+
+
+async def test_a_producer_whose_clock_is_ahead_is_asked_all_the_same(it):
+    it.begin(b"paid", born_ms=it.clock.now_ms() + 3_600_000)
+    assert await it.after(5) == [] and len(await it.after(1)) == 1
+
+
+async def test_a_full_disk_puts_questions_off(it):
+    it.begin(b"paid")
+    it.store.stall(DiskFull("the disk is full"), 8)
+    assert await it.after(6) == []
+    assert await it.after(9) == []
+    assert len(await it.after(1)) == 1
+
+
+# Starts --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_half_message_is_not_forgotten_but_asked_about_once_it_is_mended(it, caplog):
+    it.begin(b"damaged")
+    it.begin(b"sound")
+    mend = rot(it.path, b"damaged")
+    assert [message.body for _, message in await it.after(6)] == [b"sound"]
+    await it.after(60)
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "waits, and is tried again each minute: " in told and it.messages(OP, 0) == []
+    mend()
+    assert b"damaged" in [message.body for _, message in await it.after(60)]
+
+
+async def test_after_a_clean_restart_open_ones_are_open_and_nothing_is_read_twice(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    for number in range(10):
+        it.end(it.begin(b"%d" % number), commit=True)
+    placed = it.begin(b"open")
+    it.end(it.begin(b"last"), commit=True)
+    await it.close()
+    again = Transacting(tmp_path / "store", clock)
+    assert again.figure("s_open") == 1
+    assert again.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 10
+    assert again.offsets.query("CID_RMQ_SYS_TRANS", OP, 0) == 10
+    assert await again.after(59) == [] and len(await again.after(1)) == 1
+    again.end(placed, commit=True)
+    assert again.bodies()[-1] == b"open"
+    await again.close()
+    third = Transacting(tmp_path / "store", clock)
+    assert third.figure("s_open") == 0
+    assert third.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 13
+    assert third.offsets.query("CID_RMQ_SYS_TRANS", OP, 0) == 12
+    third.store.close()
+
+
+async def test_offsets_rest_on_what_is_on_disk(it):
+    it.end(it.begin(b"one"), commit=True)
+    it.transactions.pass_ended()
+    it.transactions.pass_ended()
+    assert it.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) is None, (
+        "its op record may be lost with the machine"
+    )
+    it.store.flush()
+    it.transactions.pass_ended()
+    assert it.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 1
+
+
+async def test_a_message_whose_op_record_was_lost_is_not_committed_again(tmp_path, clock, caplog):
+    it = Transacting(tmp_path / "store", clock)
+    it.begin(b"open")
+    done = it.end(it.begin(b"paid"), commit=True)
+    killed = it.kill(tmp_path / "killed", keep=done.offset)
+    it.store.close()
+    again = Transacting(killed, clock)
+    assert again.bodies() == [b"paid"] and again.bodies(OP, 0) == [b"1"]
+    assert "1 transactions had ended when the broker was killed" in caplog.text
+    asked = await again.after(60)
+    assert [message.body for _, message in asked] == [b"open"]
+    again.store.close()
+
+
+async def test_copies_by_java_count_as_one_with_their_first(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    first = it.begin(b"paid")
+    (half,) = it.messages(HALF, 0)
+    properties = half.properties | {"TRANSACTION_CHECK_TIMES": "1"}  # and no TRAN_PREPARED_QUEUE_OFFSET
+    it.store.append(detour.again(half, HALF, 0, Properties(render(properties))))
+    it.store.close()
+    again = Transacting(tmp_path / "store", clock)
+    assert again.figure("s_open") == 1
+    again.end(first, commit=True)
+    assert again.bodies() == [b"paid"] and again.bodies(OP, 0) == [b"1"]
+    again.store.close()
+
+
+async def test_op_records_of_5_name_many(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    for number in range(4):
+        it.begin(b"%d" % number)
+    entry = half_message.op(0, 1, BORN)
+    entry.body = b"0,1,3,"
+    it.store.append(entry)
+    it.store.close()
+    again = Transacting(tmp_path / "store", clock)
+    asked = await again.after(60)
+    assert [message.body for _, message in asked] == [b"2"]
+    again.store.close()
+
+
+DECIDED = {b"%d" % number: number % 3 != 0 for number in range(12)}
+
+
+async def workload(it, saved):
+    """Twelve transactions: some ended at once, some asked about, some copied twice; offsets are saved now and then."""
+    placed = {}
+    for index, (body, commit) in enumerate(DECIDED.items()):
+        options = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "70"} if index % 4 == 1 else {}
+        placed[body] = it.begin(body, **options)
+        if index % 2:
+            it.end(placed[body], commit=commit)
+        if index % 5 == 4:
+            await it.after(66)
+            it.transactions.pass_ended()
+            it.store.flush()
+            it.transactions.pass_ended()
+            saved.append((it.store.end, it.offsets.content()))
+    it.answer(0, commit=DECIDED[it.producer.asked[0][1].body])
+    await it.after(60)
+
+
+async def save_offsets(store, contents):
+    """Give a store the consumerOffset.json that it had when it was killed."""
+    (store / "config").mkdir(exist_ok=True)
+    offsets = Offsets(store / "config" / "consumerOffset.json")
+    for key, by_queue in contents[-1].offset_table.items() if contents else ():
+        topic, _, group = key.partition("@")
+        offsets.commit(group, topic, 0, by_queue[0])
+    await offsets.file.save()
+
+
+async def test_killed_between_any_two_records_each_ends_once_as_its_producer_says(tmp_path, clock):
+    it = Transacting(tmp_path / "store", clock)
+    saved: list[tuple[int, bytes]] = []
+    await workload(it, saved)
+    it.store.flush()
+    ends = sorted(
+        message.physical_offset + message.store_size
+        for topic, queue_id in ((HALF, 0), (OP, 0), ("Orders", 1))
+        for message in it.messages(topic, queue_id)
+    )
+    assert len(ends) > 40
+    for end in [0, *ends]:
+        killed = it.kill(tmp_path / f"killed-{end}", keep=end)
+        begun = {message.body for message in it.messages(HALF, 0) if message.physical_offset < end}
+        await save_offsets(killed, [content for at, content in saved if at <= end])
+        again = Transacting(killed, clock)
+        while asked := await again.after(60):
+            for request, message in asked:
+                offsets = request.tran_state_table_offset, request.commit_log_offset
+                again.transactions.end(*offsets, GROUP, commit=DECIDED[message.body])
+        assert sorted(again.bodies()) == sorted(body for body in begun if DECIDED[body]), end
+        assert again.figure("s_open") == 0
+        await again.close()
+    it.store.close()

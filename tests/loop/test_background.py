@@ -1,0 +1,64 @@
+"""Tasks that live exactly as long as their owner's `async with`."""
+
+import asyncio
+
+import pytest
+
+from sparrowmq.errors import ClientClosed, ConfigError, StoreFailed
+from sparrowmq.loop.background import Background, alone
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_loops_end_with_their_owner() -> None:
+    async with Background() as background:
+        task = background.spawn(forever(), "loop")
+    assert task.cancelled()
+
+
+async def test_the_owners_own_error_passes_as_it_is() -> None:
+    with pytest.raises(KeyError):
+        async with Background() as background:
+            background.spawn(forever())
+            raise KeyError("mine")
+
+
+async def test_a_failed_task_stops_its_owner_and_tells_why() -> None:
+    async def fail() -> None:
+        raise StoreFailed("EIO")
+
+    with pytest.raises(StoreFailed, match="EIO"):
+        async with Background() as background:
+            background.spawn(forever())
+            background.spawn(fail())
+            await forever()
+
+
+async def test_nothing_starts_outside_the_context() -> None:
+    background = Background()
+    with pytest.raises(ClientClosed):
+        background.spawn(forever())
+    async with background:
+        pass
+    with pytest.raises(ClientClosed, match="inside its `with` block"):
+        background.spawn(forever())
+
+
+def test_groups_of_one_are_opened_and_others_kept() -> None:
+    one = StoreFailed("EIO")
+    assert alone(ExceptionGroup("outer", [ExceptionGroup("inner", [one])])) is one
+    many = ExceptionGroup("two", [one, one])
+    assert alone(many) is many
+
+
+async def test_it_is_entered_once() -> None:
+    background = Background()
+    async with background:
+        task = background.spawn(forever())
+        with pytest.raises(ConfigError, match="can be only once; use one `with` block"):
+            await background.__aenter__()
+        assert background.is_open and not task.done()
+    with pytest.raises(ConfigError, match="make another one"):
+        await background.__aenter__()

@@ -1,0 +1,63 @@
+"""The coroutines of compiled modules; `tests/loop/test_watermark.py` shows `reached`."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sparrowmq.errors import SparrowError
+from sparrowmq.loop.waiting import in_turns, later, reached, tell
+from sparrowmq.loop.watermark import Watermark
+from sparrowmq.testing.clock import ManualClock
+
+
+async def test_what_is_reached_already_is_not_waited_for() -> None:
+    mark = Watermark(5)
+    assert await reached(mark, 5) == 5
+    assert mark.waiting == 0
+
+
+async def test_a_result_comes_after_a_while() -> None:
+    clock = ManualClock()
+    waiting = asyncio.ensure_future(later(clock, 2.0, "result"))
+    await clock.advance(1.9)
+    assert not waiting.done()
+    await clock.advance(0.1)
+    assert await waiting == "result"
+
+
+async def test_others_run_between_two_steps_and_the_last_step_says_so() -> None:
+    seen: list[str] = []
+
+    def step() -> bool:
+        seen.append("step")
+        asyncio.get_running_loop().call_soon(seen.append, "other")
+        return seen.count("step") < 3
+
+    await in_turns(step)
+    assert seen == ["step", "other", "step", "other", "step"]
+
+
+async def test_a_callback_is_told_the_result_or_the_error() -> None:
+    told: list[Any] = []
+
+    async def outcome(error: Exception | None) -> str:
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return "done"
+
+    failed = SparrowError("failed")
+    await tell(outcome(None), lambda *told_now: told.append(told_now))
+    await tell(outcome(failed), lambda *told_now: told.append(told_now))
+    assert told == [("done", None), (None, failed)]
+
+
+async def test_who_is_cancelled_tells_nobody() -> None:
+    told: list[Any] = []
+    task = asyncio.create_task(tell(asyncio.sleep(60), lambda *told_now: told.append(told_now)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == []
