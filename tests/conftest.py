@@ -185,3 +185,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the scenarios of tests/scenarios say into their files",
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def half_full_disk() -> Iterator[None]:
+    """Stores here see a half full disk: on a nearly full one they delete early, whatever a test expects."""
+    from sparrowmq.store.vfs import Disk
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Disk, "used_ratio", lambda disk, path: 0.5)
+        yield
