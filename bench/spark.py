@@ -30,9 +30,9 @@ from bench.results import Measure, keep_section, table
 from bench.rounds import names
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, parse
-from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.register import session
-from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.sink.sender import Sender
+from sparrowmq.spark.source.planning import bounds_of
 from sparrowmq.spark.worker_network import connect
 
 QUESTION: Final = __doc__.splitlines()[0]

@@ -25,8 +25,8 @@ from bench.peers import OURS, TOPIC, Peer, serving_all
 from bench.results import Measure, keep_section, table
 from bench.spark import SETTINGS
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, SinkOptions, parse
-from sparrowmq.spark.planning import bounds_of
 from sparrowmq.spark.register import session
+from sparrowmq.spark.source.planning import bounds_of
 from sparrowmq.spark.worker_network import connect
 
 QUESTION: Final = __doc__.splitlines()[0]

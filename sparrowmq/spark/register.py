@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.java import spark_environment
-from sparrowmq.spark.source import RocketMQSource
+from sparrowmq.spark.source_and_sink import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts

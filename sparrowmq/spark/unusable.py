@@ -41,7 +41,7 @@ class UnusableSource(DataSource):
 def why_unusable() -> ConfigError:
     """What importing the source says here."""
     try:
-        importlib.import_module("sparrowmq.spark.source")
+        importlib.import_module("sparrowmq.spark.source_and_sink")
         reason = "a process of Spark could not import it, though this one can"
     except ImportError as error:
         reason = str(error)

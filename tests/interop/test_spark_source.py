@@ -15,14 +15,14 @@ from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.planning import Plan, bounds_of
-from sparrowmq.spark.range_reader import read
-from sparrowmq.spark.ranges import Bounds, between
-from sparrowmq.spark.row_identity import Writing
-from sparrowmq.spark.schema import Rows
-from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.sink.row_identity import Writing
+from sparrowmq.spark.sink.sender import Sender
+from sparrowmq.spark.sink.writer import send_all
+from sparrowmq.spark.source.planning import Plan, bounds_of
+from sparrowmq.spark.source.range_reader import read
+from sparrowmq.spark.source.ranges import Bounds, between
+from sparrowmq.spark.source.row_batches import Rows
 from sparrowmq.spark.worker_network import connect
-from sparrowmq.spark.writer import send_all
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.metrics.page import Page
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
-from sparrowmq.spark.limits import HAS_LIMITS
+from sparrowmq.spark.read_limits import HAS_LIMITS
 
 DEADLINE_S = 30
 

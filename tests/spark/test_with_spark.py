@@ -18,12 +18,12 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.spark.limits import HAS_LIMITS
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.planning import bounds_of
+from sparrowmq.spark.read_limits import HAS_LIMITS
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
-from sparrowmq.spark.sender import Sender
+from sparrowmq.spark.sink.sender import Sender
+from sparrowmq.spark.source.planning import bounds_of
 from sparrowmq.spark.worker_network import connect
 from sparrowmq.testing.background import BackgroundCluster
 

@@ -80,7 +80,7 @@ class Ending:
         self._tell(why)
 
     def _tell(self, error: str | None) -> None:
-        loaded = sys.modules.get("sparrowmq.spark.pipelines.report")
+        loaded = sys.modules.get("sparrowmq.spark.pipelines.running.report")
         if loaded is None:  # there is no Spark to begin anything with
             return
         report = loaded.begun_since(self._begin_s)

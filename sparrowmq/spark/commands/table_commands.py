@@ -73,7 +73,7 @@ def publish(**given: Any) -> Any:
 def backfill(**given: Any) -> Any:
     """Add to TABLE, which the pipeline `table` has begun, what its topic had before, from the files of a stored log."""
     pipelines = shared.pipelines()
-    from sparrowmq.spark.pipelines.table import begun
+    from sparrowmq.spark.pipelines.tables.begun_table import begun
 
     settled = begun(given["table"].absolute())
     if settled is not None and "," in settled.topic:

@@ -15,7 +15,7 @@ from sparrowmq.spark.pipelines.dedup import dedup
 from sparrowmq.spark.pipelines.lag_report import Lag, lag
 from sparrowmq.spark.pipelines.mirror import mirror
 from sparrowmq.spark.pipelines.publish import publish
-from sparrowmq.spark.pipelines.report import Report
+from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.sql import Answer, sql
 from sparrowmq.spark.pipelines.table import preview, table
 from sparrowmq.spark.pipelines.traces import trace

@@ -23,12 +23,14 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.locked import locked
-from sparrowmq.spark.pipelines.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.span import span_of, told
-from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, preview, settle, state_of, table
+from sparrowmq.spark.pipelines.running.locked import locked
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.span import span_of, told
+from sparrowmq.spark.pipelines.table import preview, table
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, settle, state_of
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
+from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.blocks import Span
 from sparrowmq.spark.stored.log_files import full, log_files
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from sparrowmq.spark.pipelines.new_folder import demand_absent
-from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.new_folder import demand_absent
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.sides import KEY, PLACE, Side
 
 if TYPE_CHECKING:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.locked import locked
-from sparrowmq.spark.pipelines.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.table import Settled, TableWriter, begun, state_of
+from sparrowmq.spark.pipelines.running.locked import locked
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, state_of
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
+from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.log_files import log_files, written
 
 if TYPE_CHECKING:

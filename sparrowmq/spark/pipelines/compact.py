@@ -15,9 +15,9 @@ from pathlib import Path
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.locked import locked
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.table import begun, state_of
+from sparrowmq.spark.pipelines.running.locked import locked
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.tables.begun_table import begun, state_of
 
 
 def today() -> date:

@@ -31,12 +31,12 @@ from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP, check_group, dlq_topic
 from sparrowmq.protocol.subscription import ALL, parse_tags
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.locked import hold
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.span import Span, since_until, span_of, told
-from sparrowmq.spark.pulls import Pulls
-from sparrowmq.spark.ranges import Offsets, between
+from sparrowmq.spark.pipelines.running.locked import hold
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.span import Span, since_until, span_of, told
 from sparrowmq.spark.refusals import may_pass
+from sparrowmq.spark.source.pulls import Pulls
+from sparrowmq.spark.source.ranges import Offsets, between
 from sparrowmq.spark.worker_network import connect
 
 SENT: Final = "sent"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.option_values import milliseconds
-from sparrowmq.spark.pipelines.flow import COLUMNS_READ, Flow, look, routed
-from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.seen import Repeats
-from sparrowmq.spark.pipelines.state import State
+from sparrowmq.spark.pipelines.copying.copying_stream import COLUMNS_READ, Flow, look, routed
+from sparrowmq.spark.pipelines.copying.seen_keys import Repeats
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.pipeline_state import State
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparrowmq.spark.pipelines.flow import Flow, look, routed
-from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.state import State
+from sparrowmq.spark.pipelines.copying.copying_stream import Flow, look, routed
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.pipeline_state import State
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,18 +21,18 @@ from pyspark.sql import functions as f
 from sparrowmq import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines import target_topics as topics
-from sparrowmq.spark.pipelines.copied_rows import Copying, copy_rows
+from sparrowmq.spark.pipelines.copying import target_topics as topics
+from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
+from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.locked import locked
-from sparrowmq.spark.pipelines.log_parts import added
-from sparrowmq.spark.pipelines.message_copies import ends_of, paired
-from sparrowmq.spark.pipelines.own_session import own_session
-from sparrowmq.spark.pipelines.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.shapes import COORDINATES
-from sparrowmq.spark.pipelines.state import State
-from sparrowmq.spark.pipelines.table import state_of
+from sparrowmq.spark.pipelines.running.locked import locked
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.pipeline_state import State
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.tables.begun_table import state_of
+from sparrowmq.spark.pipelines.tables.log_parts import added
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

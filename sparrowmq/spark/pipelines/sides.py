@@ -23,8 +23,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.directions import names_of
 from sparrowmq.spark.options import ClusterOptions
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
-from sparrowmq.spark.pipelines.own_session import reason, unlogged
-from sparrowmq.spark.pipelines.span import span_of
+from sparrowmq.spark.pipelines.running.own_session import reason, unlogged
+from sparrowmq.spark.pipelines.running.span import span_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

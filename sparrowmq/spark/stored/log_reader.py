@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.memory import keep_freed
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.spark.choice import is_meant, tags_of
 from sparrowmq.spark.columns.records import RecordColumns
 from sparrowmq.spark.options import StoredOptions
-from sparrowmq.spark.ranges import lose
-from sparrowmq.spark.schema import Rows
+from sparrowmq.spark.source.ranges import lose
+from sparrowmq.spark.source.row_batches import Rows
+from sparrowmq.spark.source.topic_choice import is_meant, tags_of
 from sparrowmq.spark.stored.blocks import Block, Opened, Span, blocks, lose_damaged
 from sparrowmq.spark.stored.checksums import sound
 from sparrowmq.spark.stored.log_files import spans

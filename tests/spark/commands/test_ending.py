@@ -20,7 +20,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
-from sparrowmq.spark.pipelines.report import Report
+from sparrowmq.spark.pipelines.running.report import Report
 from tests.spark.pipelines.killing import START_LIMIT_S, environment
 
 LIMIT_S = 60

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import table
-from sparrowmq.spark.pipelines.table import Settled, keep, state_of
+from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -22,7 +22,7 @@ import psutil
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.spark.pipelines import preview, table
-from sparrowmq.spark.pipelines.table import begun
+from sparrowmq.spark.pipelines.tables.begun_table import begun
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
 from tests.spark.pipelines.lake import tables

@@ -24,7 +24,7 @@ def stores(tmp_path: Path) -> Iterator[Stores]:
 def read() -> Callable[..., list[Row]]:
     """`read(path, **options)`: topic, queue, offset and body of each row; of the topic Orders if not told else."""
     pytest.importorskip("pyspark")
-    from sparrowmq.spark.source import RocketMQSource
+    from sparrowmq.spark.source_and_sink import RocketMQSource
 
     def read(path: Path | str, **given: Any) -> list[Row]:
         chosen = {} if given.keys() & {"topic", "subscribePattern"} else {"topic": "Orders"}

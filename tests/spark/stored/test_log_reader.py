@@ -9,8 +9,8 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.spark.ranges import RowsLost
-from sparrowmq.spark.source import RocketMQSource
+from sparrowmq.spark.source.ranges import RowsLost
+from sparrowmq.spark.source_and_sink import RocketMQSource
 from tests.store.stores import message, put
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "stores"

@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.batch_files import stage
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
+from sparrowmq.spark.pipelines.tables.batch_files import stage
 from tests.spark.pipelines.lake.tables import KINDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]

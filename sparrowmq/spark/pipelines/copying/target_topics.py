@@ -1,0 +1,102 @@
+"""The topics that a pipeline writes to: made if they are not there, and what their queues are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.directions import demand_sending
+from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, parse
+from sparrowmq.spark.pipelines.running.cluster_admin import admin_of
+from sparrowmq.spark.worker_network import connect
+
+_NOT_OF_COPIES: Final = frozenset(
+    {"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"}
+)
+
+
+def readable(options: SourceOptions) -> list[MessageQueue]:
+    """The queues of the topics that the options name. Raises: NoRoute, NetworkError."""
+    with connect(options) as network:
+        return [
+            queue
+            for topic in options.topics
+            for queue in network.retrying(partial(network.route, topic)).readable
+        ]
+
+
+def writable(options: SinkOptions, topics: Iterable[str]) -> list[MessageQueue]:
+    """The queues of topics that take messages. Raises: NoRoute, SendFailed, NetworkError."""
+    with connect(options) as network:
+        return [queue for topic in topics for queue in _writable(network, topic)]
+
+
+def make(options: SinkOptions, topics: Mapping[str, int], cluster: str | None) -> list[str]:
+    """Make those topics that are not there, with so many queues on each broker; returns their names.
+
+    Raises:
+        ConfigError: there are several clusters, and none is named.
+        ChangeFailed, NetworkError
+    """
+    with connect(options) as network:
+        absent = [topic for topic in sorted(topics) if not _is_there(network, topic)]
+        for topic in absent:
+            asyncio.run(_create(options, topic, topics[topic], cluster))
+            network.retrying(partial(_shown, network, topic))
+    return absent
+
+
+def widest(queues: Iterable[MessageQueue]) -> dict[str, int]:
+    """By topic: how many queues the broker has that has the most."""
+    counts = Counter((queue.topic, queue.broker_name) for queue in queues)
+    found: dict[str, int] = {}
+    for (topic, _), count in counts.items():
+        found[topic] = max(found.get(topic, 0), count)
+    return found
+
+
+def _writable(network: BlockingNetwork, topic: str) -> tuple[MessageQueue, ...]:
+    found = network.retrying(partial(network.route, topic)).writable
+    if not found:
+        raise SendFailed(
+            f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
+        )
+    return found
+
+
+def _is_there(network: BlockingNetwork, topic: str) -> bool:
+    try:
+        network.retrying(partial(network.route, topic))
+    except NoRoute:
+        return False
+    return True
+
+
+def _shown(network: BlockingNetwork, topic: str) -> None:
+    """Raises: NetworkError, its broker has not told the name server yet."""
+    try:
+        network.route(topic)
+    except NoRoute as error:
+        raise NetworkError(f"topic {topic} was made, and no name server knows it yet") from error
+
+
+async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str | None) -> None:
+    async with admin_of(options) as admin:
+        await admin.create_topic(topic, queues=queues, cluster=cluster, exist_ok=True)
+
+
+def sink(given: Mapping[str, str] | None, name_server: str) -> SinkOptions:
+    """Options of a sink for any topic. Raises: ConfigError, one is wrong, or has no meaning for copies."""
+    for name in given or {}:
+        if name.lower() in _NOT_OF_COPIES:
+            raise ConfigError(
+                f"option {name} has no meaning for copies, which come once, one after the other"
+            )
+    demand_sending(given or {})
+    return parse(SinkOptions, {**(given or {}), "nameServer": name_server})

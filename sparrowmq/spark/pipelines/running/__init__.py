@@ -1,0 +1,1 @@
+"""What every pipeline needs to run: its session, lock, state, loop, ending and report."""

@@ -1,0 +1,174 @@
+"""What a pipeline says of itself: a line for each batch while it runs, and one line of JSON at its end.
+
+What Prometheus is told of it meanwhile (`exposed.py`) is the same, and how far it is behind.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrowmq.protocol.subscription import ALL
+from sparrowmq.spark.lag import Lag, Losses, lag_of, missing, offset_in, tell_lags, tell_losses
+from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.pipelines.running.stopping import noted
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparrowmq.metrics.page import Page
+
+Say = Callable[[str], None]
+
+_LOOK_S: Final = 1
+
+
+@dataclass
+class Report:
+    """What a pipeline did.
+
+    Attributes:
+        read: messages; None where nobody counts them. written, errors: rows of the table, and of the table of errors.
+        offsets: where it is in each queue: topic, broker, queue id, next offset.
+        lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
+            damaged. Both None where nobody counts them, as with a filter, which passes over offsets.
+        lag: how far a stream was behind at its last batch.
+        stopped: whether it was stopped before it had done all. error: why it failed. The line has each only if so.
+    """
+
+    read: int | None = 0
+    written: int = 0
+    errors: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    offsets: Mapping[str, Any] = field(default_factory=dict)
+    lost: int | None = None
+    bad: int | None = None
+    lag: Lag | None = field(default=None, repr=False)
+    _read: dict[int, int] = field(
+        default_factory=dict, repr=False
+    )  # by batch, until it is compared with its span
+    _leaves_bad_ones_out: bool = field(default=False, repr=False)
+    stopped: bool = field(default=False, repr=False)
+    error: str | None = field(default=None, repr=False)
+    _begin_s: float = field(default_factory=time.monotonic, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _latest.set(self)
+
+    def add_read(self, rows: int) -> int:
+        """Count messages; returns how many there are by now."""
+        self.read = (self.read or 0) + rows
+        return self.read
+
+    def count_losses(self, options: SourceOptions) -> None:
+        """From now on, unless a filter passes over offsets."""
+        if options.expression == ALL and options.sql is None:
+            self.lost = self.bad = 0
+            self._leaves_bad_ones_out = options.bad_records == "dlq" and options.fail_on_data_loss
+
+    def add_batch(self, batch: int, rows: int, bad: int = 0) -> None:
+        """Count the messages of a batch, of which `bad` are damaged."""
+        self.add_read(rows)
+        self._read[batch] = rows
+        if self.bad is not None:
+            self.bad += bad
+
+    def look(self, query: StreamingQuery) -> None:
+        """Note what Spark says of the batches that have ended since the last look."""
+        for progress in query.recentProgress:
+            source = progress["sources"][0]
+            self.lag = lag_of([(source["endOffset"], source["latestOffset"])]) or self.lag
+            rows = self._read.pop(progress["batchId"], None)
+            if rows is not None and self.lost is not None and self.bad is not None:
+                lost = missing(source["startOffset"], source["endOffset"], rows)
+                if self._leaves_bad_ones_out:
+                    self.bad += lost
+                else:
+                    self.lost += lost
+
+    def tell_metrics(self, page: Page, name: str) -> None:
+        """Put it on a page for Prometheus; `name` is the pipeline's."""
+        for entry in ("read", "written", "errors", "batches"):
+            row = ((name,), float(getattr(self, entry) or 0))
+            page.counters(f"sparrowmq_pipeline_{entry}_total", _MEANINGS[entry], ("query",), [row])
+        if self.lag is not None:
+            tell_lags(page, {name: self.lag})
+        if self.lost is not None:
+            tell_losses(page, {name: Losses(self.lost, self.bad or 0)})
+
+    @contextmanager
+    def told_at(self, address: str | None, name: str) -> Iterator[None]:
+        """Answer Prometheus at `host:port` meanwhile, if an address is given. Raises: ConfigError."""
+        if address is None:
+            yield
+            return
+        from sparrowmq.spark.exposed import exposed  # needs the extra `server`
+
+        with exposed(address, lambda page: self.tell_metrics(page, name)) as where:
+            to_stderr(f"figures at http://{where}/metrics")
+            yield
+
+    def line(self) -> str:
+        """The report as one line of JSON."""
+        shown = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
+        shown["seconds"] = round(self.seconds, 3)
+        if self.stopped:
+            shown["stopped"] = True
+        if self.error is not None:
+            shown["error"] = self.error
+        return json.dumps(shown, separators=(",", ":"))
+
+
+_latest: Final = ContextVar[Report | None]("sparrowmq_report", default=None)
+
+
+def begun_since(begin_s: float) -> Report:
+    """The report that was begun last, of a pipeline that did not come to its end: if none was, one of nothing.
+
+    Args:
+        begin_s: by time.monotonic; what was begun before is another's.
+    """
+    found = _latest.get()
+    return found if found is not None and found._begin_s >= begin_s else Report()
+
+
+_MEANINGS: Final = {
+    "read": "messages that were read",
+    "written": "rows or messages that were written",
+    "errors": "messages that became no row",
+    "batches": "batches that are done",
+}
+
+
+def watch(query: StreamingQuery, report: Report) -> bool:
+    """Wait until the query ends; Control-C stops it in order. Returns whether nobody stopped it.
+
+    Raises:
+        StreamingQueryException: it failed.
+    """
+    begin = time.monotonic()
+    try:
+        with noted() as is_stopped:
+            while not query.awaitTermination(_LOOK_S) and not is_stopped():
+                report.look(query)
+        if is_stopped():
+            query.stop()
+    finally:
+        report.seconds += time.monotonic() - begin
+        report.look(query)
+        if query.lastProgress is not None:
+            end = offset_in(query.lastProgress["sources"][0]["endOffset"])
+            report.offsets = end["topics"] if end else {}
+    return not is_stopped()
+
+
+def to_stderr(line: str) -> None:
+    """How pipelines tell their progress unless told otherwise."""
+    sys.stderr.write(f"{line}\n")

@@ -1,0 +1,69 @@
+"""What topics hold between two moments, fixed: whoever reads a span sees the same rows, however the topics grow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.ranges import Offsets, between, to_json
+from sparrowmq.spark.worker_network import connect
+
+# What says where a query begins and ends; a span says it instead.
+_PLACES = frozenset(
+    name.lower()
+    for name in (
+        *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+        *("startingOffsetsByTimestampStrategy", "endingOffsets"),
+        *("endingTimestamp", "endingOffsetsByTimestamp"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rows `[start, end)` of each queue."""
+
+    start: Offsets
+    end: Offsets
+
+    @property
+    def rows(self) -> int:
+        """How many there are, if nothing is filtered away."""
+        return sum(map(len, between(self.start, self.end)))
+
+    def of(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The same options of a source, but for just these rows."""
+        kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+        places = {"startingOffsets": self.start, "endingOffsets": self.end}
+        return kept | {name: json.dumps(told(place)) for name, place in places.items()}
+
+
+def since_until(since: str | None, until: str | None) -> dict[str, str]:
+    """Options for what was stored at or after the one and before the other; that may be nothing."""
+    found = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": since} if since else {}
+    return found | ({"endingTimestamp": until} if until else {})
+
+
+def span_of(given: Mapping[str, str]) -> Span:
+    """What a batch with these options of the source would read now.
+
+    Raises:
+        ConfigError, NoRoute, RowsLost, NetworkError: as the source itself.
+    """
+    options = parse(SourceOptions, given)
+    with connect(options) as network:
+        plan = Plan(network, options)
+        bounds = plan.bounds()
+        start, end = plan.starts(bounds, otherwise="earliest"), plan.ends(bounds)
+    return Span(start, {queue: max(offset, start[queue]) for queue, offset in end.items()})
+
+
+def told(offsets: Offsets) -> dict[str, Any]:
+    """Offsets by topic, broker and queue id, as reports and options have them."""
+    topics = to_json(offsets)["topics"]
+    assert isinstance(topics, dict)
+    return topics

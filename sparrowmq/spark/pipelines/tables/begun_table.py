@@ -1,0 +1,73 @@
+"""The settings of a table, which its first start fixes for all later starts: `table.json` in the state's folder."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole
+
+
+@dataclass
+class Settled:
+    """What the first start settles for a table."""
+
+    topic: str
+    format: str
+    mode: str
+    schema: str | None
+    fields: dict[str, str] = field(default_factory=dict)
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex)
+    begin: dict[str, Any] | None = None  # where it begins in each queue; None if brokers were never asked
+
+    def shape(self) -> Shape:
+        match self.mode:
+            case "raw":
+                return Raw()
+            case "whole":
+                return Whole()
+        return Objects(self.fields)
+
+
+def settle(root: Path, settled: Settled) -> Settled:
+    """What was settled at the first start; this is the first start if nothing was. Raises: ConfigError."""
+    begun = begun_at(root, settled)
+    if begun is None:
+        keep(state_of(root), settled)
+        return settled
+    return begun
+
+
+def begun_at(root: Path, settled: Settled) -> Settled | None:
+    """What an earlier start settled. Raises: ConfigError, if that was something else."""
+    found = begun(root)
+    if found is None:
+        return None
+    for name in ("topic", "format", "mode", "schema"):
+        was, now = getattr(found, name), getattr(settled, name)
+        if was != now:
+            raise ConfigError(
+                f"the table at {root} was begun with {name} {was!r}, not {now!r}; name another folder"
+            )
+    return found
+
+
+def begun(root: Path) -> Settled | None:
+    """What the table at `root` is; None if there is none."""
+    path = state_of(root) / "table.json"
+    return Settled(**json.loads(path.read_text())) if path.exists() else None
+
+
+def keep(state: Path, settled: Settled) -> None:
+    state.mkdir(parents=True, exist_ok=True)
+    new = state / "table.json.tmp"
+    new.write_text(json.dumps(asdict(settled), indent=2))
+    new.rename(state / "table.json")
+
+
+def state_of(root: Path) -> Path:
+    return root.with_name(f"{root.name}.state")

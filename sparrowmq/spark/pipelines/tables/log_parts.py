@@ -1,0 +1,139 @@
+"""Adds the files of a stored log to a table: each part of the log once, in whichever order backups of it come.
+
+    /lake/orders.state/stored-broker-a.json     of each file: how far the table has it
+
+    first backup    | file 2 |== file 3 ==|= 4       4 was being written
+    older backup    | file 1 |
+    newer backup    |        |            |= 4 ====| 5 ==|      of 4 only what is behind the known end
+
+A part is a batch. It is noted before it is written, and its end after: one that was cut short is written again, as the
+same batch, and the tables know whether they have that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.sql import functions as f
+
+from sparrowmq import snapshot
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.stored.blocks import LogFile, Span
+from sparrowmq.store.layout import offset_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sparrowmq.spark.pipelines.tables.begun_table import Settled
+    from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
+
+# Reads a log file, with columns beside those of the table.
+Read = Callable[[LogFile, Sequence[str]], "DataFrame"]
+
+_PLACE: Final = "offsetMsgId"  # its last 16 digits say where in the log a message lies
+
+
+def reader(spark: SparkSession, settled: Settled, broker: str | None, options: Mapping[str, str]) -> Read:
+    """Reads log files of a broker, for a table."""
+
+    def read(file: LogFile, more: Sequence[str]) -> DataFrame:
+        given = {**options, "topic": settled.topic, "brokerName": broker, "path": file.path}
+        given |= {"columns": ",".join((*settled.shape().columns, *more))}
+        return spark.read.format("rocketmq").options(**given).load()
+
+    return read
+
+
+def numbered(writer: TableWriter, files: Sequence[LogFile]) -> int:
+    """Up to where a table has a log whose files were counted: as releases did that noted nothing."""
+    return (writer.last_batch + 1) * max((file.size for file in files), default=0)
+
+
+def added(state: Path) -> dict[str, int]:
+    """What tells whether rows of stored logs were added to a table since: by broker, the last batch that had some."""
+    found: dict[str, int] = {}
+    for path in sorted(state.glob("stored-*.json")):
+        noted = snapshot.load(path, _Noted) or _Noted()
+        found[path.stem] = noted.last_batch if noted.writing is None else noted.writing.batch
+    return {name: batch for name, batch in found.items() if batch >= 0}
+
+
+class _Part(msgspec.Struct):
+    """Of the file that begins at `begin`, counted from there."""
+
+    begin: int
+    start: int
+    end: int
+    batch: int
+
+
+class _Noted(msgspec.Struct):
+    """What a table has of a log.
+
+    Attributes:
+        before: the table has all files that begin before it. ends: how far it has others, by where they begin.
+        writing: what is being added. last_batch: the last one that had rows.
+    """
+
+    before: int = 0
+    ends: dict[int, int] = {}
+    writing: _Part | None = None
+    last_batch: int = -1
+
+
+class LogParts:
+    """What a table has of the log of one broker."""
+
+    def __init__(self, path: Path, before: int = 0) -> None:
+        """`before`: the table has all files that begin before it, if nothing is noted yet."""
+        self._path = path
+        self._noted = snapshot.load(path, _Noted) or _Noted(before)
+
+    def add(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
+        """Add what the table lacks of these parts of files.
+
+        Raises:
+            ConfigError: a run was stopped while it added a file, and that is not there.
+        """
+        self._finish(found, writer, read)
+        for span in found:
+            start = self._end_of(span)
+            if start < span.end:
+                part = _Part(span.file.begin, start, span.end, writer.last_batch + 1)
+                self._add(part, span, writer, read)
+
+    def _end_of(self, span: Span) -> int:
+        noted, begin = self._noted, span.file.begin
+        return noted.ends.get(begin, span.end if begin < noted.before else 0)
+
+    def _finish(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
+        """What was cut short may be in one table, and not in that of errors; it is in none if neither has the batch."""
+        part = self._noted.writing
+        if part is None or part.batch > writer.last_batch:
+            return
+        span = next((each for each in found if each.file.begin == part.begin and each.end >= part.end), None)
+        if span is None:
+            raise ConfigError(
+                f"a run was stopped while it added the log file {offset_name(part.begin)} to {writer.root}; "
+                "give a store that has that file first"
+            )
+        self._add(part, span, writer, read)
+
+    def _add(self, part: _Part, span: Span, writer: TableWriter, read: Read) -> None:
+        self._noted.writing = part
+        snapshot.save(self._path, self._noted)
+        writer.write(_rows(part, span.file, read), part.batch)
+        self._noted.writing = None
+        self._noted.ends[part.begin] = part.end
+        self._noted.last_batch = writer.last_batch
+        snapshot.save(self._path, self._noted)
+
+
+def _rows(part: _Part, file: LogFile, read: Read) -> DataFrame:
+    if part.start == 0 and part.end == file.size:
+        return read(file, ())
+    place = f.conv(f.substring(_PLACE, -16, 16), 16, 10).cast("bigint")
+    return read(file, (_PLACE,)).where(place.between(part.begin + part.start, part.begin + part.end - 1))

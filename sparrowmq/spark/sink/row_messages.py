@@ -1,0 +1,284 @@
+"""Messages of rows: what the sink makes of a table's columns, and hands to a sender.
+
+    rows ── envelopes of all of them, by columns (`envelopes.py`) ── shared out over topics and queues ──> put_all
+     └── one needs a closer look: one after the other ──> put, put_in_order, put_alone; or rejected (`rejects.py`)
+
+Both make the same messages. What is in each column stands in `writer.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrowmq.client.sending.queue_choice import by_key
+from sparrowmq.errors import InvalidMessage, InvalidName
+from sparrowmq.protocol.messages import properties
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
+from sparrowmq.protocol.messages.property_names import RESERVED, Property
+from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used
+from sparrowmq.spark.sink.rejects import Rejects
+from sparrowmq.spark.sink.row_identity import FreshIds, RowIds
+from sparrowmq.spark.sink.sender import Sender
+
+_TEXT: Final = ("string",)
+_NUMBER: Final = ("int", "bigint", "smallint", "tinyint")
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "body": ("binary", "string"),
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": (*_TEXT, "array<string>", "binary"),
+    "properties": ("map<string,string>",),
+    "shardingKey": _TEXT,
+    "queueId": _NUMBER,
+    "brokerName": _TEXT,
+    "delayLevel": _NUMBER,
+    "flag": _NUMBER,
+    "partition": _NUMBER,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "uniqueKey": _TEXT,
+}
+_KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
+_WHERE: Final = ("topic", "queueId", "brokerName", "partition", "shardingKey")  # of the columns
+_FLAGS: Final = 1 << 31  # of either sign
+_SLICE_ROWS: Final = 8192
+_SLICE_BYTES: Final = 4 << 20
+BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
+
+_Target = tuple[str, MessageQueue | None]  # a topic, and which queue of it if that is said
+_Numbers = npt.NDArray[np.int64]
+
+
+class RowMessages:
+    """Makes messages of rows and hands them to a sender: by columns, and by rows where one needs a closer look."""
+
+    def __init__(
+        self, sender: Sender, ids: FreshIds | RowIds, options: SinkOptions, rejects: Rejects
+    ) -> None:
+        self._sender = sender
+        self._ids = ids
+        self._rejects = rejects
+        self._topic = options.topic
+        self._count = 0
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Raises: as `send_all`."""
+        for part in _slices(batch):
+            now_ms = time.time_ns() // 1_000_000
+            columns = _columns(part)
+            ids = self._ids.take(part.num_rows, now_ms)  # of all rows, so that what is rejected changes no id
+            if not self._send_columns(columns, ids):
+                self._send_rows(columns, ids)
+            self._count += part.num_rows
+
+    def _send_columns(self, columns: dict[str, pa.Array], ids: pa.Array) -> bool:
+        """Whether all rows could be sent so; if not, none of them was."""
+        try:
+            messages = envelopes(columns, ids)
+            shares = self._shares(columns) if messages is not None else []
+        except (InvalidMessage, InvalidName):
+            return False
+        if messages is None:
+            return False
+        for (topic, queue), rows in shares:
+            some = Envelopes(messages if rows is None else messages.take(rows))
+            if queue is None:
+                self._sender.put_all(topic, some)
+            else:
+                self._sender.put_all_in_order(queue, some)
+        return True
+
+    def _shares(self, columns: dict[str, pa.Array]) -> list[tuple[_Target, pa.Array | None]]:
+        """Which rows go where; None stands for all of them. Raises: InvalidMessage, InvalidName, as `Sender`."""
+        kinds, first_rows = _kinds([columns[name] for name in _WHERE if is_used(columns, name)])
+        numbers: dict[_Target, int] = {}  # of the targets, in which few kinds of rows may meet
+        targets = [
+            numbers.setdefault(self._target(_row(columns, row)), len(numbers)) for row in first_rows.tolist()
+        ]
+        if len(numbers) == 1:
+            return [(next(iter(numbers)), None)]
+        chosen = np.array(targets)[kinds]
+        order = np.argsort(chosen, kind="stable")
+        bounds = np.searchsorted(chosen[order], np.arange(len(numbers) + 1))
+        return [(target, pa.array(order[bounds[at] : bounds[at + 1]])) for target, at in numbers.items()]
+
+    def _target(self, row: Row) -> _Target:
+        topic = self._topic_of(row)
+        return topic, self._queue(topic, row)
+
+    def _send_rows(self, columns: dict[str, pa.Array], ids: pa.Array) -> None:
+        lists = [columns[name].to_pylist() if name in columns else repeat(None) for name in COLUMNS]
+        rows = map(Row._make, zip(*lists, strict=False))
+        for number, (row, key) in enumerate(zip(rows, ids.to_pylist(), strict=True), self._count):
+            try:
+                self._send_row(row, key)
+            except (InvalidMessage, InvalidName) as error:
+                self._rejects.row(number, row.keys, row.body, key, error)
+
+    def _send_row(self, row: Row, key: str) -> None:
+        topic = self._topic_of(row)
+        if row.body is None:
+            raise InvalidMessage("a row has no body; filter such rows out, or fill them")
+        body = row.body if isinstance(row.body, bytes) else row.body.encode()
+        part = BatchPart(body, _properties(row, row.unique_key or key), _flag(row))
+        if row.delay_level:
+            self._sender.put_alone(self._queue(topic, row) or self._sender.any_queue(topic), part)
+        elif queue := self._queue(topic, row):
+            self._sender.put_in_order(queue, part)
+        else:
+            self._sender.put(topic, part)
+
+    def _topic_of(self, row: Row) -> str:
+        if topic := self._topic or row.topic:
+            return topic
+        raise InvalidMessage("a row has no topic; filter such rows out, or fill them")
+
+    def _queue(self, topic: str, row: Row) -> MessageQueue | None:
+        """The queue that a row must go to."""
+        if row.queue_id is not None:
+            queue = MessageQueue(topic, row.broker_name or "", row.queue_id)
+            if queue not in self._sender.queues(topic):
+                advice = "drop the columns queueId and brokerName to let the sink choose"
+                raise InvalidMessage(
+                    f"a row names {queue}, which does not exist or takes no messages; {advice}"
+                )
+            return queue
+        if row.partition is not None:
+            queues = self._sender.queues(topic)
+            if not 0 <= row.partition < len(queues):
+                raise InvalidMessage(
+                    f"a row names partition {row.partition}, but topic {topic} has {len(queues)} queues, "
+                    "from 0; drop the column partition to let the sink choose"
+                )
+            return queues[row.partition]
+        return by_key(row.sharding_key, self._sender.queues(topic)) if row.sharding_key else None
+
+
+class Row(NamedTuple):
+    """What the sink uses of a row, in the order of `COLUMNS`."""
+
+    body: bytes | str | None
+    topic: str | None
+    tags: str | None
+    keys: str | bytes | list[str] | None
+    properties: list[tuple[str, str]] | None
+    sharding_key: str | None
+    queue_id: int | None
+    broker_name: str | None
+    delay_level: int | None
+    flag: int | None
+    partition: int | None
+    headers: list[dict[str, Any]] | None
+    unique_key: str | None
+
+
+def _flag(row: Row) -> int:
+    flag = row.flag or 0
+    if not -_FLAGS <= flag < _FLAGS:
+        raise InvalidMessage(
+            f"a row has the flag {flag}, and a message holds 32 bits of it: {-_FLAGS} to {_FLAGS - 1}; "
+            "put it among the properties"
+        )
+    return flag
+
+
+def _properties(row: Row, unique_key: str) -> bytes:
+    found = {}
+    if row.properties or row.headers:
+        given = row.properties if row.properties is not None else _texts(row.headers or [])
+        found = {name: value for name, value in given if name not in RESERVED and value is not None}
+    if row.keys:
+        found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
+    if row.tags:
+        found[Property.TAGS] = row.tags
+    if row.sharding_key:
+        found[Property.SHARDING_KEY] = row.sharding_key
+    if row.delay_level:
+        found[Property.DELAY] = str(row.delay_level)
+    found[Property.UNIQ_KEY] = unique_key
+    text = properties.render(found)
+    if (
+        text.count(properties.NAME_END) != len(found)
+        or text.count(properties.VALUE_END) != len(found)
+        or "" in found
+    ):
+        properties.check(found)  # says what is wrong
+    return text.encode()
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces that a processor's cache holds; the messages of one are made at once."""
+    rows = max(1, min(_SLICE_ROWS, batch.num_rows * _SLICE_BYTES // max(1, batch.nbytes)))
+    for begin in range(0, batch.num_rows, rows):
+        yield batch.slice(begin, rows)
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The sink's columns, by their names in `COLUMNS`."""
+    return {
+        BY_LOWER[name.lower()]: values
+        for name, values in zip(batch.schema.names, batch.columns, strict=True)
+        if name.lower() in BY_LOWER
+    }
+
+
+def _row(columns: Mapping[str, pa.Array], number: int) -> Row:
+    """What a row says of where it goes."""
+    return Row(
+        *[columns[name][number].as_py() if name in _WHERE and name in columns else None for name in COLUMNS]
+    )
+
+
+def _kinds(columns: Sequence[pa.Array]) -> tuple[_Numbers, _Numbers]:
+    """Rows that are equal in all columns are of one kind: each row's kind, and the first row of each."""
+    kinds: _Numbers = np.zeros(1, np.int64)
+    for values in columns:
+        found = values.dictionary_encode()
+        codes = pc.fill_null(found.indices, len(found.dictionary)).to_numpy(zero_copy_only=False)
+        kinds = np.unique(kinds * (len(found.dictionary) + 1) + codes, return_inverse=True)[1]
+    return kinds, np.unique(kinds, return_index=True)[1]
+
+
+def _texts(headers: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Kafka's headers, whose values are bytes and whose names may repeat, as properties."""
+    found: dict[str, str] = {}
+    for header in headers:
+        name, value = header["key"], header["value"]
+        if name in found:
+            raise InvalidMessage(
+                f"the header {name!r} is there twice; a property has one value, so rename one"
+            )
+        if value is not None:
+            found[name] = _text(f"header {name!r}", value)
+    return list(found.items())
+
+
+def _joined(keys: bytes | list[str]) -> str:
+    """Several keys as one string; Kafka's key is bytes."""
+    if isinstance(keys, bytes):
+        return _text("key", keys)
+    given = list(filter(None, keys))
+    for key in given:
+        if KEY_SEPARATOR in key:
+            raise InvalidMessage(
+                f"the key {key!r} has a space, which separates keys: it would become several; replace the space"
+            )
+    return KEY_SEPARATOR.join(given)
+
+
+def _text(what: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidMessage(
+            f"the {what} {value!r} is not UTF-8 text, as RocketMQ's are; encode it, as with hex()"
+        ) from None

@@ -1,0 +1,296 @@
+"""Sends many messages and returns when every one of them is stored: that none is lost.
+
+Messages for one queue are put together to batch messages (SEND_BATCH_MESSAGE): one request, one append, one sync for
+some hundred rows. Rows that must stay in order, because they name a queue or a sharding key, have one batch under way
+per queue; all others go to the topic's queues in turn, many batches at once. A delayed message cannot be in a batch
+and goes alone.
+
+A batch that failed is sent again, whole: so rows can be there twice, never not at all. Others that are under way are
+left alone: a busy answer concerns one batch, and of a connection that ended the answers that came before its end hold.
+
+What a broker will never take ends the task, or goes to `on_refused`: then the messages of a refused batch are sent one
+by one, as one of them may be the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeGuard
+
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_link import Link, answer
+from sparrowmq.client.sending.outcome import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.packed import Packed, batch_properties
+from sparrowmq.client.sending.queue_choice import RoundRobin
+from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError, SendFailed
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import batch as batches
+from sparrowmq.protocol.messages.batch import BatchPart
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import check_topic
+from sparrowmq.protocol.wire.header import Request
+from sparrowmq.spark.options import SinkOptions
+from sparrowmq.spark.refusals import may_go_elsewhere
+from sparrowmq.spark.sink.envelopes import Envelopes
+
+_BATCH_PROPERTIES: Final = batch_properties(wait_stored=True)
+
+
+@dataclass(slots=True)
+class QueueBatch:
+    """The messages of one request to one queue. One that is `loose` may go to another queue instead."""
+
+    queue: MessageQueue
+    is_loose: bool = False
+    pieces: list[bytes | memoryview] = field(default_factory=list)  # its body, each of whole messages
+    count: int = 0
+    size_bytes: int = 0
+    number: int = (
+        -1
+    )  # of the request that carries it, where requests are counted; the same when it is sent again
+
+    def add(self, message: bytes | memoryview, count: int = 1) -> None:
+        """Messages as they lie in a batch."""
+        self.pieces.append(message)
+        self.count += count
+        self.size_bytes += len(message)
+
+    @property
+    def content(self) -> bytes:
+        """The body of a batch message."""
+        return b"".join(self.pieces)
+
+    @property
+    def parts(self) -> list[BatchPart]:
+        """The messages, taken apart again."""
+        return batches.decode(self.content)
+
+    def packed(self) -> Packed:
+        """As it goes over the wire. A message alone needs no envelope, which would count against the broker's limit."""
+        topic = self.queue.topic
+        if self.count == 1:
+            body, properties, flag = self.parts[0]
+            return Packed(topic, bytes(body), bytes(properties).decode(), flag=flag)
+        return Packed(topic, self.content, _BATCH_PROPERTIES, is_batch=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request under way; `link` is None when not even sending worked."""
+
+    batch: QueueBatch
+    request: Request[Any]
+    link: Link | None
+    opaque: int = 0
+
+
+Refused = Callable[[BatchPart, MessageQueue, RemoteError], None]
+
+
+class Sender:
+    """Sends for one task. `finish` must be called, or the last messages stay behind.
+
+    Attributes:
+        on_refused: gets each message that is illegal to its broker; it may put others.
+    """
+
+    def __init__(self, network: BlockingNetwork, options: SinkOptions) -> None:
+        self._network = network
+        self._options = options
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._turns = RoundRobin()
+        self._loose: dict[str, QueueBatch] = {}
+        self._ordered: dict[MessageQueue, QueueBatch] = {}
+        self._under_way: deque[_Sent] = deque()
+        self.stored = 0  # messages that a broker confirmed
+        self.on_refused: Refused | None = None
+
+    def put(self, topic: str, part: BatchPart) -> None:
+        """A message to any queue of a topic. Raises: SendFailed, NoRoute."""
+        message = batches.encode((part,))
+        self._loose_batch(topic, len(message)).add(message)
+
+    def put_in_order(self, queue: MessageQueue, part: BatchPart) -> None:
+        """A message to one queue, behind everything that was put there before. Raises: SendFailed."""
+        message = batches.encode((part,))
+        self._ordered_batch(queue, len(message)).add(message)
+
+    def put_all(self, topic: str, messages: Envelopes) -> None:
+        """As many `put`. Raises: SendFailed, NoRoute."""
+        self._put_all(messages, lambda size_bytes: self._loose_batch(topic, size_bytes))
+
+    def put_all_in_order(self, queue: MessageQueue, messages: Envelopes) -> None:
+        """As many `put_in_order`. Raises: SendFailed."""
+        self._put_all(messages, lambda size_bytes: self._ordered_batch(queue, size_bytes))
+
+    def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
+        """A message that must not be in a batch. Raises: SendFailed."""
+        if queue in self._ordered:
+            self._send_in_order(queue)
+        self._send(_alone(queue, part))
+
+    def finish(self) -> None:
+        """Return when everything is stored. Raises: SendFailed, NoRoute."""
+        while self._loose or self._ordered or self._under_way:  # what is refused may make more
+            while self._loose:
+                self._send(self._loose.pop(next(iter(self._loose))))
+            for queue in list(self._ordered):
+                self._send_in_order(queue)
+            while self._under_way:
+                self._settle_first()
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that take messages; for a new topic those of the template it is made from.
+
+        Raises:
+            InvalidName: no topic can have this name.
+            NoRoute: the topic does not exist, and no broker makes topics by itself.
+            NetworkError: its brokers are away, and stayed away for all retries.
+            SendFailed: nobody may write to it.
+        """
+        found = self._queues.get(topic)
+        if found is None:
+            check_topic(topic)
+            found = self._network.retrying(lambda: self._network.route_for_sending(topic)).writable
+            if not found:
+                raise SendFailed(
+                    f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm"
+                )
+            self._queues[topic] = found
+        return found
+
+    def any_queue(self, topic: str) -> MessageQueue:
+        """The topic's queue whose turn it is. Raises: as `queues`."""
+        return self._turns.next(self.queues(topic))
+
+    def queue_instead(self, batch: QueueBatch) -> MessageQueue:
+        """Where a loose batch goes that did not come to be stored. Raises: as `queues`."""
+        return self.any_queue(batch.queue.topic)
+
+    def _put_all(self, messages: Envelopes, batch_for: Callable[[int], QueueBatch]) -> None:
+        begin = 0
+        while begin < len(messages):
+            batch = batch_for(messages.size_of(begin))  # which has room for one, or holds none
+            rows = self._options.batch_rows - batch.count
+            end = messages.end_of(begin, rows, self._options.batch_bytes - batch.size_bytes)
+            batch.add(messages.cut(begin, end), end - begin)
+            begin = end
+
+    def _loose_batch(self, topic: str, size_bytes: int) -> QueueBatch:
+        """A batch for any queue of the topic in which a message of that size has room."""
+        while (batch := self._loose.get(topic)) is not None and not self._fits(batch, size_bytes):
+            self._send(self._loose.pop(topic))
+        if batch is None:
+            batch = self._loose[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
+        return batch
+
+    def _ordered_batch(self, queue: MessageQueue, size_bytes: int) -> QueueBatch:
+        """The same for one queue."""
+        batch = self._ordered.get(queue)
+        if batch is not None and not self._fits(batch, size_bytes):
+            self._send_in_order(queue)
+            batch = None
+        if batch is None:
+            batch = self._ordered[queue] = QueueBatch(queue)
+        return batch
+
+    def _fits(self, batch: QueueBatch, size_bytes: int) -> bool:
+        if batch.count >= self._options.batch_rows:
+            return False
+        return batch.size_bytes + size_bytes <= self._options.batch_bytes
+
+    def _send_in_order(self, queue: MessageQueue) -> None:
+        while any(sent.batch.queue == queue for sent in self._under_way):
+            self._settle_first()
+        self._send(self._ordered.pop(queue))
+
+    def _send(self, batch: QueueBatch) -> None:
+        while len(self._under_way) >= self._options.max_in_flight:
+            self._settle_first()
+        self._under_way.append(self._start(batch))
+
+    def _start(self, batch: QueueBatch) -> _Sent:
+        request, body = self._request(batch, time.time_ns() // 1_000_000)
+        try:
+            link = self._network.link(batch.queue)
+            return _Sent(batch, request, link, link.send(request, body))
+        except (NetworkError, NoRoute):
+            return _Sent(batch, request, None)
+
+    def _request(self, batch: QueueBatch, now_ms: int) -> tuple[Request[Any], bytes]:
+        packed = batch.packed()
+        return packed.request(self._options.group, batch.queue, now_ms), packed.body
+
+    def _confirmed(self, batch: QueueBatch) -> None:
+        self.stored += batch.count
+
+    def _settle_first(self) -> None:
+        """Wait until the oldest batch is stored, sending it again if need be."""
+        sent, failures = self._under_way.popleft(), 0
+        refusing: set[str] = set()
+        while (error := self._outcome(sent)) is not None:
+            if self._is_illegal(error):
+                self._refuse(sent.batch, error)
+                return
+            if may_go_elsewhere(error):
+                refusing.add(sent.batch.queue.broker_name)
+                sent = self._elsewhere(sent.batch, refusing, error)
+                continue
+            failures += 1
+            try:
+                self._network.recover(error, failures)
+            except (NetworkError, RemoteError) as last:
+                batch = sent.batch
+                raise SendFailed(f"{batch.count} messages to {batch.queue} were not stored: {last}") from last
+            if sent.batch.is_loose:
+                self._queues.clear()
+                sent.batch.queue = self.queue_instead(sent.batch)
+            sent = self._start(sent.batch)
+        self._confirmed(sent.batch)
+
+    def _is_illegal(self, error: Exception) -> TypeGuard[RemoteError]:
+        """Whether the broker would refuse the same messages for ever, and somebody wants to have them."""
+        is_refusal = isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL
+        return is_refusal and self.on_refused is not None
+
+    def _refuse(self, batch: QueueBatch, error: RemoteError) -> None:
+        if batch.count > 1:
+            for part in batch.parts:
+                self._under_way.appendleft(self._start(_alone(batch.queue, part, is_loose=batch.is_loose)))
+                self._settle_first()
+        elif self.on_refused is not None:
+            self.on_refused(batch.parts[0], batch.queue, error)
+
+    def _elsewhere(self, batch: QueueBatch, refusing: set[str], error: Exception) -> _Sent:
+        """The batch on its way to a broker that has not refused it yet. Raises: SendFailed, if there is none."""
+        others = [queue for queue in self.queues(batch.queue.topic) if queue.broker_name not in refusing]
+        if not batch.is_loose or not others:
+            raise SendFailed(f"the broker refuses messages to {batch.queue}: {error}") from error
+        batch.queue = self._turns.next(others)
+        return self._start(batch)
+
+    def _outcome(self, sent: _Sent) -> NetworkError | RemoteError | None:
+        """What went wrong and may go right the next time. Raises: SendFailed for what will not."""
+        if sent.link is None:
+            return BrokerUnreachable(sent.batch.queue.broker_name, "no connection could be made")
+        try:
+            answer(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
+        except (NetworkError, RemoteError) as error:
+            if may_go_right_again(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
+                return error
+            if self._is_illegal(error):
+                return error
+            raise self._refusal(sent.batch.queue, error) from error
+        return None
+
+    def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
+        return SendFailed(f"the broker refuses messages to {queue}: {error}")
+
+
+def _alone(queue: MessageQueue, part: BatchPart, *, is_loose: bool = False) -> QueueBatch:
+    batch = QueueBatch(queue, is_loose)
+    batch.add(batches.encode((part,)))
+    return batch

@@ -1,0 +1,1 @@
+"""The reading side of the Spark source: plans, ranges, pulls and rows."""

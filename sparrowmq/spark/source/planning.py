@@ -1,0 +1,366 @@
+"""Turns what the options say about topics, offsets and times into queues and offsets, by asking the brokers.
+
+Where an option speaks of some queues only, the others would be read from a place that nobody chose; so JSON must name
+every queue, as Kafka's source wants it too. A time wins over times by queue, those over offsets, those over the
+default.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.errors import ConfigError, NetworkError, NoRoute, RemoteError
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
+from sparrowmq.protocol.requests.headers import (
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    PullMessage,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from sparrowmq.spark.columns.records import RecordColumns
+from sparrowmq.spark.option_values import EARLIEST, LATEST
+from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.source.ranges import Bounds, Offsets, Range, lose, search, settle
+from sparrowmq.spark.source.topic_choice import is_meant
+
+log = logging.getLogger(__name__)
+
+AllBounds = Mapping[MessageQueue, Bounds]
+
+_SAMPLE_ROWS: Final = 32
+_SAMPLED_RANGES: Final = 64
+# A trigger waits no longer for one broker, so that the rows of the others are not late.
+_SOON_S: Final = 1.0
+_TYPICAL_ROW_BYTES: Final = 1024
+
+
+class Plan:
+    """What one query reads. Every question to brokers is tried again as often as the options say."""
+
+    def __init__(self, network: BlockingNetwork, options: SourceOptions) -> None:
+        self._network = network
+        self._options = options
+
+    def bounds(self) -> dict[MessageQueue, Bounds]:
+        """The queues that the options choose, as they are now, and what they hold.
+
+        Raises:
+            NoRoute: a topic does not exist.
+            ConfigError: an assigned queue does not exist.
+            NetworkError: no name server, or not every broker, answered.
+        """
+        return self._network.retrying(lambda: bounds_of(self._network, self._queues()))
+
+    def queues(self, begun: Collection[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
+        """The chosen queues that have a route, and those of the `begun` ones that have none now.
+
+        Raises:
+            NoRoute: a topic does not exist, and no queue of it was begun.
+            ConfigError: an assigned queue does not exist, and was not begun.
+            NetworkError: no name server answered, and nothing was known before.
+        """
+        routed = self._network.retrying(lambda: self._queues(begun))
+        return routed, sorted(filter(self._is_chosen, set(begun).difference(routed)))
+
+    def bounds_of_those_there(
+        self, queues: Collection[MessageQueue], begun: Collection[MessageQueue] = ()
+    ) -> dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute]:
+        """What each queue holds, or why its broker did not say.
+
+        Of those that were `begun` only the end is asked for, and they are told to begin at 0: that rows are gone is
+        found by reading.
+        """
+        asked: dict[_Asked, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
+            queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in queues if queue in begun
+        }
+        asked.update(_questions([queue for queue in queues if queue not in begun]).items())
+        found = self._network.ask_those_there(asked, _SOON_S)
+        held: dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute] = {}
+        for queue in queues:
+            end = found.get(queue)
+            if isinstance(end, OffsetReply):
+                held[queue] = Bounds(0, end.offset)
+            elif end is not None:
+                held[queue] = end
+            else:
+                held[queue] = _bounds_or_why_not(found[queue, GetMinOffset], found[queue, GetMaxOffset])
+        return held
+
+    def has_master(self, broker_name: str) -> bool:
+        """Whether a broker's answers are its master's; a slave may be behind."""
+        return self._network.has_master(broker_name)
+
+    def starts(self, bounds: AllBounds, otherwise: str) -> Offsets:
+        """Where to begin; `otherwise` is "earliest" or "latest".
+
+        Raises:
+            ConfigError: the options leave out a queue, name one that does not exist, or a time that no message reached.
+            RowsLost: an offset is gone, and the options want to know.
+        """
+        times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
+        if times is not None:
+            return self._demand_later(self._first_at_each(times, bounds), times, bounds)
+        place = self._options.start or otherwise
+        if place == "group":
+            return self._settled(self._committed(bounds), bounds)
+        return self._settled(_places(place, bounds, "startingOffsets"), bounds)
+
+    def ends(self, bounds: AllBounds) -> Offsets:
+        """Where to stop. Raises: as `starts`."""
+        times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
+        if times is not None:
+            return self._first_at_each(times, bounds)
+        return self._settled(_places(self._options.end or "latest", bounds, "endingOffsets"), bounds)
+
+    def within(self, range: Range, first_ms: int | None, end_ms: int | None) -> Range:
+        """The part of a range that was stored in `[first_ms, end_ms)`; None for no limit. Raises: as `starts`."""
+        bounds = Bounds(range.start, range.end)
+        start = range.start if first_ms is None else self._first_at(range.queue, first_ms, bounds)
+        end = range.end if end_ms is None else self._first_at(range.queue, end_ms, bounds)
+        return Range(range.queue, start, max(start, end))
+
+    def new_start(self, bounds: Bounds) -> int:
+        """Where to begin with a queue that appeared while the query ran."""
+        return bounds.end if self._options.new_queues == "latest" else bounds.start
+
+    def row_bytes(self, ranges: Collection[Range]) -> int:
+        """About how many bytes a message has, from a few at the start of some ranges whose brokers are there."""
+        sizes: list[int] = []
+        for each in list(ranges)[:: max(1, len(ranges) // _SAMPLED_RANGES)]:
+            with suppress(NetworkError, NoRoute):
+                sizes += self._sample_now(each).column("storeSize").to_pylist()
+        return sum(sizes) // len(sizes) if sizes else _TYPICAL_ROW_BYTES
+
+    def publish(self, group: str, offsets: Offsets) -> bool:
+        """Tell the brokers how far the query is, under the name of a consumer group; whether all of them were there.
+
+        A refusal is only said in the log: the query does not need it, and a 5.x broker refuses groups that it does not
+        know before their first pull.
+        """
+        # Apache's broker 4.9 makes a group's table of a topic at its first commit, and of several first commits at
+        # once it keeps the last one's table. So the first goes alone, and the others when it is answered.
+        first = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
+        told = [
+            self._publish(group, {queue: offsets[queue] for queue in some})
+            for some in (first, offsets.keys() - set(first))
+        ]
+        return all(told)
+
+    def _publish(self, group: str, offsets: Offsets) -> bool:
+        requests = {
+            queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
+            for queue, offset in offsets.items()
+        }
+        found = self._network.ask_those_there(requests, _SOON_S)
+        for queue, reply in found.items():
+            if isinstance(reply, RemoteError):
+                log.warning("the offset of %s was not kept for group %s: %s", queue, group, reply)
+        return not any(isinstance(reply, NetworkError | NoRoute) for reply in found.values())
+
+    def _queues(self, begun: Collection[MessageQueue] = ()) -> list[MessageQueue]:
+        """The chosen queues that have a route; topics and queues may be without one if they were `begun`."""
+        begun_topics = {queue.topic for queue in begun}
+        readable: list[MessageQueue] = []
+        for topic in self._topics():
+            try:
+                readable += self._network.route(topic).readable
+            except NoRoute:
+                if topic not in begun_topics:
+                    raise
+        if not self._options.queues:
+            return readable
+        if absent := self._options.queues.difference(readable, begun):
+            raise ConfigError(f"option assign names {min(absent)}, which does not exist or cannot be read")
+        return sorted(self._options.queues.intersection(readable))
+
+    def _is_chosen(self, queue: MessageQueue) -> bool:
+        if self._options.queues:
+            return queue in self._options.queues
+        pattern = self._options.topic_pattern
+        return (
+            queue.topic in self._options.topics if pattern is None else bool(pattern.fullmatch(queue.topic))
+        )
+
+    def _topics(self) -> list[str]:
+        pattern = self._options.topic_pattern
+        if pattern is None:
+            return list(self._options.topics) or sorted({queue.topic for queue in self._options.queues})
+        return [topic for topic in self._network.topics() if is_meant(pattern, topic)]
+
+    def _times(
+        self, for_all: int | None, by_queue: Mapping[MessageQueue, int] | None, bounds: AllBounds
+    ) -> dict[MessageQueue, int] | None:
+        if for_all is not None:
+            return dict.fromkeys(bounds, for_all)
+        return None if by_queue is None else _complete(by_queue, bounds, "...OffsetsByTimestamp")
+
+    def _demand_later(self, starts: Offsets, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Offsets:
+        for queue, offset in starts.items():
+            if offset == bounds[queue].end and self._options.when_no_later == "error":
+                raise ConfigError(
+                    f"{queue} has no message of {times[queue]} or later to start at; "
+                    "set startingOffsetsByTimestampStrategy=latest to start at its end then"
+                )
+        return starts
+
+    def _first_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
+        return self._first_at_each({queue: wanted_ms}, {queue: bounds})[queue]
+
+    def _first_at_each(self, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Offsets:
+        """The first offset of each queue that was stored at a time or later; all queues are asked side by side."""
+        asked = {
+            queue: (queue, SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=times[queue]))
+            for queue in bounds
+        }
+        hints = self._network.retrying(lambda: self._network.ask(asked))
+        searches = {queue: search(times[queue], _offset(hints[queue]), bounds[queue]) for queue in bounds}
+        found: Offsets = {}
+        told: dict[MessageQueue, int | None] = dict.fromkeys(searches)
+        while told:
+            wanted: Offsets = {}
+            for queue, time_ms in told.items():
+                try:
+                    # A generator that was not begun takes None, as `next` does.
+                    wanted[queue] = searches[queue].send(time_ms)  # type: ignore[arg-type]
+                except StopIteration as done:
+                    found[queue] = done.value
+            told = dict(self._store_times_ms(wanted))
+        return {queue: found[queue] for queue in bounds}
+
+    def _store_times_ms(self, offsets: Offsets) -> dict[MessageQueue, int]:
+        """When each of these messages was stored; 0 for one that is gone. Raises: RowsLost, as `starts`."""
+        asked = {queue: (queue, self._pull(queue, offset, 1)) for queue, offset in offsets.items()}
+        bodies = self._network.retrying(lambda: self._network.ask_for_bodies(asked))
+        times: dict[MessageQueue, int] = {}
+        for queue, offset in offsets.items():
+            found = _found(bodies[queue])
+            if not found:
+                lose(f"offset {offset} of {queue} is gone", fail=self._options.fail_on_data_loss)
+            times[queue] = record.store_timestamp_ms(found) if found else 0
+        return times
+
+    def _sample_now(self, range: Range) -> RecordColumns:
+        """A few messages from the start of a range; none if it does not begin there any more."""
+        request = self._pull(range.queue, range.start, min(len(range), _SAMPLE_ROWS))
+        found = self._network.ask_for_bodies({range.queue: (range.queue, request)})
+        return RecordColumns(_found(found[range.queue]))
+
+    def _pull(self, queue: MessageQueue, offset: int, count: int) -> PullMessage:
+        return PullMessage(
+            consumer_group=self._options.group or self._options.group_prefix,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=PullFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+        )
+
+    def _committed(self, bounds: AllBounds) -> Offsets:
+        """Where the consumer group is; a queue that it never read is taken as a new one."""
+        group = self._options.group or ""
+        found = self._network.retrying(
+            lambda: self._network.ask(
+                {
+                    queue: (
+                        queue,
+                        QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False),
+                    )
+                    for queue in bounds
+                }
+            )
+        )
+        starts = {}
+        for queue, reply in found.items():
+            if isinstance(reply, RemoteError) and reply.code == ResponseCode.QUERY_NOT_FOUND:
+                starts[queue] = self.new_start(bounds[queue])
+            else:
+                starts[queue] = _offset(reply)
+        return starts
+
+    def _settled(self, offsets: Offsets, bounds: AllBounds) -> Offsets:
+        fail = self._options.fail_on_data_loss
+        return {queue: settle(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
+
+
+def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
+    """What each queue holds. Raises: NoRoute, NetworkError, RemoteError."""
+    found = network.ask(_questions(queues))
+    return {queue: Bounds(*(_offset(found[queue, kind]) for kind in _KINDS)) for queue in queues}
+
+
+_Kind: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
+_Asked: TypeAlias = MessageQueue | tuple[MessageQueue, _Kind]
+_KINDS: Final[tuple[_Kind, ...]] = (GetMinOffset, GetMaxOffset)
+
+
+def _questions(
+    queues: Collection[MessageQueue],
+) -> dict[tuple[MessageQueue, _Kind], tuple[MessageQueue, GetMinOffset | GetMaxOffset]]:
+    return {
+        (queue, kind): (queue, kind(topic=queue.topic, queue_id=queue.queue_id))
+        for queue in queues
+        for kind in _KINDS
+    }
+
+
+_Reply: TypeAlias = OffsetReply | RemoteError | NetworkError | NoRoute
+
+
+def _bounds_or_why_not(start: _Reply, end: _Reply) -> Bounds | RemoteError | NetworkError | NoRoute:
+    if not isinstance(start, OffsetReply):
+        return start
+    return Bounds(start.offset, end.offset) if isinstance(end, OffsetReply) else end
+
+
+def _found(body: bytes | RemoteError) -> bytes:
+    """The answer to a pull; nothing, if the queue does not hold the messages any more. Raises: another refusal."""
+    if not isinstance(body, RemoteError):
+        return body
+    if body.code in (ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY):
+        return b""
+    raise body
+
+
+def _offset(reply: OffsetReply | RemoteError) -> int:
+    """The offset in an answer. Raises: the refusal, if it is one."""
+    if isinstance(reply, RemoteError):
+        raise reply
+    return reply.offset
+
+
+def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> Offsets:
+    if isinstance(place, str):
+        place = dict.fromkeys(bounds, EARLIEST if place == "earliest" else LATEST)
+    special = {EARLIEST: lambda held: held.start, LATEST: lambda held: held.end}
+    return {
+        queue: special[offset](bounds[queue]) if offset in special else offset
+        for queue, offset in _complete(place, bounds, option).items()
+    }
+
+
+def _complete(
+    by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str
+) -> dict[MessageQueue, int]:
+    """The same, when it names exactly the queues there are."""
+    if absent := bounds.keys() - by_queue.keys():
+        raise ConfigError(
+            f"option {option} names no offset for {min(absent)}; name every queue (-2 earliest, -1 latest)"
+        )
+    if unknown := by_queue.keys() - bounds.keys():
+        raise ConfigError(
+            f"option {option} names {min(unknown)}, which does not exist or is not read by this query"
+        )
+    return dict(by_queue)

@@ -1,0 +1,267 @@
+"""The pull loop of one task: what brokers hold of its ranges, in order.
+
+Pulls are pipelined. Where the next one starts is known before the last is answered, as long as each answer holds what
+was asked for: offsets are dense. So ranges are cut into asks of `step` rows, of which many are under way; an answer
+that stops short (a Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a mebibyte) leaves a rest, which is
+asked for before anything behind it is given out. `step` follows what the broker gives; to learn it the first ask goes
+alone.
+
+    range   |--------- ask ---------|--------- ask ---------|--------- ask ---------|
+    answer  |== given ==|-- rest ---|=======================|
+
+A filtered pull skips an unknown number of rows, so each range is one ask then, and an answer may reach beyond the
+range.
+
+When a broker goes away, the asks that it has not answered are sent again in their turn, and those to other brokers stay
+under way: rows are given out once, and in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sparrowmq.client.cluster.blocking import BlockingNetwork
+from sparrowmq.client.cluster.blocking_link import Link
+from sparrowmq.errors import (
+    BrokerUnreachable,
+    ConfigError,
+    NetworkError,
+    NoRoute,
+    RemoteError,
+    remote_error,
+)
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message import PullFlag
+from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
+from sparrowmq.protocol.subscription import ALL, SQL92, TAG
+from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.refusals import is_of_filter, may_pass
+from sparrowmq.spark.source.ranges import Bounds, Range, lose, settle
+
+_FULL_ANSWERS_BEFORE_MORE: Final = 8
+_FEW_ROWS: Final = 64  # answers that end here or before end with a number of rows: Java's 8 or 32
+
+
+class NotReady(NetworkError):
+    """A broker is there but cannot give these rows now; later it may."""
+
+
+class NotThere(NotReady):
+    """A queue ends before the rows that were planned: its broker lost them, or a slave is behind."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__(bounds)
+        self.bounds = bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Records of a range, as they came.
+
+    Attributes:
+        range: what they are of; `start` and `end` are those of the answer, or the end of the asked range if that is
+        nearer. count: how many there must be; None when a filter decided. reaches_beyond: whether some may lie behind
+        the range.
+    """
+
+    range: Range
+    body: bytes
+    count: int | None = None
+    reaches_beyond: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A pull that is under way; `link` is None when it must be sent (again) before it can be waited for."""
+
+    range: Range
+    link: Link | None
+    opaque: int
+    is_rest: bool
+
+
+class Pulls:
+    """Pulls the ranges of a task, many at once."""
+
+    def __init__(self, network: BlockingNetwork, ranges: Iterable[Range], options: SourceOptions) -> None:
+        self._network = network
+        self._options = options
+        self._is_filtered = options.expression != ALL or options.sql is not None
+        # Both in the order of the ranges, and everything under way lies before everything to do.
+        self._under_way: deque[_Ask] = deque()
+        self._to_do = deque(each for each in ranges if len(each))
+        self._step = options.pull_rows
+        self._depth = 1
+        self._full_answers = 0
+        self._failures = 0
+        self._short_answers = 0  # which said that the queue ends before the rows asked for
+
+    def answers(self) -> Iterator[Pulled]:
+        """What the brokers give, in the order of the ranges.
+
+        Raises:
+            RowsLost: rows are gone and the options want to know.
+            RemoteError, ConfigError: a broker refuses the pull, or the filter.
+            NetworkError: a broker could not be reached, or was not ready, in all retries.
+        """
+        while self._to_do or self._under_way:
+            self._fill()
+            try:
+                pulled = self._take()
+            except (NetworkError, NoRoute) as error:
+                self._try_again(error)
+                continue
+            if self._failures:
+                self._network.recovered()
+            self._failures = self._short_answers = 0
+            if pulled is not None:
+                yield pulled
+
+    def _fill(self) -> None:
+        while self._to_do and len(self._under_way) < self._depth and not self._is_stuck:
+            whole = self._to_do.popleft()
+            size = len(whole) if self._is_filtered else min(self._step, len(whole))
+            piece = replace(whole, end=whole.start + size)
+            try:
+                ask = self._ask(piece)
+            except (NetworkError, NoRoute):
+                ask = _Ask(piece, None, 0, is_rest=False)  # when it is its turn it fails again, or does not
+            self._under_way.append(ask)
+            if piece.end < whole.end:
+                self._to_do.appendleft(replace(whole, start=piece.end))
+
+    @property
+    def _is_stuck(self) -> bool:
+        return bool(self._under_way) and self._under_way[-1].link is None
+
+    def _ask(self, piece: Range, *, is_rest: bool = False) -> _Ask:
+        link = self._network.link(piece.queue)
+        return _Ask(piece, link, link.send(self._request(piece)), is_rest)
+
+    def _request(self, piece: Range) -> PullMessage:
+        options = self._options
+        return PullMessage(
+            consumer_group=options.group or options.group_prefix,
+            topic=piece.queue.topic,
+            queue_id=piece.queue.queue_id,
+            queue_offset=piece.start,
+            max_msg_nums=min(len(piece), options.pull_rows),
+            sys_flag=PullFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=options.sql or options.expression,
+            expression_type=SQL92 if options.sql else TAG,
+            max_msg_bytes=options.pull_bytes,
+        )
+
+    def _take(self) -> Pulled | None:
+        """The answer to the first ask. It stays under way until the answer was dealt with."""
+        ask = self._under_way[0]
+        if ask.link is None or ask.link.has_ended:
+            ask = self._under_way[0] = self._ask(ask.range, is_rest=ask.is_rest)
+        assert ask.link is not None, "it was just sent"
+        reply = ask.link.wait(ask.opaque, self._options.pull_timeout_ms / 1000)
+        match reply.code:
+            case ResponseCode.SUCCESS:
+                return self._found(ask, reply.header(PullMessageReply).next_begin_offset, reply.body)
+            case ResponseCode.PULL_RETRY_IMMEDIATELY:
+                self._skipped(ask, reply.header(PullMessageReply).next_begin_offset)
+            case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_OFFSET_MOVED:
+                header = reply.header(PullMessageReply)
+                self._moved(ask, Bounds(header.min_offset, header.max_offset))
+            case code:
+                raise self._refused(ask, remote_error(code, reply.remark))
+        return None
+
+    def _refused(self, ask: _Ask, refusal: RemoteError) -> Exception:
+        if may_pass(refusal):
+            return NotReady(
+                f"{_place(ask)} answered a pull of {ask.range} with {refusal.code}: {refusal.remark}"
+            )
+        if is_of_filter(refusal):
+            wanted = f"filter.sql={self._options.sql!r}" if self._options.sql else self._options.expression
+            advice = "SQL92 needs a broker with enablePropertyFilter=true; filter in Spark otherwise"
+            return ConfigError(f"{_place(ask)} refuses the filter {wanted}: {refusal.remark} ({advice})")
+        return refusal
+
+    def _found(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:
+        if next_offset <= ask.range.start:
+            raise NotReady(f"{_place(ask)} gave messages of {ask.range} without going on")
+        given = replace(ask.range, end=min(next_offset, ask.range.end))
+        self._go_on(ask, next_offset)
+        if self._is_filtered or next_offset > ask.range.end:
+            return Pulled(given, body, reaches_beyond=next_offset > ask.range.end)
+        if not ask.is_rest:
+            self._learn(asked=len(ask.range), given=len(given))
+        return Pulled(given, body, count=len(given))
+
+    def _skipped(self, ask: _Ask, next_offset: int) -> None:
+        """The broker passed over messages: no one matches the filter, or they are being removed."""
+        if next_offset <= ask.range.start:
+            raise NotReady(f"{_place(ask)} has no messages of {ask.range} now and names no others")
+        if not self._is_filtered:
+            last = min(next_offset, ask.range.end) - 1
+            lose(f"offsets {ask.range.start} to {last} of {ask.range.queue} are gone", fail=self._fails)
+        self._go_on(ask, next_offset)
+
+    def _moved(self, ask: _Ask, bounds: Bounds) -> None:
+        """The queue does not hold the asked offset (any more)."""
+        if ask.range.start >= bounds.start:
+            if self._network.has_master(ask.range.queue.broker_name):
+                raise NotThere(bounds)
+            behind = f"its master is away, and its slave has {ask.range.queue} only up to {bounds.end}"
+            raise BrokerUnreachable(ask.range.queue.broker_name, behind)
+        self._go_on(ask, settle(ask.range.queue, ask.range.start, bounds, fail=self._fails))
+
+    def _go_on(self, ask: _Ask, next_offset: int) -> None:
+        """The first ask was dealt with up to `next_offset`; what is left of it comes before everything else."""
+        if next_offset >= ask.range.end:
+            self._under_way.popleft()
+            return
+        rest = replace(ask.range, start=next_offset)
+        if len(self._under_way) == 1:
+            self._under_way.popleft()
+            self._to_do.appendleft(rest)  # to be cut anew: the step may be another now
+        else:
+            self._under_way[0] = self._ask(rest, is_rest=True)
+
+    def _learn(self, asked: int, given: int) -> None:
+        """Ask next time for what was given, or for a little more if that was all that was asked for.
+
+        Many rows end with the bytes that an answer may have; as rows differ in size, a sixteenth is kept free for that.
+        """
+        self._depth = self._options.pulls_in_flight
+        if given < asked:
+            spare = given // 16 if given > _FEW_ROWS else 0
+            self._step, self._full_answers = given - spare, 0
+            return
+        self._full_answers += 1
+        if self._full_answers == _FULL_ANSWERS_BEFORE_MORE:
+            more = max(self._step // 16, min(self._step, _FEW_ROWS // 2))
+            self._step, self._full_answers = min(self._step + more, self._options.pull_rows), 0
+
+    def _try_again(self, error: NetworkError | NoRoute) -> None:
+        """Have the first ask sent again, or give up."""
+        self._under_way[0] = replace(self._under_way[0], link=None)
+        if isinstance(error, NotThere):
+            self._short_answers += 1
+            if self._short_answers > self._options.retries:
+                lost = self._under_way.popleft().range
+                settle(lost.queue, lost.end, error.bounds, fail=self._fails)
+                self._short_answers = 0
+            self._network.recover(error, self._short_answers)
+            return
+        self._failures += 1
+        self._network.recover(error, self._failures)
+
+    @property
+    def _fails(self) -> bool:
+        return self._options.fail_on_data_loss
+
+
+def _place(ask: _Ask) -> str:
+    return ask.link.address if ask.link else ask.range.queue.broker_name

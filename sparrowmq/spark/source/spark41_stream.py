@@ -1,0 +1,77 @@
+"""A stream on Spark 4.1, which does not say where the stream is when it asks how far it could go.
+
+So the reader remembers what it was told: the offsets that it gave at the first start, and those of each batch that was
+planned. Only after a restart whose last batch was done it knows nothing until the next is planned. For that one batch
+it needs all brokers; a queue that appeared while the query was down is in its end and not in its start, and is read
+from where new queues begin. With the option `checkpointLocation` it looks there, and so can keep batches small.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.source.ranges import Offsets, between, from_json, to_json
+from sparrowmq.spark.source.stream_source import StreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class UnlimitedStreamReader(StreamReader):
+    """A `StreamReader` as Spark 4.1 calls it."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        """Raises: ConfigError, for options that need Spark 4.2."""
+        super().__init__(options, schema)
+        if options.checkpoint is None and (options.max_rows or options.max_bytes or options.min_rows):
+            raise ConfigError(
+                "options maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need Spark 4.2 or later, "
+                "which tells a source where its stream is; leave them out, update pyspark, or give the source the "
+                "option checkpointLocation, too"
+            )
+        self._reached: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        offset = super().initialOffset()
+        self._reached = from_json(offset)
+        return offset
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        if self._reached is None and self._options.checkpoint is not None:
+            self._reached = planned(self._options.checkpoint) or from_json(self.initialOffset())
+        if self._reached is not None:
+            return super().latestOffset(to_json(self._reached), self.getDefaultReadLimit())
+        return to_json({queue: held.end for queue, held in self._plan().bounds().items()})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begin, self._reached = from_json(start), from_json(end)
+        if self._reached.keys() - begin.keys():
+            plan = self._plan()
+            for queue, held in plan.bounds().items():
+                if queue in self._reached:
+                    begin.setdefault(queue, min(plan.new_start(held), self._reached[queue]))
+        return self._tasks(between(begin, self._reached))
+
+
+def planned(checkpoint: str) -> Offsets | None:
+    """Where the newest batch ends that a query has planned, by its checkpoint; None before the first one.
+
+    Raises:
+        ConfigError: the query has several sources, so that nobody can tell which of them asks.
+    """
+    folder = Path(checkpoint.removeprefix("file:"), "offsets")
+    batches = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()]
+    if not batches:
+        return None
+    _version, _settings, *sources = (folder / str(max(batches))).read_text().splitlines()
+    if len(sources) != 1:
+        raise ConfigError(
+            f"the query of {checkpoint} has {len(sources)} sources; leave the option checkpointLocation of this one out"
+        )
+    return from_json(json.loads(sources[0]))

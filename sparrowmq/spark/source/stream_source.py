@@ -1,0 +1,187 @@
+"""The streaming side of the source: how far each micro-batch goes, and which tasks read it.
+
+Spark asks, in this order: initialOffset once, then for each batch latestOffset(start, limit), it writes the answer to
+its log, partitions(start, end), the tasks' reads, and with the next batch's planning commit(end). After a crash the
+last logged batch is planned again with its old offsets. Three things follow:
+
+- A queue that appears is first only noted, at the place where it begins, and read from the next batch on: so every
+  batch finds all its starts in the log, however long after.
+- latestOffset's `start` is what was processed for good. It is what consumer groups are told (commitOffsets), because
+  Spark does not call commit after the last batch of Trigger.AvailableNow.
+- A queue whose broker is away keeps its place, and the others are read (`presence.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from sparrowmq.errors import NetworkError, NoRoute
+from sparrowmq.spark.options import SourceOptions
+from sparrowmq.spark.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from sparrowmq.spark.row_rate import paced
+from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.presence import Presence
+from sparrowmq.spark.source.range_reader import read
+from sparrowmq.spark.source.ranges import (
+    Checkpoints,
+    Offsets,
+    Range,
+    between,
+    capped,
+    is_worth_a_batch,
+    settle,
+    to_json,
+)
+from sparrowmq.spark.source.row_batches import Rows
+from sparrowmq.spark.source.tasks import ranges_of, tasks
+from sparrowmq.spark.worker_network import network_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as a stream. Spark copies it to its workers, so it holds no connection."""
+
+    def __init__(
+        self, options: SourceOptions, schema: pa.Schema, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._monotonic = monotonic
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._published: Offsets | None = None
+        self._last_batch_s = monotonic()
+        self._presence = Presence(monotonic)
+        self._checkpoints = Checkpoints()
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._initial is None:  # Spark asks twice, and "latest" must not have moved meanwhile
+            plan = self._plan()
+            self._initial = plan.starts(plan.bounds(), otherwise="latest")
+        return to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_rows:
+            return ReadMaxRows(self._options.max_rows)
+        if self._options.max_bytes:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = self._checkpoints.offsets(start)
+        self._publish(begin)
+        end = self._available(begin)
+        self._latest = end
+        ranges = between(begin, end)
+        waited_ms = (self._monotonic() - self._last_batch_s) * 1000
+        min_rows = self._options.min_rows if self._target is None else None
+        if not is_worth_a_batch(sum(map(len, ranges)), min_rows, waited_ms, self._options.max_delay_ms):
+            return start
+        if ranges:
+            self._last_batch_s = self._monotonic()
+        return to_json(self._limited(begin, end, ranges, limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._latest is None else to_json(self._latest)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        plan = self._plan()
+        try:
+            bounds = plan.bounds()
+        except NetworkError:
+            bounds = self._presence.bounds(plan, {})
+            if not bounds:
+                raise
+        self._target = {queue: held.end for queue, held in bounds.items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return self._tasks(between(self._checkpoints.offsets(start), self._checkpoints.offsets(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        network = network_of(self._options, waits=True)
+        rows = read(network, ranges_of(network, partition), Rows(self._schema, self._options), self._options)
+        return paced(rows, self._options.rows_per_s)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._publish(self._checkpoints.offsets(end))
+
+    def stop(self) -> None:
+        network_of(self._options).forget()
+
+    def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
+        return tasks(network_of(self._options), ranges, self._options)
+
+    def _plan(self) -> Plan:
+        return Plan(network_of(self._options), self._options)
+
+    def _publish(self, offsets: Offsets) -> None:
+        group = self._options.group
+        if group and self._options.commit_offsets and offsets != self._published:
+            self._published = offsets if self._plan().publish(group, offsets) else None
+
+    def _available(self, begin: Offsets) -> Offsets:
+        """How far there is something to read; queues that `begin` does not know are noted where they start."""
+        end = self._reachable(begin)
+        if self._target is None:
+            return end
+        end = self._up_to_target(begin, end, self._target)
+        if between(begin, end) or not between(begin, self._target):
+            return end
+        return self._last_look(begin, self._target)
+
+    def _reachable(self, begin: Offsets) -> Offsets:
+        plan = self._plan()
+        end = dict(begin)
+        for queue, held in self._presence.bounds(plan, begin).items():
+            if queue not in begin:
+                end[queue] = plan.new_start(held)
+            elif begin[queue] > held.end:
+                end[queue] = settle(queue, begin[queue], held, fail=self._options.fail_on_data_loss)
+            else:
+                end[queue] = held.end
+        return end
+
+    def _last_look(self, begin: Offsets, target: Offsets) -> Offsets:
+        """Wait a little for the brokers without whose rows a run of Trigger.AvailableNow would end."""
+        try:
+            self._plan().bounds()
+        except (NetworkError, NoRoute) as error:
+            log.warning(
+                "this run ends without the rows of absent brokers; the next run reads them: %s", error
+            )
+            return begin
+        self._presence.look_again()
+        return self._up_to_target(begin, self._reachable(begin), target)
+
+    def _up_to_target(self, begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
+        """`end`, but no further than where the queues ended when Trigger.AvailableNow began."""
+        return {
+            queue: min(offset, max(target.get(queue, 0), begin.get(queue, 0)))
+            for queue, offset in end.items()
+            if queue in target or queue in begin
+        }
+
+    def _limited(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
+        match limit:
+            case ReadMaxRows(max_rows=rows):
+                return capped(begin, end, rows)
+            case ReadMaxBytes(max_bytes=size) if ranges:
+                return capped(begin, end, max(1, size // self._plan().row_bytes(ranges)))
+        return end

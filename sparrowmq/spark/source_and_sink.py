@@ -1,0 +1,148 @@
+"""`spark.read.format("rocketmq")`: the data source as Spark finds it.
+
+Spark makes one in a process of its own for each question it has (what is the schema, how is it read, how is it
+written), and asks through methods whose names are Spark's.
+
+A table made by `CREATE TABLE t USING rocketmq OPTIONS (...)` needs a detour: Spark 4.3 gives the options when the
+table is made, and never again. But it keeps the schema with everything in it, so the options travel as metadata of the
+first column. Keys and tokens do not: metadata is shown to whoever looks at the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark import schema as table
+from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
+from sparrowmq.spark.read_limits import HAS_LIMITS
+from sparrowmq.spark.sink import writer as sink
+from sparrowmq.spark.sink.writer import BatchWriter, StreamWriter
+from sparrowmq.spark.source.batch_source import BatchReader
+from sparrowmq.spark.source.pushdown import FilteringReader
+from sparrowmq.spark.source.spark41_stream import UnlimitedStreamReader
+from sparrowmq.spark.source.stream_source import StreamReader
+from sparrowmq.spark.stored.log_reader import StoredReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TABLE_OPTIONS: Final = "rocketmq.options"
+_SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
+# Spark 4.1 does not ask: it has timestamps in UTC.
+_IN_UTC: Final[dict[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
+_TYPES: Final[Mapping[str, DataType]] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "array<struct<key:string,value:binary>>": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema as Spark hands its rows to Arrow; timestamps are in UTC."""
+    return to_arrow_schema(schema, **_IN_UTC)
+
+
+class RocketMQSource(DataSource):
+    """RocketMQ topics as tables to read and to append to."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        columns = table.columns(_source_options(_plain(self.options)))
+        fields = [StructField(name, _TYPES[kind]) for name, kind in columns.items()]
+        if "provider" in self.options:  # the table is being made in a catalog
+            kept = {
+                name: value for name, value in _plain(self.options).items() if not name.endswith(_SECRETS)
+            }
+            fields[0].metadata = {TABLE_OPTIONS: json.dumps(kept)}
+        return StructType(fields)
+
+    def reader(self, schema: StructType) -> BatchReader | StoredReader:
+        options, arrow = self._source_options(schema), arrow_schema(schema)
+        if isinstance(options, StoredOptions):
+            return StoredReader(options, arrow)
+        return (FilteringReader if options.pushdown else BatchReader)(options, arrow)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        options = self._source_options(schema)
+        if isinstance(options, StoredOptions):
+            raise ConfigError("stored logs are read by spark.read; a stream needs nameServer, and a broker")
+        options.check_stream()
+        kind = StreamReader if HAS_LIMITS else UnlimitedStreamReader
+        return kind(options, arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise ConfigError('a topic cannot be overwritten, only appended to; write .mode("append")')
+        return BatchWriter(self._sink_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
+        return StreamWriter(self._sink_options(schema))
+
+    def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
+        options = _source_options(self._given(schema))
+        table.check(_kinds(schema), options)
+        return options
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        given = self._given(schema)
+        if not given:
+            raise ConfigError(
+                "Spark gave no options: for INSERT ... SELECT into a table of the catalog write "
+                "INSERT INTO t WITH (nameServer = '...', topic = '...') SELECT ..., or use a CREATE TEMPORARY VIEW"
+            )
+        options = parse(SinkOptions, given)
+        sink.check(_kinds(schema), options)
+        return options
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """The options of the query, and below them those that a table was made with."""
+        kept = next(
+            (field.metadata[TABLE_OPTIONS] for field in schema.fields if TABLE_OPTIONS in field.metadata),
+            "{}",
+        )
+        options: dict[str, str] = json.loads(kept)
+        return options | _plain(self.options)
+
+
+def _source_options(given: Mapping[str, str]) -> SourceOptions | StoredOptions:
+    return parse(StoredOptions, given) if is_stored(given) else parse(SourceOptions, given)
+
+
+def _plain(options: Mapping[str, str]) -> dict[str, str]:
+    """Spark's catalog gives a table's options with a prefix, or both with and without it."""
+    return {name.lower().removeprefix("option."): value for name, value in options.items()}
+
+
+def _kinds(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]

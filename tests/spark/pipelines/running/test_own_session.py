@@ -1,0 +1,47 @@
+"""sparrowmq.spark.pipelines.running.own_session: settings that stay a pipeline's own, and errors in a line."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark import SparkConf
+from pyspark.errors import AnalysisException
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.own_session import own_session, reason, shuffles, unlogged
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+def test_the_settings_of_a_pipeline_are_not_those_of_its_user(spark):
+    spark.conf.set("spark.sql.caseSensitive", "false")
+    assert own_session(spark).conf.get("spark.sql.caseSensitive") == "true"
+    assert spark.conf.get("spark.sql.caseSensitive") == "false"
+
+
+def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):
+    with unlogged(), pytest.raises(AnalysisException) as caught:
+        spark.sql("select nothing")
+    assert "nothing" in reason(caught.value)
+    assert "\n" not in reason(caught.value)
+    assert "UNRESOLVED" not in capfd.readouterr().err
+
+
+def test_a_session_of_spark_connect_is_refused():
+    remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(ConfigError, match="a driver of its own, and not one of Spark Connect"):
+        own_session(remote)
+
+
+@pytest.mark.parametrize(("cores", "parts"), [(2, "16"), (50, "200")])
+def test_batches_are_sorted_in_as_many_parts_as_there_is_room_for_unless_that_was_said(cores, parts):
+    conf = SparkConf(loadDefaults=False)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, defaultParallelism=cores))
+    assert shuffles(spark) == {"spark.sql.shuffle.partitions": parts}
+    conf.set("spark.sql.shuffle.partitions", "7")
+    assert shuffles(spark) == {}

@@ -1,0 +1,41 @@
+"""sparrowmq.spark.pipelines.running.pipeline_state: what a pipeline keeps between its runs."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.running.pipeline_state import State
+
+PAIRS = {MessageQueue("a", "x", 0): MessageQueue("b", "y", 1)}
+
+
+def test_what_was_settled_is_there_again_and_nothing_is_written_before(tmp_path):
+    state = State(tmp_path / "s", {"topic": "a"})
+    assert not (tmp_path / "s").exists()
+    state.keep(PAIRS)
+    again = State(tmp_path / "s", {"topic": "a"})
+    assert (again.label, again.targets) == (state.label, PAIRS)
+    assert State(tmp_path / "other", {"topic": "a"}).label != state.label
+
+
+def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
+    one, other = MessageQueue("b", "y", 1), MessageQueue("b", "z", 0)
+
+    def floors(batch, ends):
+        state = State(tmp_path, {"topic": "a"})
+        state.keep(PAIRS | {MessageQueue("a", "x", 1): other})
+        return state.floors(batch, lambda _: ends)
+
+    assert floors(0, {one: 10}) == {one: 10, other: 0}  # the other's broker is away
+    assert floors(0, {one: 20, other: 20}) == {one: 10, other: 0}
+    assert floors(1, {one: 30, other: 5}) == {one: 30, other: 5}
+    assert floors(2, {one: 40}) == {one: 40, other: 5}
+    assert floors(2, {one: 50, other: 50}) == {one: 40, other: 5}
+
+
+def test_the_folder_of_another_pipeline_is_refused(tmp_path):
+    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+    with pytest.raises(ConfigError, match="begun with topic 'a', not 'b'; name another folder"):
+        State(tmp_path, {"topic": "b"})

@@ -1,0 +1,60 @@
+"""sparrowmq.spark.pipelines.running.stopping: signals while Spark is waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.spark.pipelines.running.stopping import noted
+
+
+def raises(_number, _frame):
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def handles():
+    """Sets a handler for the time of a test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield signal.signal
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_would_interrupt_is_noted_and_later_ones_interrupt_again(handles, number):
+    handles(number, raises)
+    with noted() as is_stopped:
+        assert not is_stopped()
+        os.kill(os.getpid(), number)
+        assert is_stopped()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+    assert is_stopped()
+
+
+def test_a_handler_of_somebody_else_is_called_as_ever(handles):
+    got = []
+    handles(signal.SIGTERM, lambda number, _frame: got.append(number))
+    with noted() as is_stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert got == [signal.SIGTERM]
+    assert not is_stopped()
+
+
+def test_what_is_left_to_the_system_stays_so_and_other_threads_get_nothing(handles):
+    handles(signal.SIGTERM, signal.SIG_DFL)
+    with noted():
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with ThreadPoolExecutor(1) as thread:
+        assert not thread.submit(_in_another_thread).result()
+
+
+def _in_another_thread():
+    with noted() as is_stopped:
+        return is_stopped()

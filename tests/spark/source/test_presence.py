@@ -1,0 +1,123 @@
+"""sparrowmq.spark.source.presence: what is away is held, and only what a broker says is lost."""
+
+import pytest
+
+from sparrowmq.errors import AccessDenied, RemoteError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.source.planning import Plan
+from sparrowmq.spark.source.presence import Presence
+from sparrowmq.spark.source.ranges import Bounds
+from tests.spark.peer import BROKER, HangUp, Refuse
+
+MAX_OFFSET = 30
+
+
+def q(number, topic="T", broker=BROKER):
+    return MessageQueue(topic, broker, number)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def presence(clock):
+    return Presence(clock)
+
+
+@pytest.fixture
+def look(peer, connect, presence):
+    """Looks as each trigger does."""
+    peer.store("T", 0, [b"x"] * 10)
+    network = connect(retries="0")
+
+    def look(begun, topic="T"):
+        return presence.bounds(Plan(network, peer.source(topic=topic)), begun)
+
+    return look
+
+
+HERE = {q(0): Bounds(0, 10)}
+
+
+def test_brokers_that_are_there_are_read_whatever_the_others_do(look):
+    assert look({q(0): 3}) == HERE
+    assert look({q(0): 3, q(0, broker="broker-b"): 9}) == HERE
+    assert look({q(0): 3, q(0, topic="other"): 9}) == HERE
+
+
+def test_an_absent_broker_is_tried_again_after_a_pause(look, presence, peer, clock):
+    peer.answers[MAX_OFFSET].extend([HangUp()] * 2)
+    assert look({q(0): 3}) == {}
+    asked = peer.count(MAX_OFFSET)
+    clock.now_s = 0.9
+    assert look({q(0): 3}) == {}
+    assert peer.count(MAX_OFFSET) == asked
+    clock.now_s = 1.0
+    assert look({q(0): 3}) == HERE
+    peer.answers[MAX_OFFSET].extend([HangUp()] * 2)
+    assert look({q(0): 3}) == {}
+    presence.look_again()
+    assert look({q(0): 3}) == HERE
+
+
+def test_the_longer_looking_takes_the_longer_is_the_pause(look, peer, clock, monkeypatch):
+    asked = Plan.bounds_of_those_there
+
+    def slow(self, queues, begun):
+        clock.now_s += 2.0
+        return asked(self, queues, begun)
+
+    peer.answers[MAX_OFFSET].extend([HangUp()] * 2)
+    monkeypatch.setattr(Plan, "bounds_of_those_there", slow)
+    assert look({q(0): 3}) == {}
+    monkeypatch.undo()
+    clock.now_s = 2.0 + 19.9
+    assert look({q(0): 3}) == {}
+    clock.now_s = 2.0 + 20.0
+    assert look({q(0): 3}) == HERE
+
+
+def test_a_slave_that_is_behind_has_lost_nothing(look, peer, connect, caplog):
+    assert look({q(0): 12}) == HERE  # a master that says so has: the caller finds out
+    peer.masters = False
+    peer.store("U", 0, [b"x"] * 5)
+    assert look({q(0, topic="U"): 9}, topic="U") == {}
+    assert look({q(0, topic="U"): 5}, topic="U") == {q(0, topic="U"): Bounds(0, 5)}
+    begun, ended = caplog.messages
+    assert begun.startswith("topic U on broker-a is away; its queues are held")
+    assert "was read to 9, what answers ends at 5" in begun
+    assert ended.startswith("topic U on broker-a is back")
+
+
+def test_a_topic_that_is_gone_keeps_its_place(look, peer):
+    look({q(0): 3})
+    peer.queues["gone"] = {0: []}
+    look({q(0, topic="gone"): 4}, topic="T,gone")
+    del peer.queues["gone"]
+    peer.answers[MAX_OFFSET].append(Refuse(17))
+    assert look({q(0): 3, q(0, topic="gone"): 4}, topic="gone,T").keys() <= {q(0)}
+
+
+def test_a_busy_broker_is_held_and_a_refusal_for_good_is_told(look, peer, caplog):
+    peer.answers[MAX_OFFSET].append(Refuse(2, "busy"))
+    assert look({q(0): 3}) == {}
+    assert look({q(0): 3}) == HERE
+    assert [message.partition(";")[0] for message in caplog.messages] == [
+        "topic T on broker-a is away",
+        "topic T on broker-a is back after 0 s",
+    ]
+    peer.answers[MAX_OFFSET].append(Refuse(16, "no permission"))
+    with pytest.raises(RemoteError, match="no permission"):
+        look({q(0): 3})
+    peer.answers[MAX_OFFSET].append(Refuse(1, "org.apache.rocketmq.acl.common.AclException: no"))
+    with pytest.raises(AccessDenied):
+        look({q(0): 3})

@@ -1,0 +1,233 @@
+"""sparrowmq.spark.source.stream_source: micro-batches, planned as Spark would ask for them."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from sparrowmq.errors import NetworkError
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from sparrowmq.spark.source.ranges import RowsLost, from_json
+from sparrowmq.spark.source.stream_source import StreamReader
+from tests.spark.peer import BROKER, HangUp
+
+SCHEMA = pa.schema([("queueId", pa.int32()), ("queueOffset", pa.int64())])
+ALL = ReadAllAvailable()
+
+
+def q(number):
+    return MessageQueue("T", BROKER, number)
+
+
+def json_of(*offsets):
+    return {"v": 1, "topics": {"T": {BROKER: {str(number): offset for number, offset in enumerate(offsets)}}}}
+
+
+@pytest.fixture
+def stream(peer, connect):
+    def stream(now=lambda: 0.0, **given):
+        return StreamReader(peer.source(**({"topic": "T", "retries": "1"} | given)), SCHEMA, now)
+
+    peer.store("T", 0, [b"x"] * 100)
+    peer.store("T", 1, [b"x"] * 10)
+    return stream
+
+
+def rows(reader, start, end):
+    """What the tasks of a batch read; each reads in a copy, as in a worker."""
+    copy = cloudpickle.loads(cloudpickle.dumps(reader))
+    batches = [batch for task in reader.partitions(start, end) for batch in copy.read(task)]
+    return sorted((row["queueId"], row["queueOffset"]) for batch in batches for row in batch.to_pylist())
+
+
+def test_a_stream_starts_at_the_end_unless_told_otherwise_and_stays_there(peer, stream):
+    reader = stream()
+    assert reader.initialOffset() == json_of(100, 10)
+    peer.store("T", 0, [b"x"])
+    assert reader.initialOffset() == json_of(100, 10)
+    assert stream(startingOffsets="earliest").initialOffset() == json_of(0, 0)
+
+
+def test_each_batch_goes_on_where_the_last_ended(peer, stream):
+    reader = stream()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    assert reader.partitions(start, start) == []
+    peer.store("T", 1, [b"x"] * 3)
+    end = reader.latestOffset(start, ALL)
+    assert rows(reader, start, end) == [(1, 10), (1, 11), (1, 12)]
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_the_rate_is_limited_in_rows(stream):
+    reader = stream(startingOffsets="earliest", maxOffsetsPerTrigger="22")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(22)
+    assert reader.latestOffset(json_of(0, 0), ReadMaxRows(22)) == json_of(20, 2)
+    assert reader.latestOffset(json_of(0, 0), ALL) == json_of(100, 10)
+    assert reader.reportLatestOffset() == json_of(100, 10)
+
+
+def test_the_rate_is_limited_in_bytes(stream):
+    reader = stream(startingOffsets="earliest", maxBytesPerTrigger="4096")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(4096)
+    end = from_json(reader.latestOffset(json_of(0, 0), ReadMaxBytes(22 * 93)))
+    assert end == {q(0): 20, q(1): 2}
+    assert reader.latestOffset(json_of(100, 10), ReadMaxBytes(50)) == json_of(100, 10)
+
+
+def test_without_a_limit_everything_is_read(stream):
+    assert stream().getDefaultReadLimit() == ALL
+    assert stream().reportLatestOffset() is None
+
+
+def test_a_limit_in_bytes_needs_no_sample_of_an_absent_broker(peer, stream):
+    peer.answers[11].extend([HangUp()] * 2)
+    end = from_json(stream(startingOffsets="earliest").latestOffset(json_of(0, 0), ReadMaxBytes(22 * 1024)))
+    assert sum(end.values()) == 22
+
+
+def test_few_rows_wait_for_more_until_the_delay_is_over(peer, stream):
+    now = [0.0]
+    reader = stream(lambda: now[0], minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    start = reader.initialOffset()
+    peer.store("T", 0, [b"x"] * 4)
+    assert reader.latestOffset(start, ALL) == start
+    assert reader.reportLatestOffset() == json_of(104, 10)
+    now[0] = 9.9
+    assert reader.latestOffset(start, ALL) == start
+    now[0] = 10.0
+    end = reader.latestOffset(start, ALL)
+    assert end == json_of(104, 10)
+    peer.store("T", 0, [b"x"] * 4)
+    assert reader.latestOffset(end, ALL) == end
+    peer.store("T", 0, [b"x"])
+    assert reader.latestOffset(end, ALL) == json_of(109, 10)
+
+
+def test_available_now_reads_to_where_the_queues_ended_and_not_beyond(peer, stream):
+    reader = stream(startingOffsets="earliest", minOffsetsPerTrigger="1000000")
+    reader.prepareForTriggerAvailableNow()
+    peer.store("T", 0, [b"x"] * 7)
+    peer.store("T", 2, [b"x"] * 7)
+    first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(50))
+    assert sum(from_json(first).values()) in range(48, 53)
+    end = reader.latestOffset(first, ALL)
+    assert from_json(end) == {q(0): 100, q(1): 10, q(2): 0} or from_json(end) == {q(0): 100, q(1): 10}
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_available_now_after_a_restart_never_goes_back(peer, stream):
+    reader = stream()
+    reader.prepareForTriggerAvailableNow()
+    peer.store("T", 0, [b"x"] * 7)
+    assert reader.latestOffset(json_of(105, 3), ALL) == json_of(105, 10)
+
+
+@pytest.mark.parametrize(("place", "begin"), [("earliest", 0), ("latest", 6)])
+def test_a_new_queue_is_noted_first_and_read_from_the_next_batch_on(peer, stream, place, begin):
+    reader = stream(newQueueOffsets=place)
+    start = reader.initialOffset()
+    peer.store("T", 2, [b"x"] * 6)
+    noted = reader.latestOffset(start, ALL)
+    assert noted == json_of(100, 10, begin)
+    assert rows(reader, start, noted) == []
+    peer.store("T", 2, [b"x"])
+    end = reader.latestOffset(noted, ALL)
+    assert rows(reader, noted, end) == [(2, offset) for offset in range(begin, 7)]
+    assert rows(reader, noted, end) == rows(stream(), noted, end)
+
+
+def test_a_replayed_batch_has_the_same_tasks(stream):
+    start, end = json_of(3, 4), json_of(99, 10)
+    tasks = [task.value for task in stream(minPartitions="4").partitions(start, end)]
+    assert tasks == [task.value for task in stream(minPartitions="4").partitions(start, end)]
+    assert len(tasks) == 4
+
+
+def test_a_queue_that_went_back_is_lost_data(stream):
+    with pytest.raises(RowsLost, match="ends at offset 100, but was read or asked for up to 150"):
+        stream().latestOffset(json_of(150, 10), ALL)
+    assert stream(failOnDataLoss="false").latestOffset(json_of(150, 10), ALL) == json_of(100, 10)
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_broker_without_a_route_keeps_its_place_while_the_others_are_read(stream, strict):
+    start = json_of(60, 10)
+    start["topics"]["T"]["broker-b"] = {"0": 5}
+    reader = stream(failOnDataLoss=strict)
+    end = reader.latestOffset(start, ALL)
+    assert from_json(end) == {q(0): 100, q(1): 10, MessageQueue("T", "broker-b", 0): 5}
+    assert rows(reader, start, end) == [(0, offset) for offset in range(60, 100)]
+
+
+def test_a_broker_that_restarts_is_asked_again_at_once(peer, stream):
+    peer.answers[30].append(HangUp())
+    assert stream().latestOffset(json_of(0, 0), ALL) == json_of(100, 10)
+
+
+def test_a_broker_that_does_not_answer_is_away_until_it_does(peer, stream, caplog):
+    now = [0.0]
+    reader = stream(lambda: now[0])
+    peer.answers[30].extend([HangUp()] * 9)
+    for _trigger in range(3):
+        assert reader.latestOffset(json_of(50, 10), ALL) == json_of(50, 10)
+    peer.answers[30].clear()
+    now[0] = 60.0
+    assert reader.latestOffset(json_of(50, 10), ALL) == json_of(100, 10)
+    begun, ended = caplog.messages
+    assert begun.startswith("broker broker-a is away; its queues (2) are held")
+    assert ended == "broker broker-a is back after 60 s"
+
+
+def test_a_name_server_that_is_away_is_not_needed(peer, stream):
+    reader = stream(retries="0")
+    start = reader.initialOffset()
+    peer.store("T", 0, [b"x"] * 5)
+    peer.answers[105].extend([HangUp()] * 9)
+    end = reader.latestOffset(start, ALL)
+    asked = peer.count(105)
+    assert rows(reader, start, end) == [(0, offset) for offset in range(100, 105)]
+    assert peer.count(105) == asked
+
+
+def test_a_first_start_needs_everybody(peer, stream):
+    peer.answers[30].extend([HangUp()] * 9)
+    with pytest.raises(NetworkError):
+        stream(retries="1").initialOffset()
+    peer.answers[105].extend([HangUp()] * 9)
+    with pytest.raises(NetworkError):
+        stream(retries="1", retryIntervalMs="2").latestOffset(json_of(100, 10), ALL)
+
+
+def test_available_now_reads_those_there_and_leaves_the_others_to_the_next_run(peer, stream, caplog):
+    start = json_of(100, 10)
+    start["topics"]["T"]["broker-b"] = {"0": 5}
+    reader = stream(retries="0")
+    reader.prepareForTriggerAvailableNow()
+    peer.store("T", 0, [b"x"] * 9)
+    assert reader.latestOffset(start, ALL) == start
+    peer.answers[30].extend([HangUp()] * 9)
+    assert reader.latestOffset(json_of(50, 10), ALL) == json_of(50, 10)
+    assert "this run ends without the rows of absent brokers; the next run reads them" in caplog.text
+    peer.answers[30].clear()
+    assert reader.latestOffset(json_of(50, 10), ALL) == json_of(100, 10)
+
+
+def test_progress_is_told_to_a_group_even_after_the_last_batch(peer, stream):
+    reader = stream(group="G", commitOffsets="true")
+    reader.latestOffset(json_of(60, 10), ALL)
+    assert peer.committed == {("G", 0): 60, ("G", 1): 10}
+    reader.commit(json_of(100, 10))
+    assert peer.committed == {("G", 0): 100, ("G", 1): 10}
+    asked = peer.count(15)
+    reader.latestOffset(json_of(100, 10), ALL)
+    assert peer.count(15) == asked
+    reader.stop()
+
+
+def test_nothing_is_told_to_a_group_unless_asked_for(peer, stream):
+    stream(group="G").latestOffset(json_of(60, 10), ALL)
+    assert peer.committed == {}

@@ -1,0 +1,32 @@
+"""sparrowmq.spark.source.tasks: a task knows its rows and where their brokers are."""
+
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import InputPartition
+
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.source.ranges import Range
+from sparrowmq.spark.source.tasks import ranges_of, tasks
+from tests.spark.peer import BROKER
+
+
+def test_a_task_brings_its_rows_and_the_addresses_of_their_brokers(peer, connect):
+    peer.store("T", 0, [b"x"] * 10)
+    driver, worker = connect(), connect()
+    driver.route("T")
+    away = Range(MessageQueue("T", "broker-b", 0), 0, 5)
+    ranges = [Range(MessageQueue("T", BROKER, 0), 2, 10), away]
+    (task,) = pickle.loads(pickle.dumps(tasks(driver, ranges, peer.source(topic="T"))))
+    assert task.value.brokers.keys() == {BROKER}
+    asked = len(peer.asked)
+    assert ranges_of(worker, task) == tuple(ranges)
+    assert worker.link(ranges[0].queue).address == peer.address
+    assert len(peer.asked) == asked
+
+
+def test_a_query_without_rows_reads_nothing(connect):
+    assert ranges_of(connect(), InputPartition(None)) == ranges_of(connect(), None) == ()
