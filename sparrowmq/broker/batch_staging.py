@@ -475,7 +475,8 @@ class Staging:
         found = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
         properties = Properties(render(found | dict(said or {})))
         born_ms = self._clock.now_ms() if born_ms is None else born_ms
-        return self._store.append(Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host))
+        entry = Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host)
+        return self._store.append(entry)[0]
 
     def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
         """Where the queues end that the pieces go to."""

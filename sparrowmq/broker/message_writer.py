@@ -67,7 +67,7 @@ class Writer:
         Raises: as `put`.
         """
         self._complete(entry, room)
-        return self._store.append(entry)
+        return self._store.append(entry)[0]
 
     def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
         """Append messages of one queue side by side: all of them or none.
@@ -84,7 +84,7 @@ class Writer:
                         f"a batch cannot hold a message with the property {detour.mark[1:-1]}; send it by itself",
                     )
             self._complete(entry)
-        return self._store.append_batch(entries)
+        return self._store.append(*entries)
 
     def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """`put_batch` in one pass; None, and nothing was stored, if a message of the batch needs a closer look.
@@ -94,7 +94,10 @@ class Writer:
             content: they lie there at `places`, as `batch.places` has them.
         """
         batch = self.plain(shared, content, places)
-        return None if batch is None else self._store.append_plain(batch)
+        if batch is None:
+            return None
+        placed = self._store.append(batch)[0]
+        return PlacedBatch(batch.offsets, placed.queue_offset, placed.end)
 
     def plain(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
         """What `put_plain` would put: `put_batch` refuses none of these messages. None if one needs a closer look."""

@@ -1,4 +1,4 @@
-"""How messages enter: to the log's end, into their queue and the index, in bursts; and not while the disk is full.
+"""The way of messages into the store: to the log's end, to their queues and the index, in bursts.
 
     append ── a burst begins: the clock is read ── encode, keep for the burst ── what queue and index will have to know
     the turn's end ── write out ── dispatch: queues show it                      (without a turn: `dispatch`)
@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
-from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
-from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Commit
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer, encode
@@ -75,113 +75,48 @@ class Intake:
         self._is_raw_due = False  # `dispatch` comes at the end of this turn, for bytes of a master's log
         self._shows_soon = False
 
-    def append(self, entry: Entry) -> Placed:
-        """Put a message at the end of the log and of its queue.
+    def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
+        """Put messages side by side into one file of the log, each at the end of its queue: all of them or none.
+
+        Returns: the place of each; of a `PlainBatch` that of its first message, up to the end of its last one.
 
         Raises:
-            InvalidMessage, MessageTooLarge: it can never be stored.
+            InvalidMessage, MessageTooLarge: one of them can never be stored.
             DiskFull: there is no room now; nothing has changed.
             StoreFailed: a write or sync failed before; nothing is taken any more.
         """
+        if len(entries) != 1:
+            return self._append_together(entries)
+        entry, commit_log = entries[0], self._log
         queue = self._queue(entry.topic, entry.queue_id)
         if not self._dispatch.dirty:
             self._begin_burst()
-        commit_log = self._log
         placed = Placed(commit_log.end, queue.next_offset, self.now_ms, self._store_host)
         while True:
-            record = encode(entry, placed, self._property_crc)
-            size = len(record)
-            if placed.offset + size <= commit_log.limit:
+            if isinstance(entry, Entry):
+                record = encode(entry, placed, self._property_crc)
+            else:
+                record = entry.encode(placed, self._property_crc)
+            placed.end = placed.offset + len(record)
+            if placed.end <= commit_log.limit:
                 break
-            placed.offset = self._make_room(size)  # and encode it again: a record says where it lies
+            self._make_room(len(record))
+            placed.offset = commit_log.end  # and encode it again, because a record contains its offset
         commit_log.append(record)
-        self._enter(queue, entry, placed, size)
-        return placed
-
-    def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Put messages side by side in one file of the log, each at the end of its queue: all of them or none.
-
-        Raises: as `append`; InvalidMessage also if one of them is prepared or rolled back.
-        """
-        if not entries:
-            return []
-        queues: list[ConsumeQueue] = []
-        for entry in entries:
-            if entry.sys_flag & _PREPARED:
-                raise InvalidMessage("a batch cannot hold messages of a transaction; send them one by one")
-            queues.append(self._queue(entry.topic, entry.queue_id))
-        if not self._dispatch.dirty:
-            self._begin_burst()
-        places, batch = self._encode_batch(queues, entries)
-        if self._log.end + len(batch) > self._log.limit:
-            self._make_room(len(batch))
-            places, batch = self._encode_batch(queues, entries)
-        self._log.append(batch)
-        for queue, entry, placed in zip(queues, entries, places):  # noqa: B905  the check costs a loop
-            self._enter(queue, entry, placed, placed.end - placed.offset)
-        return places
-
-    def append_plain(self, batch: PlainBatch) -> PlacedBatch:
-        """`append_batch` of plain messages for one queue. Raises: as `append`."""
-        shared = batch.shared
-        queue = self._queue(shared.topic, shared.queue_id)
-        if not self._dispatch.dirty:
-            self._begin_burst()
-        first = Placed(self._log.end, queue.next_offset, self.now_ms, self._store_host)
-        records, offsets = batch.records(first, self._property_crc)
-        if first.offset + len(records) > self._log.limit:
-            first.offset = self._make_room(len(records))
-            records, offsets = batch.records(first, self._property_crc)
-        self._log.append(records)
-        end = first.offset + len(records)
-        for index in range(len(offsets)):
-            offset = offsets[index]
-            following = offsets[index + 1] if index + 1 < len(offsets) else end
-            self._dispatch.add(queue, offset, following - offset, batch.tags_code(index))
-            if self._keeps_keys:
-                self._dispatch.keys.add_plain(
-                    shared.topic, offset, first.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
-                )
-        return PlacedBatch(offsets, first.queue_offset, end)
-
-    def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:
-        """Put the message of a committed transaction where it belongs, and the record that it ended right behind it.
-
-        Both or none; the latter is born now. Returns: its place.
-
-        Raises: as `append`.
-        """
-        queue, op_queue = self._queue(to.topic, to.queue_id), self._queue(op.topic, op.queue_id)
-        if not self._dispatch.dirty:
-            self._begin_burst()
-        op.born_timestamp_ms = self.now_ms
-        log = self._log
-        final = Placed(log.end, queue.next_offset, self.now_ms, self._store_host)
-        ended = Placed(log.end, op_queue.next_offset + (op_queue is queue), self.now_ms, self._store_host)
-        while True:
-            message = half.commit(to, final, self._property_crc)
-            ended.offset = final.offset + len(message)
-            mark = encode(op, ended, self._property_crc)
-            size = len(message) + len(mark)
-            if final.offset + size <= log.limit:
-                break
-            final.offset = self._make_room(size)
-        log.append(message)
-        log.append(mark)
-        self._dispatch.add(queue, final.offset, len(message), to.terms.tags_code)
-        self._enter_keys(to.topic, final.offset, final.store_timestamp_ms, to.terms.keys, to.terms.unique_key)
-        self._enter(op_queue, op, ended, len(mark))
-        return ended
+        self._enter(queue, entry, placed)
+        return [placed]
 
     def demand_place(self, offset: int) -> None:
-        """See that the master's bytes from `offset` on can be appended now. Raises: as `append_raw`."""
+        """See that the master's bytes from `offset` on can be appended now. Raises: as `follow`."""
         if offset != self._log.end:
             raise StoreError(f"bytes of the log from {offset} on do not follow its end, {self._log.end}")
         if self.full is not None:
             self._make_room(0)
 
-    def append_raw(self, content: Buffer) -> None:
+    def follow(self, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
+
+        These bytes already are records with a place, so they do not go through `append`.
 
         Raises:
             DiskFull, StoreFailed: as `append`.
@@ -249,10 +184,6 @@ class Intake:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._queues.get(topic, queue_id)
-        return queue if queue is not None else self._queues.obtain(topic, queue_id)
-
     def _begin_burst(self) -> None:
         """The first message after a dispatch: look at the clock, and have the turn end the burst.
 
@@ -291,48 +222,73 @@ class Intake:
             self._flusher.fail(error)
         return False
 
-    def _encode_batch(
-        self, queues: list[ConsumeQueue], entries: Sequence[Entry]
-    ) -> tuple[list[Placed], bytes]:
-        """The records of a batch, as they would lie at the log's end, and where."""
-        offset = self._log.end
-        places: list[Placed] = []
-        records: list[bytes] = []
-        following: dict[ConsumeQueue, int] = {}  # the next offset in each queue
-        for queue, entry in zip(queues, entries):  # noqa: B905  the check costs a loop
-            queue_offset = following.get(queue, queue.next_offset)
-            following[queue] = queue_offset + 1
-            placed = Placed(offset, queue_offset, self.now_ms, self._store_host)
-            record = encode(entry, placed, self._property_crc)
-            offset += len(record)
-            placed.end = offset
-            places.append(placed)
-            records.append(record)
-        return places, b"".join(records)
+    def _append_together(self, entries: tuple[Entry | Commit | PlainBatch, ...]) -> list[Placed]:
+        """`append` several: nothing changes until all records are encoded and have room."""
+        queues = [self._queue(entry.topic, entry.queue_id) for entry in entries]
+        if entries and not self._dispatch.dirty:
+            self._begin_burst()
+        while True:
+            end = self._log.end
+            places: list[Placed] = []
+            records: list[bytes] = []
+            following: dict[ConsumeQueue, int] = {}  # the next offset in each queue
+            for queue, entry in zip(queues, entries):  # noqa: B905  the check costs a loop
+                queue_offset = following.get(queue, queue.next_offset)
+                following[queue] = queue_offset + (len(entry) if isinstance(entry, PlainBatch) else 1)
+                placed = Placed(end, queue_offset, self.now_ms, self._store_host)
+                if not isinstance(entry, Entry):
+                    record = entry.encode(placed, self._property_crc)
+                elif entry.sys_flag & _PREPARED:
+                    raise InvalidMessage(
+                        "a batch cannot hold messages of a transaction; send them one by one"
+                    )
+                else:
+                    record = encode(entry, placed, self._property_crc)
+                end += len(record)
+                placed.end = end
+                records.append(record)
+                places.append(placed)
+            if end <= self._log.limit or not entries:
+                break
+            self._make_room(end - self._log.end)
+        for i in range(len(entries)):
+            self._log.append(records[i])
+            self._enter(queues[i], entries[i], places[i])
+        return places
 
-    def _enter(self, queue: ConsumeQueue, entry: Entry, placed: Placed, size: int) -> None:
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._queues.get(topic, queue_id)
+        return queue if queue is not None else self._queues.obtain(topic, queue_id)
+
+    def _enter(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
         """Remember what queue and index will have to know of a record that was appended."""
-        placed.end = placed.offset + size
-        if not entry.sys_flag & _PREPARED:
-            self._dispatch.add(queue, placed.offset, size, entry.tags_code)
-        terms, properties = entry.terms, entry.properties
-        if terms is None:
-            self._enter_keys(
-                entry.topic, placed.offset, placed.store_timestamp_ms, properties.keys, properties.unique_key
-            )
+        if isinstance(entry, PlainBatch):
+            self._enter_batch(queue, entry, placed)
+            return
+        if not isinstance(entry, Entry) or not entry.sys_flag & _PREPARED:
+            self._dispatch.add(queue, placed.offset, placed.end - placed.offset, entry.tags_code)
+        if not self._keeps_keys:
+            return
+        if entry.terms is not None:
+            keys, unique_key = entry.terms.keys, entry.terms.unique_key
         else:
-            self._enter_keys(
-                entry.topic, placed.offset, placed.store_timestamp_ms, terms.keys, terms.unique_key
-            )
+            keys, unique_key = entry.properties.keys, entry.properties.unique_key
+        if unique_key is not None or keys:
+            self._dispatch.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 
-    def _enter_keys(
-        self, topic: str, offset: int, stored_ms: int, keys: tuple[str, ...], unique_key: str | None
-    ) -> None:
-        if (unique_key is not None or keys) and self._keeps_keys:
-            self._dispatch.keys.add(topic, offset, stored_ms, keys, unique_key)
+    def _enter_batch(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
+        topic, offsets = batch.topic, batch.offsets
+        for index in range(len(offsets)):
+            offset = offsets[index]
+            following = offsets[index + 1] if index + 1 < len(offsets) else placed.end
+            self._dispatch.add(queue, offset, following - offset, batch.tags_code(index))
+            if self._keeps_keys:
+                self._dispatch.keys.add_plain(
+                    topic, offset, placed.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
+                )
 
-    def _make_room(self, size: int) -> int:
-        """Where a record of `size` bytes can begin. Raises: MessageTooLarge, DiskFull, StoreFailed."""
+    def _make_room(self, size: int) -> None:
+        """Let the log have room for `size` bytes at its end. Raises: MessageTooLarge, DiskFull, StoreFailed."""
         if self.full is not None:
             if self._clock.monotonic() < self._full_until_s:
                 raise self.full
@@ -345,7 +301,6 @@ class Intake:
             except OSError as error:
                 raise self._flusher.fail(error) from error
         self.raise_if_full()
-        return self._log.end
 
     def _try_again(self) -> None:
         """After a full disk: write what could not be written; what is appended next begins a burst."""

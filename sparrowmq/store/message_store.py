@@ -1,7 +1,7 @@
 """The message store: the only door through which upper floors come to the disk.
 
     with MessageStore.open(StoreSettings(path)) as store:
-        placed = store.append(Entry("Orders", 0, b"body", Properties(), born_timestamp_ms=..., born_host=...))
+        [placed] = store.append(Entry("Orders", 0, b"body", Properties(), born_timestamp_ms=..., born_host=...))
         store.dispatch()                                    # by itself while `run` is running
         store.flush()                                       # likewise; `store.safety(True).when(placed.end, ...)` then
         found = store.read("Orders", 0, offset=0, max_count=32)
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Self
@@ -33,8 +33,8 @@ from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
-from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.entry import Entry, Placed
+from sparrowmq.protocol.messages.half import Commit
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import TIMER_TOPIC
@@ -160,37 +160,19 @@ class MessageStore:
         store._lock = lock
         return store
 
-    def append(self, entry: Entry) -> Placed:
-        """Put a message at the end of the log and of its queue.
+    def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
+        """Put messages side by side into one file of the log, each at the end of its queue: all of them or none.
+
+        Returns: the place of each; of a `PlainBatch` that of its first message, up to the end of its last one.
 
         Raises:
-            InvalidMessage, MessageTooLarge: it can never be stored.
+            InvalidMessage, MessageTooLarge: one of them can never be stored.
             DiskFull: there is no room now; nothing has changed.
             StoreFailed: a write or sync failed before; nothing is taken any more.
         """
-        return self._intake.append(entry)
+        return self._intake.append(*entries)
 
-    def append_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Put messages side by side in one file of the log, each at the end of its queue: all of them or none.
-
-        Raises: as `append`; InvalidMessage also if one of them is prepared or rolled back.
-        """
-        return self._intake.append_batch(entries)
-
-    def append_plain(self, batch: PlainBatch) -> PlacedBatch:
-        """`append_batch` of plain messages for one queue. Raises: as `append`."""
-        return self._intake.append_plain(batch)
-
-    def append_commit(self, half: Half, to: Destination, op: Entry) -> Placed:
-        """Put the message of a committed transaction where it belongs, and the record that it ended right behind it.
-
-        Both or none; the latter is born now. Returns: its place.
-
-        Raises: as `append`.
-        """
-        return self._intake.append_commit(half, to, op)
-
-    def append_raw(self, offset: int, content: Buffer) -> None:
+    def follow(self, offset: int, content: Buffer) -> None:
         """Put bytes of the master's log at the end of this one; `dispatch` finds the records in them.
 
         Raises:
@@ -202,7 +184,7 @@ class MessageStore:
             # The master may write records without property CRC; a start must know that before it sees one.
             self._log.crc_from = self._checkpointer.crc_from = NO_CRC
             self.checkpoint()
-        self._intake.append_raw(content)
+        self._intake.follow(content)
 
     def begin_at(self, offset: int) -> None:
         """Let the log of a store that never held a byte begin at `offset`, where a file of the master's does.

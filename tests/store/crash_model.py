@@ -185,13 +185,13 @@ class Model:
     def append(self) -> None:
         entry = self._entry(*self.rng.choice(QUEUES))
         effects = len(self.vfs.effects)
-        self._sent(entry, self.store.append(entry), effects)
+        self._sent(entry, self.store.append(entry)[0], effects)
 
     def batch(self) -> None:
         topic, queue_id = self.rng.choice(QUEUES)
         entries = [self._entry(topic, queue_id) for _ in range(self.rng.randint(2, 4))]
         effects = len(self.vfs.effects)
-        for entry, placed in zip(entries, self.store.append_batch(entries), strict=True):
+        for entry, placed in zip(entries, self.store.append(*entries), strict=True):
             self._sent(entry, placed, effects)
 
     def dispatch(self) -> None:

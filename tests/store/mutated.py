@@ -144,7 +144,7 @@ class Mutated:
             if not set(codes) <= {java_hash("a"), java_hash("b")}:
                 return f"{topic}/{queue_id} has wrong tags codes"
             if not more:
-                placed = store.append(message(b"more", topic, queue_id, tag="a"))
+                [placed] = store.append(message(b"more", topic, queue_id, tag="a"))
                 if placed.queue_offset != len(bodies):
                     return f"{topic}/{queue_id} gives out offset {placed.queue_offset} again"
         store.dispatch()

@@ -16,7 +16,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.half import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, Terms, render
 from sparrowmq.store.care.check import verify
@@ -117,21 +117,22 @@ def put(
     store: MessageStore, body: bytes = b"body", topic: str = "Orders", queue_id: int = 0, **words: str
 ) -> Where:
     """Append a message; `words` as for `message`."""
-    return where(store.append(message(body, topic, queue_id, sys_flag=0, **words)))
+    return where(store.append(message(body, topic, queue_id, sys_flag=0, **words))[0])
 
 
 def put_batch(store: MessageStore, *entries: Entry) -> list[Where]:
     """Append a batch."""
-    return list(map(where, store.append_batch(entries)))
+    return list(map(where, store.append(*entries)))
 
 
 def committed(store: MessageStore, body: bytes = b"half", **words: str) -> tuple[Placed, Where]:
     """Store a half message, and commit it beside a record in the topic Ops: the places of both records."""
     entry = message(body, "Halves", 0, sys_flag=0, **words)
-    placed, to = store.append(entry), Destination("Orders", 1, "g", Terms(entry.properties))
+    [placed] = store.append(entry)
     raw = store.copy_at(placed.offset, placed.size)
     assert raw is not None
-    return placed, where(store.append_commit(Half(raw), to, message(b"op", "Ops")))
+    commit = Commit(Half(raw), Destination("Orders", 1, "g", Terms(entry.properties)))
+    return placed, where(store.append(commit, message(b"op", "Ops"))[1])
 
 
 async def safe(store: MessageStore, end: int, wants_safety: bool = True) -> int:

@@ -43,7 +43,7 @@ async def test_a_message_without_room_is_refused_and_writes_resume_after_space_r
     disk.full_for = ("commitlog",)
     refused(store)
     with pytest.raises(DiskFull):
-        store.append_batch([message(bytes(600))] * 2)
+        store.append(*[message(bytes(600))] * 2)
     assert len(bodies(store)) == count  # reads go on
     await clock.advance(1)
     refused(store)
@@ -135,7 +135,7 @@ async def test_what_a_slave_could_not_show_yet_is_shown_once(stores, disk, clock
         master.dispatch()
         await clock.advance(1)
         while slave.end < master.end:  # file by file
-            slave.append_raw(slave.end, master.log_bytes(slave.end, master.end - slave.end) or b"")
+            slave.follow(slave.end, master.log_bytes(slave.end, master.end - slave.end) or b"")
         slave.dispatch()
     assert slave.dispatched.value == master.end
     for queue_id in range(4):

@@ -212,7 +212,7 @@ def test_half_messages_and_rollbacks_have_no_place_in_a_queue(
 def test_a_half_message_takes_no_number_from_its_queue(stores: Stores):
     store = stores.open()
     put(store, b"first")
-    half = where(store.append(message(b"half", sys_flag=SysFlag.PREPARED)))
+    half = where(store.append(message(b"half", sys_flag=SysFlag.PREPARED))[0])
     assert put(store, b"second")[1] == half[1] == 1
     store.dispatch()
     assert bodies(store) == [b"first", b"second"]
@@ -243,7 +243,7 @@ def test_queues_of_the_schedule_topic_that_are_made_anew_know_when_messages_are_
     store = stores.open()
     later = Entry(SCHEDULE_TOPIC, 2, b"later", Properties("DELAY\x013\x02TAGS\x01a\x02"), 1, HOST)
     later.deliver_at_ms = 7
-    now_ms = store.append(later).store_timestamp_ms
+    now_ms = store.append(later)[0].store_timestamp_ms
     store.close()
     shutil.rmtree(store.settings.layout.consume_queue)
     store = stores.open()
@@ -326,7 +326,7 @@ def test_a_store_that_copies_a_log_has_the_same_queues_whatever_the_pieces(store
     while slave.end < master.end:
         piece = master.log_bytes(slave.end, 333)
         assert piece is not None
-        slave.append_raw(slave.end, piece)
+        slave.follow(slave.end, piece)
         slave.dispatch()
     for queue_id in range(3):
         assert bodies(slave, queue_id=queue_id) == bodies(master, queue_id=queue_id) != []

@@ -178,7 +178,7 @@ def test_closing_brings_everything_to_disk_and_takes_the_store_out_of_use(stores
     disk.synced.clear()
     store.close()
     assert disk.synced[0] == "0" * 20 and disk.synced[-1] == "checkpoint"
-    for attempt in (lambda: put(store), lambda: store.append_batch([message()])):
+    for attempt in (lambda: put(store), lambda: store.append(message())):
         with pytest.raises(StoreError, match="the store is closed"):
             attempt()
 

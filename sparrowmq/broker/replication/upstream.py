@@ -242,11 +242,11 @@ class Upstream(asyncio.Protocol):
         self._follows()
 
     def _append(self, records: WholeRecords, content: memoryview) -> None:
-        """Append what is whole now. Raises: CorruptRecord, and as `append_raw`."""
+        """Append what is whole now. Raises: CorruptRecord, and as `MessageStore.follow`."""
         offset = records.position
         whole = records.take(content)
         if len(whole):
-            self._store.append_raw(offset, whole)
+            self._store.follow(offset, whole)
             self._took(len(whole))
         if records.problem is not None:
             raise records.problem

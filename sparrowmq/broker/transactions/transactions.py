@@ -45,7 +45,7 @@ from sparrowmq.loop.waiting import in_turns
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
-from sparrowmq.protocol.messages.half import Destination, Half
+from sparrowmq.protocol.messages.half import Commit, Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
@@ -185,7 +185,7 @@ class Transactions:
         if transaction is None:
             self._refuse_another_end(queue_offset, commit)
             return None
-        placed = self._commit(transaction, half) if commit else self._finish(transaction, [])
+        placed = self._commit(transaction, half) if commit else self._finish(transaction)
         self._remember(queue_offset, commit)
         (self._committed if commit else self._rolled_back).value += 1
         return placed
@@ -209,7 +209,7 @@ class Transactions:
                 ResponseCode.SYSTEM_ERROR, f"the transaction of {message} is open; nothing to resume"
             )
         entry = half_message.resumed(message)
-        placed = self._store.append(entry)
+        [placed] = self._store.append(entry)
         now_ms = self._clock.now_ms()
         self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size))
         return placed
@@ -264,7 +264,7 @@ class Transactions:
                 "the half message at log offset %d is %s; its transaction is forgotten",
                 *(transaction.offset, "gone" if is_gone else "damaged"),
             )
-            self._finish(transaction, [])
+            self._finish(transaction)
         elif half_message.check_times(half) >= self._rules.most_checks or self._is_too_old(half, now_ms):
             self._discard(transaction, half, f"was asked about {half_message.check_times(half)} times")
         else:
@@ -288,7 +288,7 @@ class Transactions:
         """Store a half message again, so that what lies before it need not be kept."""
         origin = half_message.origin(half)
         entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
-        placed = self._store.append(entry)
+        [placed] = self._store.append(entry)
         due_ms = self._clock.now_ms() + self._rules.interval_ms
         if due_ms < transaction.immune_until_ms < due_ms + self._rules.interval_ms:
             due_ms = transaction.immune_until_ms
@@ -319,7 +319,7 @@ class Transactions:
             CHECK_MAX_TIME_TOPIC,
         )
         self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)
-        self._finish(transaction, [half_message.discarded(half)])
+        self._finish(transaction, half_message.discarded(half))
         self._discarded.value += 1
 
     def _is_too_old(self, half: StoredMessage, now_ms: int) -> bool:
@@ -344,16 +344,12 @@ class Transactions:
             to = transaction.to or half_message.destination(half)
         except InvalidMessage as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        # The op record is born when it is stored.
-        op = half_message.op(transaction.queue_offset, 0, self._host)
-        placed = self._store.append_commit(half, to, op)
-        self.open.end(transaction)
-        return placed
+        return self._finish(transaction, Commit(half, to))
 
-    def _finish(self, transaction: Transaction, entries: list[Entry]) -> Placed:
+    def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store what ends it, and the op record; all or none."""
         op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
-        places = self._store.append_batch([*entries, op])
+        places = self._store.append(*entries, op)
         self.open.end(transaction)
         return places[-1]
 
@@ -415,7 +411,7 @@ class Transactions:
             if is_settled and not self._rules.is_masters:
                 unfinished.append(transaction)
         for transaction in unfinished:
-            self._finish(transaction, [])
+            self._finish(transaction)
         if unfinished:
             log.warning(
                 "%d transactions had ended when the broker was killed; that is noted now", len(unfinished)

@@ -176,3 +176,26 @@ class Half:
         if crc:
             put_property_crc(out, out.getvalue())
         return out.getvalue()
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Commit:
+    """The message of a half message, on its way to its own queue; `Entry` for all other messages."""
+
+    __slots__ = ("_half", "_to", "queue_id", "terms", "topic")
+
+    def __init__(self, half: Half, to: Destination) -> None:
+        self._half = half
+        self._to = to
+        self.topic = to.topic
+        self.queue_id = to.queue_id
+        self.terms = to.terms
+
+    @property
+    def tags_code(self) -> int:
+        """What the consume queue keeps of it besides its place."""
+        return self.terms.tags_code
+
+    def encode(self, placed: Placed, crc: bool) -> bytes:
+        """Its record at `placed`. Raises: as `Half.commit`."""
+        return self._half.commit(self._to, placed, crc)

@@ -70,12 +70,17 @@ class PlainBatch:
 
     Attributes:
         shared: what all of them have in common; its body and properties are not looked at.
+        topic, queue_id: of `shared`.
+        offsets: of their records in the log, once they are encoded.
     """
 
-    __slots__ = ("_content", "_places", "_suffix", "_terms", "shared")
+    __slots__ = ("_content", "_places", "_suffix", "_terms", "offsets", "queue_id", "shared", "topic")
 
     def __init__(self, shared: Entry, content: bytes, places: bytes, terms: bytes, suffix: bytes) -> None:
         self.shared = shared
+        self.topic = shared.topic
+        self.queue_id = shared.queue_id
+        self.offsets: list[int] = []
         self._content = content
         self._places = places
         self._terms = terms
@@ -112,8 +117,8 @@ class PlainBatch:
             return _NO_KEYS
         return tuple(self._content[begin : read_i64_le(self._terms, at + _KEYS_END)].decode().split())
 
-    def records(self, first: Placed, crc: bool) -> tuple[bytes, list[int]]:
-        """The records, of which the first one lies at `first`, and where each of them begins.
+    def encode(self, first: Placed, crc: bool) -> bytes:
+        """The records, of which the first one is at `first`; `offsets` has the place of each.
 
         Args:
             crc: as `record.encode` has it.
@@ -121,7 +126,7 @@ class PlainBatch:
             InvalidMessage: a number does not fit its field.
         """
         records: list[bytes] = []
-        offsets: list[int] = []
+        self.offsets = offsets = []
         offset: int = first.offset
         try:
             frame = _Frame(self.shared, first, self._suffix, crc)
@@ -132,7 +137,7 @@ class PlainBatch:
                 offset += len(record)
         except (OverflowError, ValueError) as error:
             raise misfit(offset - first.offset, 0, error) from error
-        return b"".join(records), offsets
+        return b"".join(records)
 
     def _record(self, index: i64, frame: _Frame) -> bytes:
         content, places = self._content, self._places

@@ -124,7 +124,7 @@ async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_
             len(parts) == 2
         )  # The half message and that of the commit, without what says that it has ended.
         with MessageStore.open(both.slave_settings.store(1)) as store:
-            store.append_raw(0, b"".join(parts))
+            store.follow(0, b"".join(parts))
         await both.start("slave")
         await both.stop("slave")
         assert both.log("slave") == b"".join(parts)

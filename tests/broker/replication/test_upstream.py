@@ -75,7 +75,7 @@ def log(store: MessageStore, begin: int = 0, end: int | None = None) -> bytes:
 
 
 def copy(source: MessageStore, target: MessageStore) -> None:
-    target.append_raw(target.end, log(source, target.end))
+    target.follow(target.end, log(source, target.end))
     target.dispatch()
 
 

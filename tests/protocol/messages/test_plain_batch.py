@@ -66,7 +66,7 @@ def test_records_and_terms_are_those_of_single_messages(parts, topic, born_host,
     found = scanned(parts, common)
     assert found is not None and len(found) == len(parts)
     first = Placed(1000, 50, 1_700_000_000_123, V6_HOST if len(topic) == 128 else HOST)
-    whole, offsets = found.records(first, crc)
+    whole, offsets = found.encode(first, crc), found.offsets
     offset = first.offset
     for index, part in enumerate(parts):
         properties = completed(part)
@@ -115,7 +115,7 @@ def test_a_number_that_fits_no_record_is_refused():
     found = scanned([BatchPart(b"x", b"")], common)
     assert found is not None
     with pytest.raises(InvalidMessage, match="does not fit"):
-        found.records(Placed(0, 0, 1, HOST), True)
+        found.encode(Placed(0, 0, 1, HOST), True)
 
 
 def test_a_batch_knows_whether_each_of_its_messages_has_a_unique_key():

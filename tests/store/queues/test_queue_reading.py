@@ -224,7 +224,7 @@ def test_a_read_without_a_match_moves_past_all_it_saw(store: MessageStore):
 
 def test_a_read_without_a_match_looks_at_800_entries_at_most(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
-    store.append_batch([message(b"0", tag="a")] * 900)
+    store.append(*[message(b"0", tag="a")] * 900)
     store.dispatch()
     read = store.read("Orders", 0, 50, 32, selector=Selector(codes("none")))
     assert MAX_SCANNED_ENTRIES == 800
@@ -262,7 +262,7 @@ def test_a_filter_looks_at_large_records_too(stores: Stores):
 
 def test_a_long_filter_looks_at_fewer_records_in_one_read(stores: Stores):
     store = stores.open(consume_queue_file_entries=1000, commit_log_file_size=1 << 20)
-    store.append_batch([message(b"0", tag="a")] * 900)
+    store.append(*[message(b"0", tag="a")] * 900)
     store.dispatch()
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=10)).next_offset == 240
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'", weight=5000)).next_offset == 3
@@ -271,7 +271,7 @@ def test_a_long_filter_looks_at_fewer_records_in_one_read(stores: Stores):
 def test_a_filter_that_wants_nothing_looks_at_800_entries_and_1600_more(stores: Stores):
     store = stores.open(consume_queue_file_entries=3000, commit_log_file_size=1 << 20)
     others = [message(b"0", tag="a")] * 1300
-    store.append_batch([*others, message(b"1", tag="b"), *others])
+    store.append(*others, message(b"1", tag="b"), *others)
     store.dispatch()
     read = store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'"))
     assert (found(read), read.next_offset) == ([1], 2400)
@@ -286,7 +286,7 @@ def test_a_filter_looks_no_more_where_records_are_large_or_far_from_each_other(s
     for _ in range(900):
         put(store, b"0", tag="a")
         put(store, bytes(2000), queue_id=1)
-    store.append_batch([message(bytes(LARGE), queue_id=2, tag="a")] * 900)
+    store.append(*[message(bytes(LARGE), queue_id=2, tag="a")] * 900)
     store.dispatch()
     assert store.read("Orders", 0, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800
     assert store.read("Orders", 2, 0, 32, selector=by("TAGS = 'b'")).next_offset == 800

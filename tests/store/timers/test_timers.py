@@ -15,7 +15,7 @@ def timer(store, due, offset=None, **properties):
         entry.deliver_at_ms = due
     else:
         entry.prepared_offset = settling(offset)
-    placed = store.append(entry)
+    [placed] = store.append(entry)
     store.dispatch()
     return placed.offset
 
