@@ -14,8 +14,13 @@ import click
 from sparrowmq.cli.asking import CLUSTER, HELP, F, ask, asking
 from sparrowmq.cli.output import OUTPUT, confirm, is_for_people, say, table, tables
 from sparrowmq.cli.shared_verbs import refuse_no_change
-from sparrowmq.client.admin.accounts import accounts, delete_account, put_account, set_white_addresses
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations.account_operations import (
+    accounts,
+    delete_account,
+    put_account,
+    set_white_addresses,
+)
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig

@@ -19,6 +19,7 @@ from sparrowmq.cli.progress_line import Progress
 from sparrowmq.cli.serve import broker as serving
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.errors import SparrowError
 
 _LOOK_S: Final = 1.0
@@ -71,7 +72,7 @@ async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
 async def _figures(admin: Admin, address: str) -> tuple[object, ...]:
     """What a row tells of a broker that answers."""
     try:
-        found = await brokers.figures(admin.servers, address)
+        found = await broker_figures(admin.servers, address)
     except SparrowError:
         return "does not answer", None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from sparrowmq.client.admin import accounts, brokers, inventory
 from sparrowmq.client.admin.groups import ResetTo
+from sparrowmq.client.admin.operations import account_operations, group_operations
+from sparrowmq.client.admin.operations.broker_operations import change_broker_settings
 from sparrowmq.client.admin.topics import TopicPerm
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import SendResult
@@ -125,7 +126,10 @@ class Actions:
     @needs(Role.OPERATE)
     async def consume_directly(self, message: ReceivedMessage, group: str, client_id: str) -> ConsumeOutcome:
         """Have one member handle a message now."""
-        return await inventory.consume_directly(self._servers, message, group, client_id)
+        stored = message.stored
+        return await group_operations.consume_directly(
+            self._servers, stored.store_host, group, client_id, stored.offset_id, message.queue.broker_name
+        )
 
     @needs(Role.OPERATE)
     async def resend(self, letter: ReceivedMessage) -> None:
@@ -198,7 +202,7 @@ class Actions:
     @needs(Role.ADMIN)
     async def change_settings(self, address: str, changes: Mapping[str, str]) -> None:
         """Change settings of a broker while it runs."""
-        await brokers.change_settings(self._servers, address, changes)
+        await change_broker_settings(self._servers, address, changes)
 
     @needs(Role.ADMIN)
     async def use_name_servers(self, addresses: str) -> None:
@@ -209,16 +213,16 @@ class Actions:
     async def put_account(self, addresses: list[str], wanted: UpdateAndCreateAclConfig) -> None:
         """Make an account, or change it, at some brokers."""
         for address in addresses:
-            await accounts.put_account(self._servers, address, wanted)
+            await account_operations.put_account(self._servers, address, wanted)
 
     @needs(Role.ADMIN)
     async def delete_account(self, addresses: list[str], access_key: str) -> None:
         """Remove an account from some brokers."""
         for address in addresses:
-            await accounts.delete_account(self._servers, address, access_key)
+            await account_operations.delete_account(self._servers, address, access_key)
 
     @needs(Role.ADMIN)
     async def set_white_addresses(self, addresses: list[str], patterns: str) -> None:
         """Replace the addresses that need no account, at some brokers."""
         for address in addresses:
-            await accounts.set_white_addresses(self._servers, address, patterns)
+            await account_operations.set_white_addresses(self._servers, address, patterns)

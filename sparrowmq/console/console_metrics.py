@@ -16,13 +16,13 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import SparrowError
 from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.page import Page
 from sparrowmq.metrics.pauses import Pauses
-from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.session import Response
@@ -50,9 +50,17 @@ class CountedServers(Servers):
         """As `Servers` does."""
         return await self._counted(super().ask_namesrv(request, accept))
 
-    async def ask(self, address: str, request: Request[R], body: bytes = b"") -> Response[R]:
+    async def ask(
+        self,
+        address: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        patience: int = 1,
+    ) -> Response[R]:
         """As `Servers` does."""
-        return await self._counted(super().ask(address, request, body))
+        return await self._counted(super().ask(address, request, body, accept=accept, patience=patience))
 
     async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:
         self.calls += 1
@@ -135,5 +143,5 @@ class MetricsPort:
         return Answer(200, b"ok\n")
 
     async def _ready(self, _: Query) -> Answer:
-        await self._servers.ask_namesrv(GetBrokerCluster())  # what it raises is the reason
+        await cluster_table(self._servers)  # what it raises is the reason
         return Answer(200, b"ok\n")

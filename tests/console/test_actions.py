@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import sparrowmq.console
+from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.actions import NEEDED, Actions, Forbidden
 from sparrowmq.console.login.sessions import Session
 from sparrowmq.console.reading.cluster_view import Look
@@ -122,6 +123,4 @@ async def test_a_group_is_made_moved_changed_and_deleted(look):
 async def test_a_setting_changes_while_the_broker_runs(two, look):
     who = actions(Role.ADMIN, look)
     await who.change_settings(two.brokers[0].address, {"fileReservedTime": "48"})
-    from sparrowmq.client.admin import brokers
-
-    assert (await brokers.settings(look.servers, two.brokers[0].address))["fileReservedTime"] == "48"
+    assert (await broker_settings(look.servers, two.brokers[0].address))["fileReservedTime"] == "48"

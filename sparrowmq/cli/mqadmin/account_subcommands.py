@@ -12,12 +12,8 @@ import msgspec
 
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
-from sparrowmq.protocol.requests.admin_headers import (
-    DeleteAclConfig,
-    GetBrokerClusterAcl,
-    UpdateAndCreateAclConfig,
-    UpdateGlobalWhiteAddrsConfig,
-)
+from sparrowmq.client.admin.operations import account_operations as operations
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import DataVersion
 
 _VERSION: Final = "%-16s  %-22s  %-22s  %-20s  %-22s  %-22s"
@@ -40,7 +36,7 @@ async def update_acl_config(call: Call) -> None:
         group_perms=given("g"),
     )
     for address in await _places(call):
-        await call.ask(address, request)
+        await operations.put_account(call, address, request)
         call.line("create or update plain access config to %s success.", address)
     call.write(_text(request))
 
@@ -61,16 +57,15 @@ async def delete_acl_config(call: Call) -> None:
     """Remove an account from a broker or from all of a cluster."""
     access_key = call.text("a")
     for address in await _places(call):
-        await call.ask(address, DeleteAclConfig(access_key))
+        await operations.delete_account(call, address, access_key)
         call.line("delete plain access config account from %s success.", address)
     call.write(f"account's accesskey is:{access_key}")
 
 
 async def update_global_white_addr(call: Call) -> None:
     """Replace the addresses that need no account."""
-    request = UpdateGlobalWhiteAddrsConfig(call.text("g"), call.text("p") or None)
     for address in await _places(call):
-        await call.ask(address, request)
+        await operations.set_white_addresses(call, address, call.text("g"), call.text("p") or None)
         call.line("update global white remote addresses to %s success.", address)
 
 
@@ -92,7 +87,7 @@ async def cluster_acl_config_version(call: Call) -> None:
 
 
 async def _show_versions(call: Call, address: str) -> None:
-    header = (await call.ask(address, GetBrokerClusterAcl())).header
+    header = await operations.account_versions(call, address)
     versions = msgspec.json.decode(header.all_acl_file_version or "{}", type=dict[str, DataVersion])
     for path, version in java.table(versions):
         call.line(

@@ -5,6 +5,7 @@ Source: the classes of org.apache.rocketmq.tools.command.broker, .producer and .
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,20 +13,11 @@ import msgspec
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
+from sparrowmq.client.admin.operations import broker_operations as operations
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.cluster.route import MASTER
-from sparrowmq.protocol.requests import settings_text
-from sparrowmq.protocol.requests.admin_headers import (
-    CleanExpiredConsumeQueue,
-    CleanUnusedTopic,
-    DeleteExpiredCommitLog,
-    GetAllProducers,
-    GetBrokerConsumeStats,
-    QueryConsumeQueue,
-    UpdateBrokerConfig,
-)
-from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, ProducerTable, QueueEntries
+from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.subscription import Subscription
-from sparrowmq.protocol.wire.header import Request
 
 _PROGRESS: Final = "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
 _RULE: Final = "=" * 38
@@ -48,21 +40,21 @@ async def get_broker_config(call: Call) -> None:
 
 async def _show_config(call: Call, head: str, address: str) -> None:
     call.line(head)
-    for key, value in java.table(await call.settings(address)):
+    for key, value in java.table(await operations.broker_settings(call, address)):
         call.line("%-50s=  %s", key, value)
     call.line()
 
 
 async def update_broker_config(call: Call) -> None:
     """Change a setting of a broker, or of all masters of a cluster."""
-    body = settings_text.render({call.text("k"): call.text("v")})
+    changes = {call.text("k"): call.text("v")}
     if call.has("b"):
-        await call.ask(call.text("b"), UpdateBrokerConfig(), body)
+        await operations.change_broker_settings(call, call.text("b"), changes)
         call.line("update broker config success, %s", call.text("b"))
     elif call.has("c"):
         for address in await brokers_of.masters(call, call.text("c")):
             try:
-                await call.ask(address, UpdateBrokerConfig(), body)
+                await operations.change_broker_settings(call, address, changes)
                 call.line("update broker config success, %s", address)
             except Failure as failure:
                 call.complain(failure)
@@ -86,7 +78,7 @@ async def broker_status(call: Call) -> None:
 
 
 async def _show_status(call: Call, address: str, form: str, head: str) -> None:
-    for name, value in sorted((await call.figures(address)).items()):
+    for name, value in sorted((await operations.broker_figures(call, address)).items()):
         call.line(form, head, name, value)
 
 
@@ -94,8 +86,7 @@ async def broker_consume_stats(call: Call) -> None:
     """How far each group of a broker is in each queue."""
     least = call.number("l")
     call.number("t")
-    request = GetBrokerConsumeStats(is_order=call.is_true("o"))
-    stats = BrokerConsumeStats.decode((await call.ask(call.text("b"), request, patience=10)).body)
+    stats = await operations.progress_of_all_groups(call, call.text("b"), only_ordered=call.is_true("o"))
     call.line(
         _PROGRESS,
         *(
@@ -129,8 +120,7 @@ async def broker_consume_stats(call: Call) -> None:
 
 async def producer(call: Call) -> None:
     """Who is on line in the producer groups of a broker."""
-    table = ProducerTable.decode((await call.ask(call.text("b"), GetAllProducers())).body).data
-    for group, members in java.table(table):
+    for group, members in java.table(await operations.producers(call, call.text("b"))):
         if not members:
             call.line("producer group (%s) instances are empty", group)
         for each in members:
@@ -158,7 +148,7 @@ async def query_cq(call: Call) -> None:
             raise null_failure(f"no master has topic {topic}")
         address = master
     request = QueryConsumeQueue(topic, call.number("q"), index, call.number("c", 10), call.text("g") or None)
-    found = QueueEntries.decode((await call.ask(address, request)).body)
+    found = await operations.queue_entries(call, address, request)
     if found.subscription_data is not None:
         call.line("Subscription data: \n%s", java.pretty(_subscription(found.subscription_data)))
         call.line(_RULE)
@@ -191,25 +181,25 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
 
 async def clean_expired_cq(call: Call) -> None:
     """Let queues forget at once what is gone."""
-    await _clean(call, CleanExpiredConsumeQueue())
+    await _clean(call, operations.clean_expired_queues)
 
 
 async def clean_unused_topic(call: Call) -> None:
     """Delete the queues of topics that are not there."""
-    await _clean(call, CleanUnusedTopic())
+    await _clean(call, operations.clean_unused_topics)
 
 
 async def delete_expired_commit_log(call: Call) -> None:
     """Delete the files that are old enough at once."""
-    await _clean(call, DeleteExpiredCommitLog())
+    await _clean(call, operations.delete_expired_log)
 
 
-async def _clean(call: Call, request: Request[Any]) -> None:
+async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> None:
     """At a broker, at a cluster's, or at all."""
     if call.has("b"):
         addresses = [call.text("b")]
     else:
-        table = await call.cluster()
+        table = await cluster_table(call)
         chosen = [call.text("c")] if call.text("c") else java.names(table.cluster_addr_table)
         addresses = [
             address
@@ -218,6 +208,6 @@ async def _clean(call: Call, request: Request[Any]) -> None:
             for address in table.broker_addr_table[name].broker_addrs.values()
         ]
     for address in addresses:
-        await call.ask(address, request)
+        await clean(call, address)
     call.failed = not addresses
     call.write("success" if addresses else "false")

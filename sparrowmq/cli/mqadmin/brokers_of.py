@@ -9,6 +9,7 @@ from typing import Final
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 
@@ -54,7 +55,7 @@ async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[
 
 async def name_at(call: Call, address: str) -> str:
     """The name of the broker at an address. Raises: Failure."""
-    for name, row in java.table((await call.cluster()).broker_addr_table):
+    for name, row in java.table((await cluster_table(call)).broker_addr_table):
         if address in row.broker_addrs.values():
             return name
     raise Failure("java.lang.Exception", NO_CLUSTER)
@@ -67,7 +68,7 @@ def cluster_of(table: ClusterTable, broker: str) -> str | None:
 
 
 async def _brokers(call: Call, cluster: str) -> list[BrokerRoute]:
-    table = await call.cluster()
+    table = await cluster_table(call)
     brokers = table.cluster_addr_table.get(cluster)
     if brokers is None:
         call.failed = True  # Unlike Java, for which this is a success.

@@ -1,34 +1,30 @@
-"""One call of a command: what was given, the cluster, and where its words go.
+"""One call of a command: its options, the cluster, and its output.
 
-Every request goes through the `Servers` on which the client's `Admin` stands, too. An error is turned into the Java
-exception that stands for it where it is asked, so that commands can tell them apart as Java's do.
+A `Call` sends the requests of the catalogue (client/admin/operations), as the `Servers` of the client's `Admin` do. It
+raises the `Failure` that stands for Java's exception, so commands can distinguish errors as Java's commands do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Final, TextIO, TypeVar
+from collections.abc import Collection
+from typing import Final, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.failures import Failure, no_route, number_failure, of
 from sparrowmq.cli.mqadmin.java_options import usage
 from sparrowmq.cli.mqadmin.subcommand_table import Command
-from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.operations.namesrv_operations import topic_names, topic_route
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.credentials import Credentials, Tls
-from sparrowmq.errors import NoRoute, SparrowError
-from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig, GetBrokerRuntime
-from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
-from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNameserver, GetBrokerCluster
+from sparrowmq.errors import SparrowError
+from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.session import Response
 
 R = TypeVar("R", bound=Header)
-T = TypeVar("T")
 
 INT: Final = (1 << 31) - 1
 LONG: Final = (1 << 63) - 1
-PATIENT: int = 3  # so many times as long as usual, for what takes a broker long
 
 
 class Call:
@@ -111,53 +107,36 @@ class Call:
         await self.servers.network.clock.sleep(seconds)
 
     async def ask(
-        self, address: str, request: Request[R], body: bytes = b"", patience: int = 1
+        self,
+        address: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        patience: int = 1,
     ) -> Response[R]:
-        """One question to one broker. Raises: Failure."""
+        """Return the answer of one server. Raises: Failure."""
         try:
             session = await self.servers.network.brokers.session(address)
-            return await session.call(request, body, timeout_s=self.servers.timeout_s * patience)
-        except SparrowError as error:
-            raise of(error, request, address) from None
-
-    async def figures(self, address: str) -> dict[str, str]:
-        """What a broker counts, by Java's names. Raises: Failure."""
-        return await self._of_broker(brokers.figures, address, GetBrokerRuntime())
-
-    async def settings(self, address: str) -> dict[str, str]:
-        """A broker's settings, by key. Raises: Failure."""
-        return await self._of_broker(brokers.settings, address, GetBrokerConfig())
-
-    async def _of_broker(
-        self, look: Callable[[Servers, str], Awaitable[T]], address: str, request: Request[Any]
-    ) -> T:
-        """What `Admin` finds out by one request."""
-        try:
-            return await look(self.servers, address)
+            timeout_s = self.servers.timeout_s * patience
+            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except SparrowError as error:
             raise of(error, request, address) from None
 
     async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
-        """One question to one name server. Raises: Failure."""
+        """Return the answer of the first name server that gives one. Raises: Failure."""
         try:
             return await self.servers.ask_namesrv(request, accept)
         except SparrowError as error:
             raise of(error, request) from None
 
-    async def cluster(self) -> ClusterTable:
-        """All brokers. Raises: Failure."""
-        return ClusterTable.decode((await self.ask_namesrv(GetBrokerCluster())).body)
-
     async def topics(self) -> list[str]:
-        """The names of all topics, as Java shows them. Raises: Failure."""
-        answer = await self.ask_namesrv(GetAllTopicListFromNameserver())
-        return java.names(TopicList.decode(answer.body).topic_list)
+        """Return the names of all topics, in Java's order. Raises: Failure."""
+        return java.names(await topic_names(self))
 
     async def route(self, topic: str) -> TopicRoute:
-        """Which brokers have a topic. Raises: Failure, with code 17 if none has."""
-        try:
-            return await self.servers.route(topic)
-        except NoRoute:
-            raise no_route(topic) from None
-        except SparrowError as error:
-            raise of(error) from None
+        """Return the brokers that have a topic. Raises: Failure, with code 17 if none has."""
+        route = await topic_route(self, topic)
+        if route is None:
+            raise no_route(topic)
+        return route

@@ -10,6 +10,8 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.requests.bodies import ClusterTable
 
 _BASE: Final = "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s"
@@ -32,7 +34,7 @@ async def _show(call: Call) -> None:
         *("#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)", "#OutTPS(LOAD)"),
         *("#PCWait(ms)", "#Hour", "#SPACE"),
     )
-    for cluster, name, broker_id, address in _brokers(await call.cluster()):
+    for cluster, name, broker_id, address in _brokers(await cluster_table(call)):
         figures = await _figures(call, address)
         call.line(
             _BASE,
@@ -54,7 +56,7 @@ async def _show_more(call: Call) -> None:
             "#OutTotalToday",
         ),
     )
-    for cluster, name, _, address in _brokers(await call.cluster()):
+    for cluster, name, _, address in _brokers(await cluster_table(call)):
         figures = await _figures(call, address, silently=True)
 
         def total(way: str, end: str, begin: str, figures: Mapping[str, str] = figures) -> int:
@@ -78,7 +80,7 @@ def _brokers(table: ClusterTable) -> Iterator[tuple[str, str, int, str]]:
 async def _figures(call: Call, address: str, silently: bool = False) -> dict[str, str]:
     """A broker's figures; none if it does not tell them."""
     try:
-        return await call.figures(address)
+        return await broker_figures(call, address)
     except Failure as failure:
         if not silently:
             call.complain(failure)

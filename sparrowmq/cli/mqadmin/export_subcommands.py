@@ -15,16 +15,19 @@ import msgspec
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
-from sparrowmq.cli.mqadmin.group_subcommands import groups_at
-from sparrowmq.cli.mqadmin.progress_subcommands import broker_stats, members
+from sparrowmq.cli.mqadmin.progress_subcommands import members
 from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.operations.broker_operations import (
+    broker_figures,
+    broker_settings,
+    broker_statistic,
+)
+from sparrowmq.client.admin.operations.group_operations import group_table
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
+from sparrowmq.client.admin.operations.topic_operations import system_topics_of_broker, topic_table
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol import names
-from sparrowmq.protocol.requests.admin_headers import (
-    GetAllTopicConfig,
-    GetSystemTopicListFromBroker,
-)
-from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicConfigTable, TopicList
+from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
 
 FOLDER: Final = "/tmp/rocketmq/export"
 _SETTINGS: Final = tuple(
@@ -89,9 +92,8 @@ async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
 
 async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, TopicConfig]:
     """The topics of a broker but RocketMQ's own, and those of groups unless asked for. Raises: Failure."""
-    answer = await call.ask(address, GetAllTopicConfig())
-    table = TopicConfigTable.decode(answer.body).topic_config_table
-    own = set(TopicList.decode((await call.ask(address, GetSystemTopicListFromBroker())).body).topic_list)
+    table = await topic_table(call, address)
+    own = set(await system_topics_of_broker(call, address))
     return {
         name: topic
         for name, topic in table.items()
@@ -103,7 +105,7 @@ async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
     """The groups of a broker but RocketMQ's own. Raises: Failure."""
     return {
         name: group
-        for name, group in (await groups_at(call, address)).items()
+        for name, group in (await group_table(call, address)).items()
         if not names.is_system_group(name)
     }
 
@@ -121,7 +123,7 @@ async def export_configs(call: Call) -> None:
     brokers = await brokers_of.masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
     for master, _ in brokers:
-        settings = await call.settings(master)
+        settings = await broker_settings(call, master)
         missing = [name for name in _SETTINGS if name not in settings]
         if missing:
             raise null_failure(f"the broker at {master} does not tell {', '.join(missing)}")
@@ -141,7 +143,7 @@ async def export_configs(call: Call) -> None:
 
 async def export_metrics(call: Call) -> None:
     """Write how a cluster is doing to a file."""
-    table = await call.cluster()
+    table = await cluster_table(call)
     brokers = table.cluster_addr_table.get(call.text("c"))
     if brokers is None:
         raise null_failure(f"there is no cluster {call.text('c')}")
@@ -156,8 +158,8 @@ async def export_metrics(call: Call) -> None:
 
 
 async def _report(call: Call, address: str) -> dict[str, Any]:
-    figures = await call.figures(address)
-    settings = await call.settings(address)
+    figures = await broker_figures(call, address)
+    settings = await broker_settings(call, address)
     groups = await user_groups(call, address)
     environment = {
         "totalMemKBytes": figures.get("totalMemKBytes"),
@@ -212,7 +214,7 @@ async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: i
 
 async def _came(call: Call, address: str, topic: str) -> tuple[float, int]:
     try:
-        stats = await broker_stats(call, address, "TOPIC_PUT_NUMS", topic)
+        stats = await broker_statistic(call, address, "TOPIC_PUT_NUMS", topic)
     except Failure:
         return 0.0, 0
     return stats.stats_minute.tps, stats.sum_of_day

@@ -11,13 +11,10 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
 from sparrowmq.cli.mqadmin.topic_subcommands import remove_topic
+from sparrowmq.client.admin.operations.group_operations import delete_group, group_table, put_group
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.names import dlq_topic, retry_topic
-from sparrowmq.protocol.requests.admin_headers import (
-    DeleteSubscriptionGroup,
-    GetAllSubscriptionGroup,
-    UpdateAndCreateSubscriptionGroup,
-)
-from sparrowmq.protocol.requests.bodies import GroupConfig, GroupConfigTable
+from sparrowmq.protocol.requests.bodies import GroupConfig
 
 _FAILED_PAUSE_S: Final = 1.0
 
@@ -51,7 +48,7 @@ async def update_sub_group(call: Call) -> None:
 
 
 async def _put(call: Call, group: GroupConfig, address: str) -> None:
-    await call.ask(address, UpdateAndCreateSubscriptionGroup(), group.encode())
+    await put_group(call, address, group)
     call.line("create subscription group to %s success.", address)
 
 
@@ -59,15 +56,13 @@ async def delete_sub_group(call: Call) -> None:
     """Delete a group from a broker; from a cluster with its retries and dead letters."""
     group = call.text("g")
     removes = call.is_true("r")
-    # 4.9 reads the one name, 5.x the other.
-    request = DeleteSubscriptionGroup(group, remove_offset=removes, clean_offset=removes)
     if call.has("b"):
-        await call.ask(call.text("b"), request)
+        await delete_group(call, call.text("b"), group, with_offsets=removes)
         call.line("delete subscription group [%s] from broker [%s] success.", group, call.text("b"))
     elif call.has("c"):
         cluster = call.text("c")
         for address in await brokers_of.masters(call, cluster):
-            await call.ask(address, request)
+            await delete_group(call, address, group, with_offsets=removes)
             call.line(
                 "delete subscription group [%s] from broker [%s] in cluster [%s] success.",
                 group,
@@ -85,12 +80,12 @@ async def delete_sub_group(call: Call) -> None:
 
 async def get_consumer_config(call: Call) -> None:
     """The settings of a group at each broker that knows it."""
-    table = await call.cluster()
+    table = await cluster_table(call)
     group = call.text("g")
     found = [
         (brokers_of.cluster_of(table, name), name, config)
         for name, broker in java.table(table.broker_addr_table)
-        if (config := (await groups_at(call, brokers_of.one_of(broker.broker_addrs) or "")).get(group))
+        if (config := (await group_table(call, brokers_of.one_of(broker.broker_addrs) or "")).get(group))
         is not None
     ]
     for cluster, name, config in found:
@@ -99,9 +94,3 @@ async def get_consumer_config(call: Call) -> None:
         )
         for key, value in java.group_table(config).items():
             call.line("%-40s=  %s", key, java.truth(value))
-
-
-async def groups_at(call: Call, address: str) -> dict[str, GroupConfig]:
-    """All groups of a broker. Raises: Failure."""
-    answer = await call.ask(address, GetAllSubscriptionGroup())
-    return GroupConfigTable.decode(answer.body).subscription_group_table

@@ -11,15 +11,14 @@ from typing import Final
 from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import FURTHER, Failure, client_failure, of
+from sparrowmq.client.admin.operations.message_operations import PAGE, max_offset, min_offset, pull_page
 from sparrowmq.client.cluster.route import Route
-from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.protocol.requests.headers import GetMaxOffset, GetMinOffset, SearchOffset
-from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.protocol.subscription import ALL
 
 FOUND: Final = "FOUND"
 _STATUS: Final = {
@@ -28,7 +27,6 @@ _STATUS: Final = {
     ResponseCode.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MSG",
     ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
 }
-AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,34 +136,16 @@ async def address_of(call: Call, queue: MessageQueue) -> str:
 
 
 async def span_of(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
-    """Where a queue begins, and where its next message goes. Raises: Failure."""
-    begin = await call.ask(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
-    end = await call.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
-    return begin.header.offset, end.header.offset
-
-
-async def offset_at(call: Call, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-    """The queue's offset of a time, as its broker finds it. Raises: Failure."""
-    request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
-    return (await call.ask(address, request)).header.offset
+    """Return a queue's first offset, and the offset of its next message. Raises: Failure."""
+    return await min_offset(call, address, queue), await max_offset(call, address, queue)
 
 
 async def pull(
-    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = AT_ONCE
+    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = PAGE
 ) -> Pulled:
     """Pull once, without waiting for messages. Raises: Failure."""
-    wanted = Subscription.build(queue.topic, expression, TAG, 0)
     group = call.text("g") or TOOLS_GROUP
-    request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
-    try:
-        session = await call.servers.network.brokers.session(address)
-        answer = await session.call(request, timeout_s=call.servers.timeout_s, accept=pulling.ACCEPTED)
-    except SparrowError as error:
-        raise of(error, request, address) from None
-    header = answer.header
-    ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
-    found = [
-        Message(stored, queue.broker_name, ends | stored.properties)
-        for stored in pulling.messages_in(answer.body, queue, wanted)
-    ]
-    return Pulled(_STATUS[answer.code], header.next_begin_offset, found)
+    page = await pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
+    ends = {"MIN_OFFSET": str(page.min_offset), "MAX_OFFSET": str(page.max_offset)}
+    found = [Message(stored, queue.broker_name, ends | stored.properties) for stored in page.messages]
+    return Pulled(_STATUS[page.code], page.next_offset, found)

@@ -5,23 +5,13 @@ Source: the classes of org.apache.rocketmq.tools.command.namesrv and UpdateOrder
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure
-from sparrowmq.protocol.requests import settings_text
-from sparrowmq.protocol.requests.namesrv_headers import (
-    AddWritePermOfBroker,
-    DeleteKVConfig,
-    GetKVConfig,
-    GetNamesrvConfig,
-    PutKVConfig,
-    UpdateNamesrvConfig,
-    WipeWritePermOfBroker,
-)
-from sparrowmq.protocol.wire.header import Request
+from sparrowmq.client.admin.operations import namesrv_operations as operations
 
 ORDER: Final = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics
 
@@ -31,13 +21,13 @@ ORDER: Final = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics
 
 async def update_kv_config(call: Call) -> None:
     """Keep a value at all name servers."""
-    await _tell_all(call, PutKVConfig(call.text("s"), call.text("k"), call.text("v")))
+    await _put(call, call.text("s"), call.text("k"), call.text("v"))
     call.line("create or update kv config to namespace success.")
 
 
 async def delete_kv_config(call: Call) -> None:
     """Forget a value at all name servers."""
-    await _tell_all(call, DeleteKVConfig(call.text("s"), call.text("k")))
+    await _delete(call, call.text("s"), call.text("k"))
     call.line("delete kv config from namespace success.")
 
 
@@ -45,7 +35,7 @@ async def update_order_conf(call: Call) -> None:
     """Look at, set or forget on which brokers' queues a topic is ordered."""
     topic, method = call.text("t"), call.text("m")
     if method == "get":
-        value = (await call.ask_namesrv(GetKVConfig(ORDER, topic))).header.value
+        value = await operations.value_of(call, ORDER, topic)
         call.write(f"get orderConf success. topic=[{topic}], orderConf=[{java.truth(value)}] ")
     elif method == "put":
         value = call.text("v")
@@ -54,7 +44,7 @@ async def update_order_conf(call: Call) -> None:
         await put_order(call, topic, value)
         call.write(f"update orderConf success. topic=[{topic}], orderConf=[{value}]")
     elif method == "delete":
-        await _tell_all(call, DeleteKVConfig(ORDER, topic))
+        await _delete(call, ORDER, topic)
         call.write(f"delete orderConf success. topic=[{topic}]")
     else:
         call.show_usage()
@@ -62,13 +52,13 @@ async def update_order_conf(call: Call) -> None:
 
 async def put_order(call: Call, topic: str, value: str) -> None:
     """Say how many queues of an ordered topic each broker has. Raises: Failure."""
-    await _tell_all(call, PutKVConfig(ORDER, topic, value))
+    await _put(call, ORDER, topic, value)
 
 
 async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
     """Say so of one broker, `broker:queues`; the others stay as they are. Raises: Failure."""
     try:
-        known = (await call.ask_namesrv(GetKVConfig(ORDER, topic))).header.value or ""
+        known = await operations.value_of(call, ORDER, topic) or ""
     except Failure as failure:
         call.complain(failure)
         call.failed = False  # There was none yet.
@@ -83,18 +73,17 @@ async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
 async def get_namesrv_config(call: Call) -> None:
     """The settings of each name server."""
     for address in call.namesrvs:
-        answer = await call.ask(address, GetNamesrvConfig())
+        settings = await operations.namesrv_settings(call, address)
         call.line("============%s============", address)
-        for key, value in java.table(settings_text.parse(answer.body)):
+        for key, value in java.table(settings):
             call.line("%-50s=  %s", key, value)
 
 
 async def update_namesrv_config(call: Call) -> None:
     """Change a setting of each name server."""
     key, value = call.text("k"), call.text("v")
-    body = settings_text.render({key: value})
     for address in call.namesrvs:
-        await call.ask(address, UpdateNamesrvConfig(), body)
+        await operations.change_namesrv_settings(call, address, {key: value})
     given = f"[{', '.join(call.namesrvs)}]" if call.has("n") else ""
     call.line("update name server config success!%s\n%s : %s", given, key, value)
 
@@ -104,35 +93,41 @@ async def update_namesrv_config(call: Call) -> None:
 
 async def wipe_write_perm(call: Call) -> None:
     """Let no producer find a broker."""
-    await _change_perm(call, "wipe", WipeWritePermOfBroker, lambda header: header.wipe_topic_count)
+    await _change_perm(call, "wipe", operations.hide_from_producers)
 
 
 async def add_write_perm(call: Call) -> None:
     """Let producers find a broker again."""
-    await _change_perm(call, "add", AddWritePermOfBroker, lambda header: header.add_topic_count)
+    await _change_perm(call, "add", operations.show_to_producers)
 
 
-async def _change_perm(
-    call: Call, verb: str, request: Callable[[str], Request[Any]], count: Callable[[Any], int]
-) -> None:
+async def _change_perm(call: Call, verb: str, change: Callable[[Call, str, str], Awaitable[int]]) -> None:
     broker = call.text("b")
     for address in call.namesrvs:
         said = f"{verb} write perm of broker[{broker}] in name server[{address}]"
         try:
-            answer = await call.ask(address, request(broker))
+            count = await change(call, address, broker)
         except Failure as failure:
             call.line("%s Failed", said)
             call.complain(failure)
         else:
-            call.line("%s OK, %d", said, count(answer.header))
+            call.line("%s OK, %d", said, count)
 
 
-async def _tell_all(call: Call, request: Request[Any]) -> None:
-    """Tell all name servers; the last one's refusal counts, after all were told. Raises: Failure."""
+async def _put(call: Call, namespace: str, key: str, value: str) -> None:
+    await _at_each(call, lambda address: operations.put_value(call, address, namespace, key, value))
+
+
+async def _delete(call: Call, namespace: str, key: str) -> None:
+    await _at_each(call, lambda address: operations.delete_value(call, address, namespace, key))
+
+
+async def _at_each(call: Call, change: Callable[[str], Awaitable[None]]) -> None:
+    """Change all name servers; then raise the last refusal. Raises: Failure."""
     refused: Failure | None = None
     for address in call.namesrvs:
         try:
-            await call.ask(address, request)
+            await change(address)
         except Failure as failure:
             refused = failure
     if refused is not None:

@@ -14,11 +14,12 @@ from sparrowmq.cli.mqadmin import brokers_of, java
 from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, null_failure
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats
+from sparrowmq.client.admin.operations.group_operations import commit_offset, group_progress, reset_members
+from sparrowmq.client.admin.operations.message_operations import max_offset, offset_since
+from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.admin_headers import GetConsumeStats, GetTopicStats, ResetOffset
-from sparrowmq.protocol.requests.bodies import ConsumeStats, QueueProgress, ResetOffsets, TopicStats
-from sparrowmq.protocol.requests.headers import GetMaxOffset, SearchOffset, UpdateConsumerOffset
+from sparrowmq.protocol.requests.bodies import QueueProgress
 
 _ON_LINE: Final = "%-40s  %-40s  %-40s"
 _AWAY: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"
@@ -57,7 +58,7 @@ async def clone_group_offset(call: Call) -> None:
             # Unlike Java, which sends it to a name server and waits in vain.
             raise null_failure(f"topic {topic} has no broker {queue.broker_name}, which has {queue.topic}")
         if row.consumer_offset >= 0:
-            await _commit(call, address, target, queue, row.consumer_offset)
+            await commit_offset(call, address, target, queue, row.consumer_offset)
     call.write(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
 
 
@@ -110,10 +111,8 @@ async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
     -c changes nothing: brokers of ours write to C++ members what they read, and Apache's to nobody but a C++ admin's.
     """
     moved: dict[MessageQueue, int] = {}
-    request = ResetOffset(wish.topic, wish.group, wish.timestamp, is_force=wish.force)
     for _, address in brokers_of.asked(await call.route(wish.topic)):
-        answer = await call.ask(address, request)
-        moved.update(ResetOffsets.decode(answer.body).offset_table)
+        moved |= await reset_members(call, address, wish.group, wish.topic, wish.timestamp, force=wish.force)
     return moved
 
 
@@ -131,8 +130,7 @@ async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
     route = await call.route(wish.topic)
     counts = {row.broker_name: row.read_queue_nums for row in route.queue_datas}
     for broker, address in brokers_of.asked(route):
-        answer = await call.ask(address, GetConsumeStats(wish.group))
-        table = ConsumeStats.decode(answer.body).offset_table
+        table = (await group_progress(call, address, wish.group)).offset_table
         rows = {queue: row for queue, row in table.items() if queue.topic == wish.topic}
         if not rows:
             rows = await _beginnings(
@@ -149,7 +147,7 @@ async def _beginnings(
     call: Call, address: str, topic: str, broker: str, count: int
 ) -> dict[MessageQueue, QueueProgress]:
     """The queues of a topic that the group never consumed, as if it were at their beginnings."""
-    stats = TopicStats.decode((await call.ask(address, GetTopicStats(topic))).body).offset_table
+    stats = await topic_offsets(call, address, topic)
     queues = [MessageQueue(topic, broker, number) for number in range(count)]
     return {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
 
@@ -158,14 +156,12 @@ async def _reset_queue(
     call: Call, address: str, wish: _Wish, queue: MessageQueue, row: QueueProgress
 ) -> _Moved:
     if wish.timestamp == _TO_THE_END:
-        answer = await call.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+        wanted = await max_offset(call, address, queue)
     else:
-        request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=wish.timestamp)
-        answer = await call.ask(address, request)
-    wanted = answer.header.offset
+        wanted = await offset_since(call, address, queue, wish.timestamp, None)
     if not wish.force and wanted > row.consumer_offset:
         return _Moved(queue, row, wanted, row.consumer_offset)
-    await _commit(call, address, wish.group, queue, wanted)
+    await commit_offset(call, address, wish.group, queue, wanted)
     return _Moved(queue, row, wanted, wanted)
 
 
@@ -185,10 +181,3 @@ def _show_rows(call: Call, rows: list[_Moved]) -> None:
             *(java.front(each.queue.broker_name, 32), each.queue.queue_id, each.before.broker_offset),
             *(each.before.consumer_offset, each.wanted, each.now),
         )
-
-
-async def _commit(call: Call, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    request = UpdateConsumerOffset(
-        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-    )
-    await call.ask(address, request)

@@ -16,12 +16,12 @@ from sparrowmq.cli.mqadmin.message_printing import (
     FOUND,
     Pulled,
     address_of,
-    offset_at,
     print_message,
     pull,
     queues_of,
     span_of,
 )
+from sparrowmq.client.admin.operations.message_operations import offset_since
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import ALL
 
@@ -90,10 +90,14 @@ async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int
     """From where to where a queue is read, by -b and -e."""
     begin, end = await span_of(call, address, queue)
     if call.has("b"):
-        begin = await offset_at(call, address, queue, _moment(call.text("b")))
+        begin = await _offset_at(call, address, queue, "b")
     if call.has("e"):
-        end = await offset_at(call, address, queue, _moment(call.text("e")))
+        end = await _offset_at(call, address, queue, "e")
     return begin, end
+
+
+async def _offset_at(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
+    return await offset_since(call, address, queue, _moment(call.text(letter)), None)
 
 
 def _moment(text: str) -> int:
@@ -177,9 +181,9 @@ async def _of_queue(call: Call, count: int) -> None:
 async def _limits(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
     begin, end = await span_of(call, address, queue)
     if call.has("s") and _moment(call.text("s")) > 0:
-        begin = await offset_at(call, address, queue, _moment(call.text("s")))
+        begin = await _offset_at(call, address, queue, "s")
     if call.has("e") and _moment(call.text("e")) > 0:
-        end = await offset_at(call, address, queue, _moment(call.text("e")))
+        end = await _offset_at(call, address, queue, "e")
     return begin, end
 
 

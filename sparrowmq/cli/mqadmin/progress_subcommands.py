@@ -13,28 +13,24 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.cli.mqadmin import brokers_of, java
-from sparrowmq.cli.mqadmin.call import PATIENT, Call
+from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure
+from sparrowmq.client.admin.operations.broker_operations import broker_statistic, producer_connections
+from sparrowmq.client.admin.operations.group_operations import (
+    group_connections,
+    group_progress,
+    running_member,
+)
+from sparrowmq.client.admin.operations.topic_operations import groups_of_topic
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, retry_topic
-from sparrowmq.protocol.requests.admin_headers import (
-    GetConsumerConnectionList,
-    GetConsumeStats,
-    GetProducerConnectionList,
-    QueryTopicConsumeByWho,
-    ViewBrokerStats,
-)
 from sparrowmq.protocol.requests.bodies import (
-    BrokerStats,
     ConsumerConnections,
     ConsumerRunning,
     ConsumeStats,
-    GroupList,
-    ProducerConnections,
     TopicRoute,
 )
-from sparrowmq.protocol.requests.headers import GetConsumerRunning
 
 _QUEUE: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
 _QUEUE_WITH_CLIENT: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
@@ -49,8 +45,7 @@ async def consume_stats(call: Call, group: str, topic: str | None = None) -> Con
     """How far a group is, at all brokers. Raises: Failure, with code 17 for a group that is unknown."""
     found = ConsumeStats()
     for _, address in brokers_of.asked(await call.route(retry_topic(group))):
-        answer = await call.ask(address, GetConsumeStats(group, topic), patience=PATIENT)
-        stats = ConsumeStats.decode(answer.body)
+        stats = await group_progress(call, address, group, topic)
         found.offset_table.update(stats.offset_table)
         found.consume_tps += stats.consume_tps
     if not found.offset_table:
@@ -70,8 +65,7 @@ def lag_of(stats: ConsumeStats) -> int:
 async def members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
     """Who is in a consumer group, by the broker that is given or by any of its. Raises: Failure."""
     where = address or _any(await call.route(retry_topic(group)))
-    answer = await call.ask(where, GetConsumerConnectionList(group))
-    found = ConsumerConnections.decode(answer.body)
+    found = await group_connections(call, where, group)
     if not found.connection_set:
         raise client_failure("Not found the consumer group connection", ResponseCode.CONSUMER_NOT_ONLINE)
     return found
@@ -80,15 +74,13 @@ async def members(call: Call, group: str, address: str | None = None) -> Consume
 async def running(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
     """What a member of a group does, as it says itself. Raises: Failure."""
     where = _first(await call.route(RETRY + group))
-    request = GetConsumerRunning(consumer_group=group, client_id=client_id, jstack_enable=jstack)
-    return ConsumerRunning.decode((await call.ask(where, request, patience=PATIENT)).body)
+    return await running_member(call, where, group, client_id, jstack=jstack)
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
     """The groups that consume a topic, by the first of its brokers. Raises: Failure."""
     where = _first(await call.route(topic))
-    answer = await call.ask(where, QueryTopicConsumeByWho(topic))
-    return java.names(GroupList.decode(answer.body).group_list)
+    return java.names(await groups_of_topic(call, where, topic))
 
 
 def _first(route: TopicRoute) -> str:
@@ -110,17 +102,12 @@ async def measured(call: Call, addresses: Iterable[str], name: str, key: str) ->
     per_second, count = 0.0, 0
     for address in addresses:
         try:
-            stats = await broker_stats(call, address, name, key)
+            stats = await broker_statistic(call, address, name, key)
         except Failure:
             continue
         per_second += stats.stats_minute.tps
         count += stats.sum_of_day
     return per_second, count
-
-
-async def broker_stats(call: Call, address: str, name: str, key: str) -> BrokerStats:
-    """One figure of one broker. Raises: Failure."""
-    return BrokerStats.decode((await call.ask(address, ViewBrokerStats(name, key))).body)
 
 
 # Commands -----------------------------------------------------------------------------------------------------------
@@ -148,8 +135,8 @@ async def consumer_connection(call: Call) -> None:
 async def producer_connection(call: Call) -> None:
     """Who is in a producer group, by any of the topic's brokers."""
     where = _any(await call.route(call.text("t")))
-    answer = await call.ask(where, GetProducerConnectionList(call.text("g")))
-    for number, each in enumerate(ProducerConnections.decode(answer.body).connection_set, 1):
+    found = await producer_connections(call, where, call.text("g"))
+    for number, each in enumerate(found.connection_set, 1):
         version = java.version_name(each.version)
         call.line(
             "%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version

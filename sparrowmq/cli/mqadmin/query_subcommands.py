@@ -12,23 +12,26 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.cli.mqadmin import brokers_of, java
-from sparrowmq.cli.mqadmin.call import PATIENT, Call
+from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure, of
 from sparrowmq.cli.mqadmin.message_printing import FOUND, Message, address_of, looked_up, pull
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, members
+from sparrowmq.client.admin.operations.group_operations import consume_directly
+from sparrowmq.client.admin.operations.message_operations import query_messages, view_message
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
+from sparrowmq.client.admin.topic_reading import FOR_EVER_MS
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import RemoteProtocolError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages import record, trace
+from sparrowmq.protocol.messages import trace
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome, ConsumerConnections
-from sparrowmq.protocol.requests.headers import ConsumeMessageDirectly, QueryMessage, ViewMessage
+from sparrowmq.protocol.requests.bodies import ConsumerConnections
+from sparrowmq.protocol.requests.headers import QueryMessage
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
-_FOR_EVER: Final = (1 << 63) - 1
 _MOST: Final = 64
 _MOST_OF_ONE_ID: Final = 32
 _KEY: Final = "%-50s %4s %40s"
@@ -60,8 +63,7 @@ async def view(call: Call, msg_id: str) -> Message:
         raise client_failure(
             "query message by id finished, but no message.", ResponseCode.NO_MESSAGE
         ) from None
-    answer = await call.ask(place.store_host, ViewMessage(offset=place.physical_offset))
-    return looked_up(record.decode(answer.body))
+    return looked_up(await view_message(call, place.store_host, place.physical_offset))
 
 
 async def _push(call: Call, msg_id: str) -> None:
@@ -74,11 +76,10 @@ async def _push(call: Call, msg_id: str) -> None:
 
 async def consumed_by(call: Call, message: Message) -> str:
     """How a member of a group, by -g and -d, consumed a message on demand. Raises: Failure."""
-    request = ConsumeMessageDirectly(
-        consumer_group=call.text("g"), client_id=call.text("d"), msg_id=message.stored.offset_id
+    stored = message.stored
+    outcome = await consume_directly(
+        call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id
     )
-    answer = await call.ask(message.stored.store_host, request, patience=PATIENT)
-    outcome = ConsumeOutcome.decode(answer.body)
     return java.fields(
         "ConsumeMessageDirectlyResult",
         {
@@ -120,7 +121,7 @@ async def query_msg_by_offset(call: Call) -> None:
 
 async def query_msg_by_key(call: Call) -> None:
     """Where the messages with a key are."""
-    found = await _query(call, call.text("t"), call.text("k"), _MOST, _FOR_EVER)
+    found = await _query(call, call.text("t"), call.text("k"), _MOST, FOR_EVER_MS)
     call.line(_KEY, "#Message ID", "#QID", "#Offset")
     for message in found:
         stored = message.stored
@@ -147,8 +148,7 @@ async def _by_any_id(call: Call, topic: str, msg_id: str) -> Message:
 
 
 async def _by_unique_id(call: Call, topic: str, msg_id: str) -> list[Message]:
-    found = await _query(call, topic, msg_id, _MOST_OF_ONE_ID, _FOR_EVER, is_id=True)
-    return [each for each in found if each.stored.unique_key == msg_id]
+    return await _query(call, topic, msg_id, _MOST_OF_ONE_ID, FOR_EVER_MS, is_id=True)
 
 
 async def _query(
@@ -159,20 +159,19 @@ async def _query(
     found: list[Message] = []
     for _, address in brokers_of.asked(await call.route(topic)):
         try:
-            answer = await call.ask(address, request)
+            messages = await query_messages(call, address, request)
         except Failure as failure:
             if failure.code != ResponseCode.QUERY_NOT_FOUND:
-                call.complain(failure)  # Unlike Java, which leaves out in silence who cannot be asked.
+                call.complain(failure)  # Unlike Java, which leaves out brokers that do not answer.
             continue
-        messages = [looked_up(record.decode(each)) for each in record.walk(answer.body)]
-        found += [each for each in messages if _has_key(each, key, is_id)]
+        found += [looked_up(each) for each in messages if _has_key(each, key, is_id)]
     if not found:
         raise client_failure("query message by key finished, but no message.", ResponseCode.NO_MESSAGE)
     return found
 
 
-def _has_key(message: Message, key: str, is_id: bool) -> bool:
-    return message.stored.unique_key == key if is_id else key in message.stored.keys
+def _has_key(message: StoredMessage, key: str, is_id: bool) -> bool:
+    return message.unique_key == key if is_id else key in message.keys
 
 
 # What is shown ------------------------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ async def _track(call: Call, message: StoredMessage, group: str) -> str:
 async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
     """Whether the group goes on behind the message, at the broker that has it."""
     stats = await consume_stats(call, group)
-    table = (await call.cluster()).broker_addr_table
+    table = (await cluster_table(call)).broker_addr_table
     return any(
         row.consumer_offset > message.queue_offset
         for queue, row in stats.offset_table.items()

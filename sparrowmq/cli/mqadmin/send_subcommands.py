@@ -17,6 +17,7 @@ from sparrowmq.cli.mqadmin import message_printing as looked
 from sparrowmq.cli.mqadmin.call import INT, Call
 from sparrowmq.cli.mqadmin.failures import Failure, broker_failure, client_failure, of
 from sparrowmq.cli.mqadmin.message_printing import address_of
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
@@ -140,7 +141,7 @@ async def cluster_rt(call: Call) -> None:
     """How long sends to each broker take, over and over."""
     amount, size, interval = call.number("a", 100), call.number("s", 128, INT), call.number("i", 10)
     as_log = call.is_true("p")
-    clusters = (await call.cluster()).cluster_addr_table
+    clusters = (await cluster_table(call)).cluster_addr_table
     chosen = [call.text("c")] if call.has("c") else java.names(clusters)
     if not as_log:
         call.line(

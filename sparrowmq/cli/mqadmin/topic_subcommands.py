@@ -17,19 +17,13 @@ from sparrowmq.cli.mqadmin.call import Call
 from sparrowmq.cli.mqadmin.failures import Failure, client_failure
 from sparrowmq.cli.mqadmin.namesrv_subcommands import put_order, put_order_of_broker
 from sparrowmq.cli.mqadmin.progress_subcommands import consume_stats, consumers_of, lag_of, measured
+from sparrowmq.client.admin.operations import topic_operations as operations
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, delete_route
 from sparrowmq.client.cluster.route import MASTER, Route
 from sparrowmq.protocol import names
 from sparrowmq.protocol.allocation import portion_of
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.admin_headers import DeleteTopic, GetTopicStats, UpdateAndCreateTopic
-from sparrowmq.protocol.requests.bodies import (
-    ClusterTable,
-    TopicConfig,
-    TopicOffset,
-    TopicRoute,
-    TopicStats,
-)
-from sparrowmq.protocol.requests.namesrv_headers import DeleteTopicInNamesrv
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicConfig, TopicOffset, TopicRoute
 
 _ROUTE: Final = "%-45s %-32s %-50s %-10s %-11s %-5s"
 _RULE: Final = "-" * 158
@@ -63,7 +57,7 @@ async def update_topic(call: Call) -> None:
 
 
 async def _update_at(call: Call, topic: TopicConfig, address: str) -> None:
-    await put_topic(call, address, topic)
+    await operations.put_topic(call, address, topic)
     if topic.order:
         order = f"{await brokers_of.name_at(call, address)}:{topic.write_queue_nums}"
         await put_order_of_broker(call, topic.topic_name, order)
@@ -73,30 +67,15 @@ async def _update_at(call: Call, topic: TopicConfig, address: str) -> None:
 
 async def _update_in(call: Call, topic: TopicConfig, cluster: str) -> None:
     for address in await brokers_of.masters(call, cluster):
-        await put_topic(call, address, topic)
+        await operations.put_topic(call, address, topic)
         call.line("create topic to %s success.", address)
     if topic.order:
-        there = (await call.cluster()).cluster_addr_table.get(cluster)
+        there = (await cluster_table(call)).cluster_addr_table.get(cluster)
         if not there:
             raise Failure("java.lang.Exception", brokers_of.NO_CLUSTER)
         order = ";".join(f"{name}:{topic.write_queue_nums}" for name in java.names(there))
         await put_order(call, topic.topic_name, order)
         call.write(f"set cluster orderConf. isOrder=true, orderConf=[{order}]")
-
-
-async def put_topic(call: Call, address: str, topic: TopicConfig) -> None:
-    """Set a topic at one broker. Raises: Failure."""
-    request = UpdateAndCreateTopic(
-        topic=topic.topic_name,
-        read_queue_nums=topic.read_queue_nums,
-        write_queue_nums=topic.write_queue_nums,
-        perm=topic.perm,
-        default_topic=names.DEFAULT_TOPIC,
-        topic_filter_type=topic.topic_filter_type,
-        topic_sys_flag=topic.topic_sys_flag,
-        order=topic.order,
-    )
-    await call.ask(address, request)
 
 
 async def update_topic_perm(call: Call) -> None:
@@ -111,7 +90,7 @@ async def update_topic_perm(call: Call) -> None:
         await _update_perm_at(call, route, topic, call.text("b"))
     elif call.has("c"):
         for address in await brokers_of.masters(call, call.text("c")):
-            await put_topic(call, address, topic)
+            await operations.put_topic(call, address, topic)
             call.line("update topic perm from %s to %s in %s success.", row.perm, perm, address)
     else:
         call.show_usage()
@@ -127,7 +106,7 @@ async def _update_perm_at(call: Call, route: TopicRoute, topic: TopicConfig, add
     if perm == topic.perm:
         call.line("new perm equals to the old one!")
         return
-    await put_topic(call, address, topic)
+    await operations.put_topic(call, address, topic)
     call.line("update topic perm from %s to %s in %s success.", perm, topic.perm, address)
     call.line("%s.", java.topic_text(topic))
 
@@ -140,11 +119,10 @@ async def delete_topic(call: Call) -> None:
 async def remove_topic(call: Call, topic: str, cluster: str) -> None:
     """Delete a topic, and say so. Raises: Failure."""
     for address in await brokers_of.masters(call, cluster):
-        await call.ask(address, DeleteTopic(topic))
+        await operations.delete_topic(call, address, topic)
     call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
-    request = DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
     for address in call.namesrvs:
-        await call.ask(address, request)
+        await delete_route(call, address, topic, cluster)
     call.line("delete topic [%s] from NameServer success.", topic)
 
 
@@ -216,8 +194,7 @@ async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffse
     """The queues of a topic at all brokers. Raises: Failure."""
     found: dict[MessageQueue, TopicOffset] = {}
     for _, address in brokers_of.asked(await call.route(topic)):
-        answer = await call.ask(address, GetTopicStats(topic))
-        found.update(TopicStats.decode(answer.body).offset_table)
+        found |= await operations.topic_offsets(call, address, topic)
     if not found:
         raise client_failure("Not found the topic stats info")
     return found
@@ -229,7 +206,7 @@ async def topic_list(call: Call) -> None:
         for topic in await call.topics():
             call.line(topic)
         return
-    cluster = await call.cluster()
+    cluster = await cluster_table(call)
     call.line("%-20s  %-48s  %-48s", "#Cluster Name", "#Topic", "#Consumer Group")
     for topic in await call.topics():
         if names.group_of(topic) is not None:
@@ -252,7 +229,7 @@ async def _consumers(call: Call, topic: str, cluster: ClusterTable) -> list[tupl
 
 async def topic_cluster_list(call: Call) -> None:
     """The clusters that have a topic."""
-    table = await call.cluster()
+    table = await cluster_table(call)
     broker = (await call.route(call.text("t"))).broker_datas[0].broker_name
     for cluster in java.names(name for name, has in table.cluster_addr_table.items() if broker in has):
         call.line(cluster)

@@ -19,6 +19,11 @@ from typing import Final, Self
 from sparrowmq.client.admin import brokers, dead_letters, doctor, finding, groups, topics
 from sparrowmq.client.admin.doctor import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
+from sparrowmq.client.admin.operations.broker_operations import (
+    broker_figures,
+    broker_settings,
+    change_broker_settings,
+)
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.standings import Standing, standings
 from sparrowmq.client.admin.topics import Topic, TopicPerm
@@ -119,11 +124,11 @@ class Admin:
 
     async def broker_figures(self, broker: str) -> dict[str, str]:
         """What a broker counts, by Java's names; `broker` is a name, whose master is asked, or an address."""
-        return await brokers.figures(self._servers, await brokers.address_of(self._servers, broker))
+        return await broker_figures(self._servers, await brokers.address_of(self._servers, broker))
 
     async def broker_settings(self, broker: str) -> dict[str, str]:
         """A broker's settings by key; `broker` as above."""
-        return await brokers.settings(self._servers, await brokers.address_of(self._servers, broker))
+        return await broker_settings(self._servers, await brokers.address_of(self._servers, broker))
 
     async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change settings of a broker while it runs, and for its next start; `broker` as above.
@@ -134,7 +139,7 @@ class Admin:
         if not changes:
             raise ConfigError("nothing is to be changed; give settings by their keys")
         address = await brokers.address_of(self._servers, broker)
-        await brokers.change_settings(self._servers, address, changes)
+        await change_broker_settings(self._servers, address, changes)
 
     async def behind(self, broker: str) -> dict[str, int]:
         """How many of a broker's messages each group that has consumed there has still to handle."""

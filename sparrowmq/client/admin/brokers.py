@@ -1,27 +1,18 @@
-"""What an operator asks single brokers, and changes in them: figures, settings, and whether producers find them.
+"""Single brokers: rates of traffic, lag of groups, and whether producers find a broker.
 
-Each function but `drain` and `undrain` takes the address of one server; `Servers.brokers` knows the addresses. Source:
-the classes of org.apache.rocketmq.tools.command.broker and .namesrv, Java 4.9.8.
+Source: the classes of org.apache.rocketmq.tools.command.broker and .namesrv, Java 4.9.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from sparrowmq.client.admin.operations.broker_operations import broker_statistic, progress_of_all_groups
+from sparrowmq.client.admin.operations.namesrv_operations import hide_from_producers, show_to_producers
 from sparrowmq.client.admin.servers import Servers
-from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, RemoteError, SparrowError
-from sparrowmq.protocol.requests import settings_text
-from sparrowmq.protocol.requests.admin_headers import (
-    GetBrokerConfig,
-    GetBrokerConsumeStats,
-    GetBrokerRuntime,
-    UpdateBrokerConfig,
-    ViewBrokerStats,
-)
-from sparrowmq.protocol.requests.bodies import BrokerConsumeStats, BrokerStats, KVTable
-from sparrowmq.protocol.requests.namesrv_headers import AddWritePermOfBroker, WipeWritePermOfBroker
-from sparrowmq.protocol.wire.header import Request
+from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, RemoteError
+from sparrowmq.protocol.requests.bodies import BrokerStats
 
 TAKEN: Final = ("putTps",)
 GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
@@ -36,32 +27,17 @@ def per_second(figures: Mapping[str, str], *names: str) -> float | None:
         return None
 
 
-async def figures(servers: Servers, address: str) -> dict[str, str]:
-    """What the broker counts, by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
-    return KVTable.decode((await servers.ask(address, GetBrokerRuntime())).body).table
-
-
 async def traffic(servers: Servers, address: str, name: str, key: str) -> BrokerStats:
     """A figure of a broker over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
 
     One that a broker has counted nothing for is not there, which it tells as an error; here it is 0.
     """
     try:
-        return BrokerStats.decode((await servers.ask(address, ViewBrokerStats(name, key))).body)
+        return await broker_statistic(servers, address, name, key)
     except RemoteError as error:
         if "not exist" not in error.remark:
             raise
         return BrokerStats()
-
-
-async def settings(servers: Servers, address: str) -> dict[str, str]:
-    """The broker's settings, by key."""
-    return dict(settings_text.parse((await servers.ask(address, GetBrokerConfig())).body))
-
-
-async def change_settings(servers: Servers, address: str, changes: Mapping[str, str]) -> None:
-    """Change settings while the broker runs. Raises: RemoteError, one of them cannot be changed so."""
-    await servers.ask(address, UpdateBrokerConfig(), settings_text.render(changes))
 
 
 async def address_of(servers: Servers, broker: str) -> str:
@@ -85,39 +61,35 @@ async def address_of(servers: Servers, broker: str) -> str:
 
 async def behind(servers: Servers, address: str) -> dict[str, int]:
     """How many of a broker's messages each group that has consumed there has still to handle."""
-    answer = await servers.ask(address, GetBrokerConsumeStats(is_order=False))
+    stats = await progress_of_all_groups(servers, address)
     return {
         group: sum(
             max(0, row.broker_offset - row.consumer_offset)
             for each in topics
             for row in each.offset_table.values()
         )
-        for groups in BrokerConsumeStats.decode(answer.body).consume_stats_list
+        for groups in stats.consume_stats_list
         for group, topics in groups.items()
     }
 
 
 async def drain(servers: Servers, broker: str) -> int:
     """See `Admin.drain`."""
-    return await _tell_all(servers, broker, WipeWritePermOfBroker(broker), "wipe_topic_count")
+    return await _at_name_servers(servers, broker, hide_from_producers)
 
 
 async def undrain(servers: Servers, broker: str) -> int:
     """See `Admin.undrain`."""
-    return await _tell_all(servers, broker, AddWritePermOfBroker(broker), "add_topic_count")
+    return await _at_name_servers(servers, broker, show_to_producers)
 
 
-async def _tell_all(servers: Servers, broker: str, request: Request[Any], count: str) -> int:
-    """Tell all name servers, as each gives its own routes; returns the greatest count of topics."""
+async def _at_name_servers(
+    servers: Servers, broker: str, change: Callable[[Servers, str, str], Coroutine[Any, Any, int]]
+) -> int:
+    """Change all name servers, as each has routes of its own; returns the greatest count of topics."""
     if broker not in {each.name for each in await servers.brokers()}:
         raise ConfigError(f"there is no broker {broker!r} at name server {servers.namesrv}")
-    counts: dict[str, int] = {}
-    failures: dict[str, SparrowError] = {}
-    for address in servers.network.name_servers.addresses:
-        try:
-            counts[address] = getattr((await servers.ask(address, request)).header, count)
-        except SparrowError as error:
-            failures[address] = error
+    counts, failures = await servers.each_namesrv(lambda address: change(servers, address, broker))
     if failures:
         raise ChangeFailed(f"changing who finds broker {broker}", list(counts), failures)
     return max(counts.values())

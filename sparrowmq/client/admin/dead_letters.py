@@ -10,16 +10,15 @@ dashboard's DlqMessageServiceImpl, which hands one to a member of the group; her
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, suppress
-from heapq import heappop, heappush
-from typing import Final, TypeAlias
+from contextlib import aclosing, suppress
+from typing import Final
 
 import msgspec
 
-from sparrowmq.client.admin import finding, groups
-from sparrowmq.client.admin.servers import Masters, Servers, masters_in
+from sparrowmq.client.admin import groups
+from sparrowmq.client.admin.servers import Servers, masters_in
+from sparrowmq.client.admin.topic_reading import FOR_EVER_MS, read_span
 from sparrowmq.client.arguments import check_kind
-from sparrowmq.client.cluster.route import Route
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.outcome import LESS_SAFE
 from sparrowmq.client.sending.packed import Packed
@@ -28,9 +27,6 @@ from sparrowmq.protocol import names
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.property_names import Property
-
-_Walk: TypeAlias = AsyncGenerator[ReceivedMessage, None]
-_Head: TypeAlias = tuple[tuple[int, MessageQueue, int], ReceivedMessage, _Walk]
 
 _BODY_FLAGS: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _TRIES: Final = 16
@@ -66,35 +62,19 @@ async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMes
 
 
 async def walk(servers: Servers, group: str, since_ms: int = 0) -> AsyncGenerator[ReceivedMessage, None]:
-    """The dead letters of a group that were stored since, eldest first; it keeps a page of each queue.
+    """Yield the dead letters of a group that were stored since, the oldest first.
 
     Raises:
         NoGroup: it has none, and no broker knows it.
     """
     topic = names.dlq_topic(names.check_group(group))
     try:
-        route = await servers.route(topic)
+        reading = await read_span(servers, topic, range(since_ms, FOR_EVER_MS))
     except NoRoute:
         await groups.show(servers, group)
         return
-    masters = masters_in(route)
-    span = range(since_ms, finding.FOR_EVER_MS)
-    heads: list[_Head] = []  # the next one of each queue; no two have one age
-    async with AsyncExitStack() as stack:
-        for queue in Route.build(topic, route).readable:
-            address = _master(masters, queue.broker_name)
-            queued = await stack.enter_async_context(aclosing(finding.walk(servers, address, queue, span)))
-            await _push(heads, queued)
-        while heads:
-            _, letter, queued = heappop(heads)
-            yield letter
-            await _push(heads, queued)
-
-
-async def _push(heads: list[_Head], queued: _Walk) -> None:
-    following = await anext(queued, None)
-    if following is not None:
-        heappush(heads, (finding.age(following), following, queued))
+    async for each in reading:
+        yield each
 
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
@@ -122,17 +102,11 @@ async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None
 async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
     """Send a message to its retry topic, at the broker where it lies."""
     queue = MessageQueue(again.topic, place.broker_name, 0)
-    address = _master(masters_in(await servers.route(place.topic)), queue.broker_name)
-    header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
-    session = await servers.network.brokers.session(address)
-    await session.call(header, again.body, timeout_s=servers.timeout_s, accept=LESS_SAFE)
-
-
-def _master(masters: Masters, broker: str) -> str:
-    address = masters.get(broker)
+    address = masters_in(await servers.route(place.topic)).get(queue.broker_name)
     if address is None:
-        raise BrokerUnreachable(broker, "it has no master now")
-    return address
+        raise BrokerUnreachable(queue.broker_name, "it has no master now")
+    header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
+    await servers.ask(address, header, again.body, accept=LESS_SAFE)
 
 
 def packed_again(stored: StoredMessage, group: str) -> Packed:

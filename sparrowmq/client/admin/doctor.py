@@ -23,15 +23,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from sparrowmq.client.admin import brokers, groups, topics
+from sparrowmq.client.admin import groups, topics
+from sparrowmq.client.admin.operations.broker_operations import broker_figures, broker_settings
+from sparrowmq.client.admin.operations.group_operations import group_connections
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
 from sparrowmq.client.admin.servers import BrokerPlace, Servers, masters_in
 from sparrowmq.errors import NetworkError, NoGroup, SparrowError
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, dlq_topic
-from sparrowmq.protocol.requests.admin_headers import GetConsumerConnectionList
-from sparrowmq.protocol.requests.bodies import ClusterTable, ConsumerConnections, TopicRoute
-from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
 
 DISK_WARNING: Final = 0.75
 DISK_FULL: Final = 0.90
@@ -106,12 +105,11 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
     for address in servers.network.name_servers.addresses:
         check = f"asked {address} for all brokers (106)"
         try:
-            answer = await servers.ask(address, GetBrokerCluster())
+            table = (await cluster_table(servers, address)).broker_addr_table
         except SparrowError as error:
             mend = f"start it there with `mqnamesrv`, or correct the address: NAMESRV_ADDR or -n ({error})"
             found.append(Finding(Verdict.WRONG, f"name server {address} does not answer", check, mend))
         else:
-            table = ClusterTable.decode(answer.body).broker_addr_table
             known[address] = frozenset(
                 f"{each.broker_name} {number} {told}"
                 for each in table.values()
@@ -149,7 +147,7 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
         who = f"broker {place.name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
         check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
         try:
-            status = await brokers.figures(servers, address)
+            status = await broker_figures(servers, address)
         except NetworkError as error:
             found.append(
                 Finding(Verdict.WRONG, f"{who} cannot be reached", check, f"{_way_to(address)} ({error})")
@@ -161,7 +159,7 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
             found.append(Finding(Verdict.OK, f"{who} answers", check))
             settings: dict[str, str] = {}
             with suppress(SparrowError):  # Not everybody may see them.
-                settings = await brokers.settings(servers, address)
+                settings = await broker_settings(servers, address)
             found += _disk(who, status, _disk_full(settings)) + _clock(who, status, now_ms())
             found += _busy(who, status, settings) + _permission(who, settings)
             if number == 0:
@@ -306,14 +304,10 @@ async def _topic(servers: Servers, topic: str, name_servers: list[str]) -> list[
     full, found = servers.network.full_name(topic), []
     lacks, route = [], None
     for address in name_servers:
-        try:
-            answer = await servers.ask(address, GetRoute(topic=full, accept_standard_json_only=True))
-        except SparrowError as error:
-            if getattr(error, "code", None) != ResponseCode.TOPIC_NOT_EXIST:
-                raise
+        found_there = await topic_route(servers, full, address)
+        if found_there is None:
             lacks.append(address)
-        else:
-            route = TopicRoute.decode(answer.body)
+        route = found_there or route
     check = f"asked each name server for the route of {topic} (105)"
     if route is None:
         mend = (
@@ -426,13 +420,9 @@ async def _places(
 
 async def _starts(servers: Servers, group: str) -> set[str | None]:
     """Where those who are on line begin."""
-
-    async def at(_: str, address: str) -> str | None:
-        answer = await servers.ask(address, GetConsumerConnectionList(consumer_group=group))
-        return ConsumerConnections.decode(answer.body).consume_from_where
-
-    told, _ = await servers.each({place.name: place.master for place in await servers.brokers()}, at)
-    return set(told.values())
+    masters = await servers.all_masters()
+    found, _ = await servers.each(masters, lambda _, address: group_connections(servers, address, group))
+    return {each.consume_from_where for each in found.values()}
 
 
 def _outside(

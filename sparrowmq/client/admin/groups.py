@@ -16,6 +16,18 @@ from typing import Final, Literal
 import msgspec
 
 from sparrowmq.client.admin import topics
+from sparrowmq.client.admin.operations.group_operations import (
+    commit_offset,
+    delete_group,
+    group_connections,
+    group_progress,
+    group_table,
+    put_group,
+    reset_members,
+    running_member,
+)
+from sparrowmq.client.admin.operations.message_operations import offset_since
+from sparrowmq.client.admin.operations.topic_operations import topic_offsets
 from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.client.arguments import INT32, check_count, check_time
 from sparrowmq.client.cluster.network import Network
@@ -23,30 +35,12 @@ from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoGroup, R
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, retry_topic
-from sparrowmq.protocol.requests.admin_headers import (
-    DeleteSubscriptionGroup,
-    GetAllSubscriptionGroup,
-    GetConsumerConnectionList,
-    GetConsumeStats,
-    ResetOffset,
-    UpdateAndCreateSubscriptionGroup,
-)
 from sparrowmq.protocol.requests.bodies import (
     Connection,
-    ConsumerConnections,
     ConsumerRunning,
-    ConsumeStats,
     GroupConfig,
-    GroupConfigTable,
     QueueProgress,
-    ResetOffsets,
     TopicOffset,
-)
-from sparrowmq.protocol.requests.headers import (
-    FIRST_AT_OR_AFTER,
-    GetConsumerRunning,
-    SearchOffset,
-    UpdateConsumerOffset,
 )
 
 ResetTo = Literal["earliest", "latest"] | datetime | int
@@ -158,7 +152,7 @@ async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exi
             f"group {name} is there already, at {', '.join(there)}; change it, or take another name"
         )
     return await servers.change(
-        f"setting group {name}", masters, lambda _, address: _put(servers, address, wanted)
+        f"setting group {name}", masters, lambda _, address: put_group(servers, address, wanted)
     )
 
 
@@ -173,7 +167,7 @@ async def change(
     some = next(iter(configs.values()))
 
     async def at(broker: str, address: str) -> None:
-        await _put(servers, address, msgspec.structs.replace(configs.get(broker, some), **given))
+        await put_group(servers, address, msgspec.structs.replace(configs.get(broker, some), **given))
 
     return await servers.change(f"changing group {name}", masters, at)
 
@@ -189,9 +183,10 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     """See `Admin.delete_group`."""
     masters = await servers.masters(cluster)
     await _there(servers, name, masters)
-    request = DeleteSubscriptionGroup(group_name=name, remove_offset=True, clean_offset=True)
     done = await servers.change(
-        f"deleting group {name}", masters, lambda _, address: servers.ask(address, request)
+        f"deleting group {name}",
+        masters,
+        lambda _, address: delete_group(servers, address, name, with_offsets=True),
     )
     for topic in (retry_topic(name), dlq_topic(name)):
         await topics.remove(servers, topic, masters, cluster)
@@ -202,7 +197,7 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
     """See `Admin.groups`."""
     places = await servers.brokers(cluster)
     masters = {place.name: place.master for place in places}
-    tables = await servers.all(masters, lambda _, address: _table(servers, address))
+    tables = await servers.all(masters, lambda _, address: group_table(servers, address))
     found = {name for table in tables.values() for name in table}
     rest = {name for name in found if not is_system_group(name)}
     return sorted(servers.network.inside(rest) | (found - rest if hidden else set()))
@@ -210,7 +205,7 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 async def show(servers: Servers, name: str) -> Group:
     """See `Admin.group`."""
-    masters = {place.name: place.master for place in await servers.brokers()}
+    masters = await servers.all_masters()
     settings = await _there(servers, check_group(name), masters)
     found = await servers.all(masters, lambda _, address: _members(servers, name, address))
     members = {member.client_id: member for each in found.values() for member in each}
@@ -221,7 +216,7 @@ async def show(servers: Servers, name: str) -> Group:
 
 async def members(servers: Servers, name: str) -> list[Member]:
     """See `Admin.members`."""
-    masters = {place.name: place.master for place in await servers.brokers()}
+    masters = await servers.all_masters()
     check_group(name)
     found = await servers.all(masters, lambda _, address: _members(servers, name, address))
     if not any(found.values()):
@@ -232,8 +227,7 @@ async def members(servers: Servers, name: str) -> list[Member]:
 
     async def at(client_id: str, address: str) -> ConsumerRunning | SparrowError:
         try:
-            answer = await servers.ask(address, GetConsumerRunning(consumer_group=name, client_id=client_id))
-            return _plain(ConsumerRunning.decode(answer.body), servers.network)
+            return _plain(await running_member(servers, address, name, client_id), servers.network)
         except SparrowError as error:
             return error
 
@@ -257,7 +251,7 @@ def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
 async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
     """See `Admin.lag`."""
     check_group(name)
-    masters = {place.name: place.master for place in await servers.brokers()}
+    masters = await servers.all_masters()
     if topic is not None:
         masters = dict(await servers.masters_of(topic))
     found = await _lag(servers, name, topic, masters)
@@ -272,7 +266,7 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
     A group that never consumed may be none: all such are looked up in one table of each broker, as that names every
     group there is.
     """
-    masters = {place.name: place.master for place in await servers.brokers()}
+    masters = await servers.all_masters()
 
     async def one(name: str) -> GroupLag | SparrowError:
         try:
@@ -282,7 +276,7 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
 
     found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
     if doubtful := [name for name, each in found.items() if isinstance(each, GroupLag) and not each.queues]:
-        tables, failures = await servers.each(masters, lambda _, address: _table(servers, address))
+        tables, failures = await servers.each(masters, lambda _, address: group_table(servers, address))
         known = {name for table in tables.values() for name in table}
         for name in doubtful:
             if name not in known:
@@ -292,12 +286,7 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
 
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
     """How far a group is at some masters; without queues if it never consumed, or is not there."""
-
-    async def at(_: str, address: str) -> ConsumeStats:
-        request = GetConsumeStats(consumer_group=name, topic=topic)
-        return ConsumeStats.decode((await servers.ask(address, request)).body)
-
-    stats = await servers.all(masters, at)
+    stats = await servers.all(masters, lambda _, address: group_progress(servers, address, name, topic))
     rows = {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
     network = servers.network
     return GroupLag(
@@ -322,9 +311,11 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
                     f"group {name} has online members, which can be reset to a time and not to an offset; "
                     "stop them first, or give a time, 'earliest' or 'latest'"
                 )
-            request = ResetOffset(topic=topic, group=name, timestamp=_timestamp(to), is_force=True)
-            return ResetOffsets.decode((await servers.ask(address, request)).body).offset_table
-        return await _commit(servers, name, address, topic, to)
+            return await reset_members(servers, address, name, topic, _timestamp(to))
+        offsets = await _targets_at(servers, address, topic, to)
+        for queue, offset in offsets.items():
+            await commit_offset(servers, address, name, queue, offset)
+        return offsets
 
     moved, failures = await servers.each(masters, at)
     if failures and moved:
@@ -338,12 +329,8 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
 async def targets(servers: Servers, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
     """Where each queue of a topic would go on after a reset; moves nobody. Raises: ConfigError, NoRoute."""
     _check_target(to)
-
-    async def at(_: str, address: str) -> dict[MessageQueue, int]:
-        ranges = await topics.ranges(servers, topic, {"": address})
-        return {queue: await _offset(servers, address, queue, each, to) for queue, each in ranges.items()}
-
-    found = await servers.all(await servers.masters_of(topic), at)
+    masters = await servers.masters_of(topic)
+    found = await servers.all(masters, lambda _, address: _targets_at(servers, address, topic, to))
     return dict(sorted((queue, offset) for table in found.values() for queue, offset in table.items()))
 
 
@@ -351,21 +338,11 @@ def _queue_lag(queue: MessageQueue, row: QueueProgress) -> QueueLag:
     return QueueLag(queue, row.broker_offset, row.consumer_offset, topics.local_time(row.last_timestamp))
 
 
-async def _put(servers: Servers, address: str, config: GroupConfig) -> None:
-    await servers.ask(address, UpdateAndCreateSubscriptionGroup(), config.encode())
-
-
-async def _table(servers: Servers, address: str) -> dict[str, GroupConfig]:
-    """All groups of one broker."""
-    answer = await servers.ask(address, GetAllSubscriptionGroup())
-    return GroupConfigTable.decode(answer.body).subscription_group_table
-
-
 async def _configs(
     servers: Servers, name: str, masters: Masters
 ) -> tuple[dict[str, GroupConfig], dict[str, SparrowError]]:
     """How each broker that knows a group has it; and what those failed with that could not be asked."""
-    tables, failures = await servers.each(masters, lambda _, address: _table(servers, address))
+    tables, failures = await servers.each(masters, lambda _, address: group_table(servers, address))
     return {broker: table[name] for broker, table in tables.items() if name in table}, failures
 
 
@@ -384,12 +361,11 @@ async def _there(servers: Servers, name: str, masters: Masters) -> dict[str, Gro
 async def _members(servers: Servers, name: str, address: str) -> list[Connection]:
     """The members of a group that a broker knows to be on line."""
     try:
-        answer = await servers.ask(address, GetConsumerConnectionList(consumer_group=name))
+        return (await group_connections(servers, address, name)).connection_set
     except RemoteError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return []
         raise
-    return ConsumerConnections.decode(answer.body).connection_set
 
 
 # Moving a group -----------------------------------------------------------------------------------------------------
@@ -407,18 +383,10 @@ def _timestamp(to: datetime | str) -> int:
     return check_time("to", to) if isinstance(to, datetime) else _TIMESTAMPS[to]
 
 
-async def _commit(
-    servers: Servers, name: str, address: str, topic: str, to: ResetTo
-) -> dict[MessageQueue, int]:
-    """Commit in place of members that are away; returns where each queue of this broker goes on."""
-    ranges = await topics.ranges(servers, topic, {"": address})
-    offsets = {queue: await _offset(servers, address, queue, each, to) for queue, each in ranges.items()}
-    for queue, offset in offsets.items():
-        request = UpdateConsumerOffset(
-            consumer_group=name, topic=topic, queue_id=queue.queue_id, commit_offset=offset
-        )
-        await servers.ask(address, request)
-    return offsets
+async def _targets_at(servers: Servers, address: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+    """Return the target of each queue of one broker."""
+    offsets = await topic_offsets(servers, address, topic)
+    return {queue: await _offset(servers, address, queue, each, to) for queue, each in offsets.items()}
 
 
 async def _offset(servers: Servers, address: str, queue: MessageQueue, span: TopicOffset, to: ResetTo) -> int:
@@ -428,7 +396,4 @@ async def _offset(servers: Servers, address: str, queue: MessageQueue, span: Top
         return span.max_offset
     if isinstance(to, int):
         return min(max(to, span.min_offset), span.max_offset)
-    request = SearchOffset(
-        topic=queue.topic, queue_id=queue.queue_id, timestamp=_timestamp(to), boundary_type=FIRST_AT_OR_AFTER
-    )
-    return (await servers.ask(address, request)).header.offset
+    return await offset_since(servers, address, queue, _timestamp(to))

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from sparrowmq.client.admin.inventory import topic_table
+from sparrowmq.client.admin.operations.topic_operations import topic_offsets, topic_table
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.admin_headers import GetTopicStats
-from sparrowmq.protocol.requests.bodies import TopicOffset, TopicStats
+from sparrowmq.protocol.requests.bodies import TopicOffset
 
 _AT_ONCE: Final = 32  # topics
 
@@ -41,7 +40,7 @@ async def lacking(servers: Servers, master: str, slave: str) -> tuple[int, float
 
 async def _ends(servers: Servers, address: str, topic: str) -> Ends:
     try:
-        return TopicStats.decode((await servers.ask(address, GetTopicStats(topic=topic))).body).offset_table
+        return await topic_offsets(servers, address, topic)
     except RemoteError as error:
         if error.code != ResponseCode.TOPIC_NOT_EXIST:
             raise

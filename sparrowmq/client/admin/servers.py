@@ -11,12 +11,11 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sparrowmq.client.admin.operations.namesrv_operations import cluster_table, topic_route
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NoRoute, SparrowError
-from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.requests.bodies import ClusterTable, TopicRoute
-from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
+from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.session import Response
 
@@ -57,11 +56,8 @@ class Servers:
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """All brokers, or those of one cluster, by cluster and name. Raises: ConfigError, there is no such cluster."""
-        table = ClusterTable.decode((await self.ask_namesrv(GetBrokerCluster())).body)
-        places = [
-            BrokerPlace(each.broker_name, each.cluster, each.broker_addrs)
-            for each in table.broker_addr_table.values()
-        ]
+        table = (await cluster_table(self)).broker_addr_table
+        places = [BrokerPlace(each.broker_name, each.cluster, each.broker_addrs) for each in table.values()]
         clusters = sorted({place.cluster for place in places})
         if cluster is not None and cluster not in clusters:
             raise ConfigError(
@@ -90,12 +86,15 @@ class Servers:
         return {place.name: place.master for place in places}
 
     async def route(self, topic: str) -> TopicRoute:
-        """Which brokers have a topic, as a name server says now. Raises: NoRoute, none has."""
-        request = GetRoute(topic=topic, accept_standard_json_only=True)
-        answer = await self.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
-        if answer.code:
+        """Return the brokers that have a topic, as a name server says now. Raises: NoRoute."""
+        route = await topic_route(self, topic)
+        if route is None:
             raise NoRoute(topic, self.namesrv)
-        return TopicRoute.decode(answer.body)
+        return route
+
+    async def all_masters(self) -> Masters:
+        """Return the masters of all clusters."""
+        return {place.name: place.master for place in await self.brokers()}
 
     async def masters_of(self, topic: str) -> Masters:
         """The masters that have a topic. Raises: NoRoute."""
@@ -107,13 +106,28 @@ class Servers:
         return str(self.network.name_servers)
 
     async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
-        """One question to the first name server that answers."""
+        """Return the answer of the first name server that gives one."""
         return await self.network.name_servers.call(request, timeout_s=self.timeout_s, accept=accept)
 
-    async def ask(self, address: str, request: Request[R], body: bytes = b"") -> Response[R]:
-        """One question to one broker. Raises: RemoteError, NetworkError."""
+    async def ask(
+        self,
+        address: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        patience: int = 1,
+    ) -> Response[R]:
+        """Return the answer of one server within `timeout_s`, whatever `patience` is."""
         session = await self.network.brokers.session(address)
-        return await session.call(request, body, timeout_s=self.timeout_s)
+        return await session.call(request, body, timeout_s=self.timeout_s, accept=accept)
+
+    async def each_namesrv(
+        self, ask: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> tuple[dict[str, T], dict[str, SparrowError]]:
+        """Ask every name server; returns the answers and the errors by address."""
+        addresses = self.network.name_servers.addresses
+        return await self.each({each: each for each in addresses}, lambda _, address: ask(address))
 
     async def each(
         self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.lacking import lacking
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import SparrowError
@@ -81,7 +82,7 @@ async def standings(servers: Servers, cluster: str | None, count: bool = False) 
 
 async def _figures(servers: Servers, address: str) -> Mapping[str, str] | SparrowError:
     try:
-        return await brokers.figures(servers, address)
+        return await broker_figures(servers, address)
     except SparrowError as error:
         return error
 

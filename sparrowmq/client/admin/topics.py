@@ -9,30 +9,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from sparrowmq.client.admin.operations.namesrv_operations import (
+    delete_route,
+    system_topics_of_cluster,
+    topic_names,
+)
+from sparrowmq.client.admin.operations.topic_operations import (
+    delete_topic,
+    groups_of_topic,
+    put_topic,
+    system_topics_of_broker,
+    topic_offsets,
+    topic_table,
+)
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.errors import AlreadyThere, ChangeFailed, ConfigError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
-from sparrowmq.protocol.names import DEFAULT_TOPIC, REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
-from sparrowmq.protocol.requests.admin_headers import (
-    DeleteTopic,
-    GetAllTopicConfig,
-    GetSystemTopicListFromBroker,
-    GetTopicStats,
-    UpdateAndCreateTopic,
-)
-from sparrowmq.protocol.requests.bodies import (
-    TopicConfig,
-    TopicConfigTable,
-    TopicList,
-    TopicOffset,
-    TopicStats,
-)
-from sparrowmq.protocol.requests.namesrv_headers import (
-    DeleteTopicInNamesrv,
-    GetAllTopicListFromNameserver,
-    GetSystemTopicListFromNs,
-    GetTopicsByCluster,
-)
+from sparrowmq.protocol.names import REPLY_SUFFIX, check_new_topic, group_of, is_system_topic
+from sparrowmq.protocol.requests.bodies import TopicConfig, TopicOffset
 
 TopicPerm = Literal["rw", "r", "w", "none"]
 
@@ -89,7 +83,7 @@ async def create(
         )
     wanted = TopicConfig(name, queues, queues, number_of(perm))
     return await servers.change(
-        f"setting topic {name}", masters, lambda _, address: _put(servers, address, wanted)
+        f"setting topic {name}", masters, lambda _, address: put_topic(servers, address, wanted)
     )
 
 
@@ -107,14 +101,13 @@ async def change(
     number = None if perm is None else number_of(perm)
 
     async def at(_: str, address: str) -> None:
-        answer = await servers.ask(address, GetAllTopicConfig())
-        config = TopicConfigTable.decode(answer.body).topic_config_table.get(name)
+        config = (await topic_table(servers, address)).get(name)
         if config is None:
             raise NoRoute(name, address)
         config.read_queue_nums = config.read_queue_nums if read_queues is None else read_queues
         config.write_queue_nums = config.write_queue_nums if write_queues is None else write_queues
         config.perm = config.perm if number is None else number
-        await _put(servers, address, config)
+        await put_topic(servers, address, config)
 
     return await servers.change(f"changing topic {name}", masters, at)
 
@@ -128,11 +121,9 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
 async def remove(servers: Servers, name: str, masters: Masters, cluster: str | None) -> list[str]:
     """Delete a topic at some masters, and its route; an absent one is no error. Raises: ChangeFailed."""
     done = await servers.change(
-        f"deleting topic {name}", masters, lambda _, address: servers.ask(address, DeleteTopic(topic=name))
+        f"deleting topic {name}", masters, lambda _, address: delete_topic(servers, address, name)
     )
-    # Brokers only ever add to a route, and each name server has its own.
-    request = DeleteTopicInNamesrv(topic=name, cluster_name=cluster)
-    failures = await servers.network.name_servers.tell_all(request, timeout_s=servers.timeout_s)
+    _, failures = await servers.each_namesrv(lambda address: delete_route(servers, address, name, cluster))
     if failures:
         raise ChangeFailed(f"deleting topic {name}", done, failures)
     return done
@@ -140,12 +131,9 @@ async def remove(servers: Servers, name: str, masters: Masters, cluster: str | N
 
 async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
     """See `Admin.topics`."""
-    if cluster is None:
-        answer = await servers.ask_namesrv(GetAllTopicListFromNameserver())
-    else:
+    if cluster is not None:
         await servers.brokers(cluster)
-        answer = await servers.ask_namesrv(GetTopicsByCluster(cluster=cluster))
-    found = set(TopicList.decode(answer.body).topic_list)
+    found = set(await topic_names(servers, cluster))
     if hidden and not servers.network.namespace:
         return sorted(found)
     own = await _of_rocketmq(servers)
@@ -178,12 +166,15 @@ async def show(servers: Servers, name: str) -> Topic:
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
     """Where each queue of a topic begins and ends. Raises: what a master that cannot tell has failed with."""
+    found = await servers.all(masters, lambda _, address: topic_offsets(servers, address, topic))
+    return {queue: each for table in found.values() for queue, each in table.items()}
 
-    async def at(_: str, address: str) -> TopicStats:
-        return TopicStats.decode((await servers.ask(address, GetTopicStats(topic=topic))).body)
 
-    stats = await servers.all(masters, at)
-    return {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
+async def consumers_of(servers: Servers, topic: str) -> list[str]:
+    """Return the groups that consume a topic, or have. Raises: NoRoute."""
+    masters = await servers.masters_of(topic)
+    found = await servers.all(masters, lambda _, address: groups_of_topic(servers, address, topic))
+    return sorted({group for groups in found.values() for group in groups})
 
 
 def number_of(perm: TopicPerm) -> int:
@@ -201,20 +192,6 @@ def perm_of(number: int) -> TopicPerm:
 def local_time(timestamp_ms: int) -> datetime | None:
     """A time of the protocol, whose 0 is none."""
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone() if timestamp_ms > 0 else None
-
-
-async def _put(servers: Servers, address: str, config: TopicConfig) -> None:
-    header = UpdateAndCreateTopic(
-        topic=config.topic_name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm,
-        default_topic=DEFAULT_TOPIC,
-        topic_filter_type=config.topic_filter_type,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-    )
-    await servers.ask(address, header)
 
 
 async def _holders(servers: Servers, name: str) -> set[str]:
@@ -239,9 +216,8 @@ async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
 
 async def _of_rocketmq(servers: Servers) -> set[str]:
     """Topics that clusters and brokers have for themselves: their own names, and what one of the brokers lists."""
-    table = TopicList.decode((await servers.ask_namesrv(GetSystemTopicListFromNs())).body)
+    table = await system_topics_of_cluster(servers)
     found = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
     if table.broker_addr:
-        answer = await servers.ask(table.broker_addr, GetSystemTopicListFromBroker())
-        found.update(TopicList.decode(answer.body).topic_list)
+        found.update(await system_topics_of_broker(servers, table.broker_addr))
     return found

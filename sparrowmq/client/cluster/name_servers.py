@@ -11,10 +11,10 @@ import logging
 import urllib.request
 from collections.abc import Collection
 from http.client import HTTPException
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, split
-from sparrowmq.errors import BrokerUnreachable, ConfigError, NameServerUnreachable, NetworkError, SparrowError
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NameServerUnreachable, NetworkError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.header import Header, Request
@@ -73,23 +73,6 @@ class NameServers:
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self), reason)
-
-    async def ask(self, address: str, request: Request[R], *, timeout_s: float = 3.0) -> Response[R]:
-        """The answer of one of them. Raises: RemoteError, NetworkError."""
-        return await (await self._pool.session(address)).call(request, timeout_s=timeout_s)
-
-    async def tell_all(self, request: Request[Any], *, timeout_s: float = 3.0) -> dict[str, SparrowError]:
-        """Send a request to every name server, one after the other; returns those that failed, and with what."""
-        if not self.addresses:
-            await self.fetch()
-        failures: dict[str, SparrowError] = {}
-        for address in self.addresses:
-            try:
-                session = await self._pool.session(address)
-                await session.call(request, timeout_s=timeout_s)
-            except SparrowError as error:
-                failures[address] = error
-        return failures
 
     async def fetch(self) -> None:
         """Ask the address server where the name servers are.

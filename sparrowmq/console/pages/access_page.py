@@ -6,7 +6,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import accounts
+from sparrowmq.client.admin.operations.account_operations import accounts
 from sparrowmq.console.layout.forms import buttons, destroy, dialog
 from sparrowmq.console.layout.listing import Column, Row, table
 from sparrowmq.console.layout.view import View
@@ -34,7 +34,7 @@ async def draw(view: View) -> None:
         with ui.row().classes("items-center gap-3"):
             ui.label(f"{each.name} at {each.address}").classes("text-lg")
         try:
-            told = await accounts.accounts(view.look.servers, each.address)
+            told = await accounts(view.look.servers, each.address)
         except SparrowError as error:
             ui.label(f"Access control is off, or the broker does not report it: {error}").classes(
                 "text-sm opacity-80"

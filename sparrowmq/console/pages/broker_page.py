@@ -7,7 +7,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.layout.forms import buttons, dialog
 from sparrowmq.console.layout.listing import Column, Row, chosen, table
 from sparrowmq.console.layout.view import View
@@ -35,9 +35,9 @@ async def draw(view: View) -> None:
                 view.link(f"{each.role} at {each.address}", "cluster", name, at=each.address)
     if broker.silence is not None:
         raise broker.silence
-    settings = await brokers.settings(view.look.servers, broker.address)
+    settings = await broker_settings(view.look.servers, broker.address)
     others = {
-        each.name + ("" if each.number == 0 else f" {each.role}"): await brokers.settings(
+        each.name + ("" if each.number == 0 else f" {each.role}"): await broker_settings(
             view.look.servers, each.address
         )
         for each in await view.look.brokers()

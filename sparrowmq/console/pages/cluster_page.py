@@ -7,8 +7,8 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.brokers import TAKEN
+from sparrowmq.client.admin.operations.broker_operations import broker_settings
 from sparrowmq.console.layout.listing import Column, Row, badge, link, table
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.overview_page import out_of
@@ -55,7 +55,7 @@ async def draw(view: View) -> None:
     shown = table(_COLUMNS, rows_of(view, found), "no broker is registered at the name server")
     ui.label("Settings that differ between brokers").classes("text-lg")
     settings = {
-        f"{each.name} {each.role}": await brokers.settings(view.look.servers, each.address)
+        f"{each.name} {each.role}": await broker_settings(view.look.servers, each.address)
         for each in found
         if each.silence is None
     }

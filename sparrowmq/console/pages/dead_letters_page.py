@@ -8,6 +8,7 @@ from typing import Final
 
 from nicegui import context, ui
 
+from sparrowmq.client.admin.topic_reading import Reading
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.forms import buttons, dialog
 from sparrowmq.console.layout.listing import Column, Listing, Row, link, table
@@ -15,7 +16,6 @@ from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.console.pages.messages_page import body_of
 from sparrowmq.console.reading.dead_letter_search import Wanted, file_of, line_of, topic_of
-from sparrowmq.console.reading.topic_reading import Reading
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import DLQ, dlq_topic
 

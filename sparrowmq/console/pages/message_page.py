@@ -6,7 +6,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import inventory
+from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.forms import buttons, dialog
@@ -85,7 +85,7 @@ async def _group_rows(view: View, message: ReceivedMessage) -> list[Row]:
     """Each group of its topic, and whether it is past it."""
     topic = message.stored.topic
     try:
-        groups = await inventory.consumers_of(view.look.servers, topic)
+        groups = await topics.consumers_of(view.look.servers, topic)
     except NoRoute:
         return []
     rows: list[Row] = []

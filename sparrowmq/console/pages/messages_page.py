@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from sparrowmq.client.admin.topic_reading import Reading, read
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.layout.listing import Column, Row, link, table
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import moment_of, time_of
 from sparrowmq.console.reading.message_body import short
-from sparrowmq.console.reading.topic_reading import Reading, read
 from sparrowmq.errors import RemoteProtocolError
 
 COLUMNS: Final = (

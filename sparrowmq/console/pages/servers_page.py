@@ -7,8 +7,8 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import inventory
 from sparrowmq.client.admin.doctor import Finding, Verdict
+from sparrowmq.client.admin.operations.namesrv_operations import namesrv_settings
 from sparrowmq.console.layout.forms import buttons, dialog
 from sparrowmq.console.layout.listing import Column, Row, badge, table
 from sparrowmq.console.layout.view import View
@@ -23,7 +23,7 @@ async def draw(view: View) -> None:
     settings: dict[str, dict[str, str]] = {}
     for address in view.look.name_servers:
         try:
-            settings[address] = await inventory.namesrv_settings(view.look.servers, address)
+            settings[address] = await namesrv_settings(view.look.servers, address)
             rows.append({"address": address, "state": badge("up", "green-8"), "told": ""})
         except SparrowError as error:
             rows.append({"address": address, "state": badge("no answer", "red-8"), "told": str(error)})

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin import inventory
+from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.topics import Topic
 from sparrowmq.console.layout.forms import buttons, destroy, dialog
 from sparrowmq.console.layout.listing import Column, Row, link, table
@@ -99,7 +99,7 @@ def moment(time: datetime | None) -> str:
 
 
 async def _groups(view: View, name: str) -> None:
-    groups = await inventory.consumers_of(view.look.servers, name)
+    groups = await topics.consumers_of(view.look.servers, name)
     lags = {group: await view.attempt(view.admin.lag(group, name)) for group in groups}
     rows: list[Row] = [
         {

@@ -1,5 +1,5 @@
-"""What pages read of the cluster, through one client and its `Admin`; beside topic_reading.py the only file
-of the console that asks it.
+"""What pages read of the cluster, through one client and its `Admin`. No other file of the
+console asks it.
 
 Nothing is kept but what is dear and seldom changes: the tables of topics and groups, for a few seconds. Every call may
 raise what `Admin` raises; `View` shows it.
@@ -14,9 +14,12 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from sparrowmq.client.admin import brokers, groups, inventory
+from sparrowmq.client.admin import brokers, groups
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
+from sparrowmq.client.admin.operations.broker_operations import broker_figures, producers
+from sparrowmq.client.admin.operations.namesrv_operations import namesrv_settings
+from sparrowmq.client.admin.operations.topic_operations import topic_table
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls
@@ -132,7 +135,7 @@ class Look:
             raise ConfigError(
                 f"{page} is an address server; name the name servers themselves, as host:port;host:port"
             )
-        await asyncio.gather(*(inventory.namesrv_settings(self.servers, each) for each in addresses))
+        await asyncio.gather(*(namesrv_settings(self.servers, each) for each in addresses))
         self.servers.network.name_servers.addresses[:] = addresses
         self.forget()
 
@@ -141,7 +144,7 @@ class Look:
 
         async def one(place: BrokerPlace, number: int, address: str) -> BrokerNow:
             try:
-                found, silence = await brokers.figures(self.servers, address), None
+                found, silence = await broker_figures(self.servers, address), None
             except SparrowError as error:
                 found, silence = {}, error
             return BrokerNow(place.cluster, place.name, number, address, found, silence)
@@ -164,7 +167,7 @@ class Look:
             named = {name for place in places for name in (place.name, place.cluster)}
             self._own = frozenset(named | {name + REPLY_SUFFIX for name in named})
             tables, failures = await self.servers.each(
-                masters, lambda _, address: inventory.topic_table(self.servers, address)
+                masters, lambda _, address: topic_table(self.servers, address)
             )
             if failures and not tables:
                 raise next(iter(failures.values()))
@@ -199,10 +202,8 @@ class Look:
 
     async def producers(self) -> dict[str, list[ProducerEntry]]:
         """The producers on line, by group, each once."""
-        masters = {place.name: place.master for place in await self.admin.brokers()}
-        tables = await self.servers.all(
-            masters, lambda _, address: inventory.producers(self.servers, address)
-        )
+        masters = await self.servers.all_masters()
+        tables = await self.servers.all(masters, lambda _, address: producers(self.servers, address))
         found: dict[str, dict[str, ProducerEntry]] = {}
         for table in tables.values():
             for group, entries in table.items():

@@ -14,11 +14,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from sparrowmq.client.admin.topic_reading import Reading, read_or_nothing
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.console.page_times import moment_of, time_of
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.message_body import text_of
-from sparrowmq.console.reading.topic_reading import Reading, read_or_nothing
 from sparrowmq.errors import InvalidName, RemoteProtocolError, SparrowError
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import check_group, dlq_topic

@@ -179,9 +179,9 @@ async def test_lags_of_many_groups_read_the_table_of_groups_once(admin, two, sto
     asked: list[str] = []
     ask = Servers.ask
 
-    async def counted(self, address, request, body=b""):
+    async def counted(self, address, request, body=b"", **options):
         asked.append(type(request).__name__)
-        return await ask(self, address, request, body)
+        return await ask(self, address, request, body, **options)
 
     monkeypatch.setattr(Servers, "ask", counted)
     found = await lags(admin.servers, ["billing", *names, "nobody", "no name"])

@@ -6,10 +6,10 @@ import pytest
 
 from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList
-from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError
+from sparrowmq.errors import NetworkError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
-from sparrowmq.protocol.requests.namesrv_headers import DeleteTopicInNamesrv, GetRoute
+from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
@@ -110,18 +110,3 @@ async def test_an_address_server_that_does_not_know_is_an_error_or_leaves_things
     await clock.advance(240)
     assert servers.addresses == ["a:1"] and not refetching.done()
     refetching.cancel()
-
-
-async def test_all_are_told_and_those_that_were_not_are_answered(pool, peer):
-    async with Scripted() as other:
-        other.usual[RequestCode.DELETE_TOPIC_IN_NAMESRV] = lambda _: Answer()
-        peer.usual[RequestCode.DELETE_TOPIC_IN_NAMESRV] = lambda _: Answer(
-            ResponseCode.SYSTEM_ERROR, remark="no"
-        )
-        servers = NameServers(NameServerList([peer.address, NOBODY, other.address]), pool)
-        failures = await servers.tell_all(DeleteTopicInNamesrv(topic="t"))
-        assert other.requests(RequestCode.DELETE_TOPIC_IN_NAMESRV)
-    assert {address: type(error) for address, error in failures.items()} == {
-        peer.address: RemoteError,
-        NOBODY: BrokerUnreachable,
-    }

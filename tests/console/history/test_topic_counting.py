@@ -63,7 +63,7 @@ async def test_a_broker_that_does_not_answer_is_told_and_the_others_count(counte
     await look.topics()
     await cluster.brokers[1].__aexit__(None, None, None)
     gone = RegisterBroker("broker-1", "127.0.0.1:9", "DefaultCluster", "", 0)
-    await look.servers.network.name_servers.tell_all(gone, timeout_s=5.0)
+    await look.servers.network.name_servers.call(gone, timeout_s=5.0)
     await counting.round()
     assert counting.top(10) == [("orders", 2)]
     assert isinstance(counting.failure, BrokerUnreachable)

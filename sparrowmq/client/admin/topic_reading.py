@@ -1,11 +1,11 @@
-"""A topic's messages by when they were stored, however many: all its queues side by side, a few of each in memory.
+"""A topic's messages by when they were stored, however many: all its queues side by side, a page of each in memory.
 
     queue 0   ..[32 messages]........
-    queue 1   ....[32 messages]......      the eldest of all beginnings is the next one
+    queue 1   ....[32 messages]......      the oldest first message of all pages is the next one
     queue 2   [32 messages]..........
 
-It goes through what the queues held when it began, so it ends where more comes while it reads, and where what it reads
-is sent to the same topic again.
+A reading ends where the queues ended when it began. So it ends also where new messages arrive faster than it reads,
+and where its messages are sent to the same topic again.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
-from typing import Self
+from typing import Final, Self
 
 from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.finding import AT_ONCE, FOR_EVER_MS
+from sparrowmq.client.admin.operations.message_operations import offset_since, pull_page
 from sparrowmq.client.admin.servers import Servers, masters_in
-from sparrowmq.client.consuming import pulling
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.errors import NoRoute
-from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
-from sparrowmq.protocol.names import TOOLS_GROUP
-from sparrowmq.protocol.requests.headers import FIRST_AT_OR_AFTER, SearchOffset
-from sparrowmq.protocol.subscription import ALL, TAG, Subscription
+from sparrowmq.protocol.messages.message import MessageQueue
+
+FOR_EVER_MS: Final = (1 << 63) - 1
 
 _Head = tuple[int, MessageQueue, int]
 
 
 class Reading:
-    """The messages of a topic that were stored in a span of time, the eldest first; ask with `async for`, in pieces.
+    """The messages of a topic that were stored in a span of time, the oldest first; an asynchronous iterator.
+
+    It can be paused, and continued after an error.
 
     Attributes:
-        total: how many messages there were in its queues from the span's beginning on, when it began.
-        looked: how many of them were read so far.
+        total: messages in the queues from the span's beginning on, when the reading began.
+        looked: messages read so far.
     """
 
     def __init__(self, queues: list[_Queue]) -> None:
@@ -57,14 +57,15 @@ class Reading:
         return queue.take()
 
     async def peek(self) -> bool:
-        """Whether something comes. Raises: what a broker that does not answer raises."""
+        """Return whether there is a next message. Raises: SparrowError, a broker does not answer."""
         await self._fill()
         return bool(self._heads)
 
     async def _fill(self) -> None:
-        """Have the eldest message that was not read yet at the heap's top.
+        """Put the oldest unread message at the heap's top.
 
-        What was read leaves the heap only once its queue's next one is there: a broker that failed can be asked again.
+        A message that was read leaves the heap only when its queue's next one is there: so a reading can continue after
+        an error.
         """
         if self._last is not None:
             head = await self._queues[self._last].head()
@@ -91,44 +92,42 @@ class _Queue:
         self._at = offsets.start
         self._end = offsets.stop
         self._span = span
-        self._everything = Subscription.build(queue.topic, ALL, TAG, 0)
-        self._read: deque[StoredMessage] = deque()
+        self._read: deque[ReceivedMessage] = deque()
 
     @property
     def left(self) -> int:
         return max(0, self._end - self._at)
 
     async def head(self) -> _Head | None:
-        """When its next message was stored, and where it is; None if there is none."""
+        """Return the next message's time and place; None if there is none."""
         while not self._read and self._at < self._end:
             await self._pull()
-        if not self._read:
-            return None
-        return self._read[0].store_timestamp_ms, self.queue, self._read[0].queue_offset
+        return age(self._read[0]) if self._read else None
 
     def take(self) -> ReceivedMessage:
-        return ReceivedMessage(self._read.popleft(), self.queue)
+        return self._read.popleft()
 
     async def _pull(self) -> None:
-        request = pulling.request(
-            TOOLS_GROUP, self.queue, self._at, self._everything, count=AT_ONCE, hold_s=0
-        )
-        session = await self._servers.network.brokers.session(self._address)
-        answer = await session.call(request, timeout_s=self._servers.timeout_s, accept=pulling.ACCEPTED)
-        found = pulling.messages_in(answer.body, self.queue, self._everything)
+        page = await pull_page(self._servers, self._address, self.queue, self._at)
+        namespace = self._servers.network.namespace
         self._read += [
-            each for each in found if each.queue_offset < self._end and each.store_timestamp_ms in self._span
+            ReceivedMessage(each, self.queue, namespace=namespace)
+            for each in page.messages
+            if each.queue_offset < self._end and each.store_timestamp_ms in self._span
         ]
-        is_past = bool(found) and found[-1].store_timestamp_ms >= self._span.stop
-        following = answer.header.next_begin_offset
-        self._at = self._end if is_past or following <= self._at else following
+        is_past = bool(page.messages) and page.messages[-1].store_timestamp_ms >= self._span.stop
+        self._at = self._end if is_past or page.next_offset <= self._at else page.next_offset
 
 
 async def read(
     servers: Servers, topic: str, since: datetime | None = None, until: datetime | None = None
 ) -> Reading:
-    """What a topic holds now; all of it without `since` and `until`. Raises: NoRoute."""
-    span = range(_ms(since, 0), _ms(until, FOR_EVER_MS))
+    """Read what a topic holds now; all of it without `since` and `until`. Raises: NoRoute."""
+    return await read_span(servers, topic, range(_ms(since, 0), _ms(until, FOR_EVER_MS)))
+
+
+async def read_span(servers: Servers, topic: str, span: range) -> Reading:
+    """Read what was stored in a span of milliseconds. Raises: NoRoute."""
     masters = masters_in(await servers.route(topic))
     found = await topics.ranges(servers, topic, masters)
 
@@ -137,8 +136,8 @@ async def read(
         for queue, offsets in sorted(found.items()):
             if queue.broker_name == broker:
                 first = offsets.min_offset
-                if since is not None:
-                    first = max(first, await _first_since(servers, address, queue, span.start))
+                if span.start:
+                    first = max(first, await offset_since(servers, address, queue, span.start))
                 queues.append(_Queue(servers, address, queue, range(first, offsets.max_offset), span))
         return queues
 
@@ -148,18 +147,16 @@ async def read(
 async def read_or_nothing(
     servers: Servers, topic: str, since: datetime | None = None, until: datetime | None = None
 ) -> Reading:
-    """The same, and nothing of a topic that is not there."""
+    """Read a topic as `read` does; an absent topic is empty."""
     try:
         return await read(servers, topic, since, until)
     except NoRoute:
         return Reading([])
 
 
-async def _first_since(servers: Servers, address: str, queue: MessageQueue, time_ms: int) -> int:
-    search = SearchOffset(
-        topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms, boundary_type=FIRST_AT_OR_AFTER
-    )
-    return (await servers.ask(address, search)).header.offset
+def age(message: ReceivedMessage) -> _Head:
+    """Return the sort key that puts the oldest message first, always in the same order."""
+    return message.store_timestamp_ms, message.queue, message.offset
 
 
 def _ms(time: datetime | None, otherwise: int) -> int:

@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 
 import sparrowmq
-from sparrowmq.console.reading.topic_reading import read, read_or_nothing
+from sparrowmq.client.admin.topic_reading import read, read_or_nothing
 from sparrowmq.errors import NoRoute
 from sparrowmq.protocol.names import dlq_topic
 
@@ -11,14 +11,14 @@ COUNT = 1200
 
 
 @pytest.fixture
-async def many(two, look):
-    await look.admin.create_topic(dlq_topic("many"), queues=2)
+async def many(two, admin):
+    await admin.create_topic(dlq_topic("many"), queues=2)
     async with sparrowmq.connect(two.namesrv) as mq:
         for number in range(0, COUNT, 100):
             for each in range(number, number + 100):
                 mq.send_nowait(dlq_topic("many"), b"%d" % each)
             await mq.flush()
-    return look
+    return admin
 
 
 async def test_all_messages_of_all_queues_come_in_the_order_of_their_times(many):
@@ -50,8 +50,8 @@ async def test_a_span_of_time_takes_what_was_stored_since_and_before(many):
     assert len(found) == sum(since <= each < until for each in times) > 0
 
 
-async def test_a_topic_that_is_not_there_has_nothing(look):
+async def test_a_topic_that_is_not_there_has_nothing(admin):
     with pytest.raises(NoRoute):
-        await read(look.servers, "nothing")
-    reading = await read_or_nothing(look.servers, "nothing")
+        await read(admin.servers, "nothing")
+    reading = await read_or_nothing(admin.servers, "nothing")
     assert not await reading.peek() and reading.total == 0

@@ -1,0 +1,1 @@
+"""The catalogue of operations: every request that an operator sends to a server is built here, and nowhere else."""

@@ -1,0 +1,49 @@
+"""The way from an operation to a server.
+
+An operation builds its request, hands it to an asker, and decodes the answer. The asker chooses the connection and the
+time limit, and raises its own errors: `Servers` raises ours, and the `Call` of mqadmin raises Java's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Protocol, TypeVar
+
+from sparrowmq.protocol.wire.header import Header, Request
+from sparrowmq.remoting.session import Response
+
+R = TypeVar("R", bound=Header)
+
+PATIENT: Final = 3  # Java's tools wait so many times as long for an answer that takes a broker long
+
+
+class Asker(Protocol):
+    """Sends requests to the servers of one cluster."""
+
+    async def ask(
+        self,
+        address: str,
+        request: Request[R],
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = (),
+        patience: int = 1,
+    ) -> Response[R]:
+        """Return the answer of one server.
+
+        Args:
+            accept: response codes besides 0 that are no error.
+            patience: a multiple of the usual time limit; an asker may ignore it.
+        """
+
+    async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
+        """Return the answer of the first name server that gives one."""
+
+
+async def ask_one_namesrv(
+    asker: Asker, address: str | None, request: Request[R], accept: Collection[int] = ()
+) -> Response[R]:
+    """Ask the name server at an address; without an address the first one that answers."""
+    if address is None:
+        return await asker.ask_namesrv(request, accept)
+    return await asker.ask(address, request, accept=accept)

@@ -1,0 +1,93 @@
+"""Requests to one broker about itself: settings, figures, producers, consume queues, clean-up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.protocol.requests import settings_text
+from sparrowmq.protocol.requests.admin_headers import (
+    CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
+    DeleteExpiredCommitLog,
+    GetAllProducers,
+    GetBrokerConfig,
+    GetBrokerConsumeStats,
+    GetBrokerRuntime,
+    GetProducerConnectionList,
+    QueryConsumeQueue,
+    UpdateBrokerConfig,
+    ViewBrokerStats,
+)
+from sparrowmq.protocol.requests.bodies import (
+    BrokerConsumeStats,
+    BrokerStats,
+    KVTable,
+    ProducerConnections,
+    ProducerEntry,
+    ProducerTable,
+    QueueEntries,
+)
+
+_VERY_PATIENT = 10  # a broker goes through all groups and queues
+
+
+async def broker_figures(asker: Asker, address: str) -> dict[str, str]:
+    """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
+    return KVTable.decode((await asker.ask(address, GetBrokerRuntime())).body).table
+
+
+async def broker_statistic(asker: Asker, address: str, name: str, key: str) -> BrokerStats:
+    """Return one figure over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
+
+    A broker that has counted nothing for the key answers with an error.
+    """
+    return BrokerStats.decode((await asker.ask(address, ViewBrokerStats(name, key))).body)
+
+
+async def broker_settings(asker: Asker, address: str) -> dict[str, str]:
+    """Return a broker's settings by key."""
+    return dict(settings_text.parse((await asker.ask(address, GetBrokerConfig())).body))
+
+
+async def change_broker_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
+    """Change settings of a running broker, and for its next start."""
+    await asker.ask(address, UpdateBrokerConfig(), settings_text.render(changes))
+
+
+async def progress_of_all_groups(
+    asker: Asker, address: str, *, only_ordered: bool = False
+) -> BrokerConsumeStats:
+    """Return the offsets of every group that has consumed at a broker."""
+    request = GetBrokerConsumeStats(is_order=only_ordered)
+    return BrokerConsumeStats.decode((await asker.ask(address, request, patience=_VERY_PATIENT)).body)
+
+
+async def producers(asker: Asker, address: str) -> dict[str, list[ProducerEntry]]:
+    """Return the online producers by group."""
+    return ProducerTable.decode((await asker.ask(address, GetAllProducers())).body).data
+
+
+async def producer_connections(asker: Asker, address: str, group: str) -> ProducerConnections:
+    """Return the online producers of one group."""
+    return ProducerConnections.decode((await asker.ask(address, GetProducerConnectionList(group))).body)
+
+
+async def queue_entries(asker: Asker, address: str, request: QueryConsumeQueue) -> QueueEntries:
+    """Return entries of a consume queue: where its messages are stored, and the hashes of their tags."""
+    return QueueEntries.decode((await asker.ask(address, request)).body)
+
+
+async def clean_expired_queues(asker: Asker, address: str) -> None:
+    """Delete the consume queue entries of messages that are gone."""
+    await asker.ask(address, CleanExpiredConsumeQueue())
+
+
+async def clean_unused_topics(asker: Asker, address: str) -> None:
+    """Delete the queues of topics that do not exist."""
+    await asker.ask(address, CleanUnusedTopic())
+
+
+async def delete_expired_log(asker: Asker, address: str) -> None:
+    """Delete the log files that are older than the retention."""
+    await asker.ask(address, DeleteExpiredCommitLog())

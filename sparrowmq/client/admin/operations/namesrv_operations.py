@@ -1,0 +1,95 @@
+"""Requests to name servers: brokers, routes, values by key, settings.
+
+With `address` a function asks that name server; without it the first one that answers. Changes always need an address,
+because each name server keeps its own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparrowmq.client.admin.operations.asker import Asker, ask_one_namesrv
+from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.requests import settings_text
+from sparrowmq.protocol.requests.bodies import ClusterTable, TopicList, TopicRoute
+from sparrowmq.protocol.requests.namesrv_headers import (
+    AddWritePermOfBroker,
+    DeleteKVConfig,
+    DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetBrokerCluster,
+    GetKVConfig,
+    GetNamesrvConfig,
+    GetRoute,
+    GetSystemTopicListFromNs,
+    GetTopicsByCluster,
+    PutKVConfig,
+    UpdateNamesrvConfig,
+    WipeWritePermOfBroker,
+)
+
+
+async def cluster_table(asker: Asker, address: str | None = None) -> ClusterTable:
+    """Return all brokers with their addresses."""
+    return ClusterTable.decode((await ask_one_namesrv(asker, address, GetBrokerCluster())).body)
+
+
+async def topic_route(asker: Asker, topic: str, address: str | None = None) -> TopicRoute | None:
+    """Return the brokers that have a topic; None if none has."""
+    request = GetRoute(topic=topic, accept_standard_json_only=True)
+    answer = await ask_one_namesrv(asker, address, request, (ResponseCode.TOPIC_NOT_EXIST,))
+    return None if answer.code else TopicRoute.decode(answer.body)
+
+
+async def topic_names(asker: Asker, cluster: str | None = None) -> list[str]:
+    """Return the names of all topics, or of a cluster's."""
+    request = GetAllTopicListFromNameserver() if cluster is None else GetTopicsByCluster(cluster=cluster)
+    return TopicList.decode((await asker.ask_namesrv(request)).body).topic_list
+
+
+async def system_topics_of_cluster(asker: Asker) -> TopicList:
+    """Return the names of clusters and brokers, which are topics, and the address of a broker."""
+    return TopicList.decode((await asker.ask_namesrv(GetSystemTopicListFromNs())).body)
+
+
+async def delete_route(asker: Asker, address: str, topic: str, cluster: str | None) -> None:
+    """Delete a topic's route: brokers only ever add to it."""
+    await asker.ask(address, DeleteTopicInNamesrv(topic=topic, cluster_name=cluster))
+
+
+async def hide_from_producers(asker: Asker, address: str, broker: str) -> int:
+    """Take the write permission of a broker out of all routes; returns the number of topics."""
+    return (await asker.ask(address, WipeWritePermOfBroker(broker))).header.wipe_topic_count
+
+
+async def show_to_producers(asker: Asker, address: str, broker: str) -> int:
+    """Give a broker its write permission back in all routes; returns the number of topics."""
+    return (await asker.ask(address, AddWritePermOfBroker(broker))).header.add_topic_count
+
+
+# Values and settings ------------------------------------------------------------------------------------------------
+
+
+async def value_of(asker: Asker, namespace: str, key: str) -> str | None:
+    """Return the value of a key."""
+    return (await asker.ask_namesrv(GetKVConfig(namespace, key))).header.value
+
+
+async def put_value(asker: Asker, address: str, namespace: str, key: str, value: str) -> None:
+    """Set the value of a key."""
+    await asker.ask(address, PutKVConfig(namespace, key, value))
+
+
+async def delete_value(asker: Asker, address: str, namespace: str, key: str) -> None:
+    """Delete a key."""
+    await asker.ask(address, DeleteKVConfig(namespace, key))
+
+
+async def namesrv_settings(asker: Asker, address: str) -> dict[str, str]:
+    """Return a name server's settings by key."""
+    return dict(settings_text.parse((await asker.ask(address, GetNamesrvConfig())).body))
+
+
+async def change_namesrv_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
+    """Change settings of a running name server."""
+    await asker.ask(address, UpdateNamesrvConfig(), settings_text.render(changes))

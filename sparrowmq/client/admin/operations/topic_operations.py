@@ -1,0 +1,71 @@
+"""Requests to one broker about topics. Source: the classes of org.apache.rocketmq.tools.command.topic, Java 4.9.8."""
+
+from __future__ import annotations
+
+from sparrowmq.client.admin.operations.asker import Asker
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.names import DEFAULT_TOPIC
+from sparrowmq.protocol.requests.admin_headers import (
+    DeleteTopic,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicStats,
+    QueryTopicConsumeByWho,
+    UpdateAndCreateTopic,
+)
+from sparrowmq.protocol.requests.bodies import (
+    GroupList,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicOffset,
+    TopicStats,
+)
+
+
+async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:
+    """Return all topics of a broker by name."""
+    found: dict[str, TopicConfig] = {}
+    while True:
+        # Brokers of 5.x give some at a time with the total; those of 4.9 give all, without a total.
+        answer = await asker.ask(address, GetAllTopicConfig(topic_seq=len(found) or None))
+        page = TopicConfigTable.decode(answer.body).topic_config_table
+        found |= page
+        total = answer.header.total_topic_num
+        if not page or total is None or len(found) >= total:
+            return found
+
+
+async def put_topic(asker: Asker, address: str, topic: TopicConfig) -> None:
+    """Create a topic, or replace its settings."""
+    request = UpdateAndCreateTopic(
+        topic=topic.topic_name,
+        read_queue_nums=topic.read_queue_nums,
+        write_queue_nums=topic.write_queue_nums,
+        perm=topic.perm,
+        default_topic=DEFAULT_TOPIC,
+        topic_filter_type=topic.topic_filter_type,
+        topic_sys_flag=topic.topic_sys_flag,
+        order=topic.order,
+    )
+    await asker.ask(address, request)
+
+
+async def delete_topic(asker: Asker, address: str, topic: str) -> None:
+    """Delete a topic with its messages; an absent topic is no error."""
+    await asker.ask(address, DeleteTopic(topic=topic))
+
+
+async def topic_offsets(asker: Asker, address: str, topic: str) -> dict[MessageQueue, TopicOffset]:
+    """Return the first and the next offset of each queue."""
+    return TopicStats.decode((await asker.ask(address, GetTopicStats(topic=topic))).body).offset_table
+
+
+async def groups_of_topic(asker: Asker, address: str, topic: str) -> list[str]:
+    """Return the groups that consume a topic, or have."""
+    return GroupList.decode((await asker.ask(address, QueryTopicConsumeByWho(topic=topic))).body).group_list
+
+
+async def system_topics_of_broker(asker: Asker, address: str) -> list[str]:
+    """Return the topics that a broker has for itself."""
+    return TopicList.decode((await asker.ask(address, GetSystemTopicListFromBroker())).body).topic_list

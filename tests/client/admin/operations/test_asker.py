@@ -1,0 +1,36 @@
+from sparrowmq.client.admin.operations.asker import ask_one_namesrv
+from sparrowmq.client.admin.operations.group_operations import group_progress
+from sparrowmq.protocol.requests.bodies import ConsumeStats
+from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
+from sparrowmq.protocol.wire.header import NoFields
+from sparrowmq.remoting.session import Response
+
+
+class Recorder:
+    """Keeps what it is asked, and answers with one body."""
+
+    def __init__(self, body=b""):
+        self.asked = []
+        self._answer = Response(0, NoFields(), None, body, 0)
+
+    async def ask(self, address, request, body=b"", *, accept=(), patience=1):
+        self.asked.append((address, request, patience))
+        return self._answer
+
+    async def ask_namesrv(self, request, accept=()):
+        self.asked.append((None, request, 1))
+        return self._answer
+
+
+async def test_an_operation_builds_its_request_and_decodes_the_answer_of_any_asker():
+    asker = Recorder(ConsumeStats(consume_tps=2.5).encode())
+    assert (await group_progress(asker, "a:1", "billing", "orders")).consume_tps == 2.5
+    [(address, request, patience)] = asker.asked
+    assert (address, request.consumer_group, request.topic, patience) == ("a:1", "billing", "orders", 3)
+
+
+async def test_without_an_address_any_name_server_is_asked():
+    asker = Recorder()
+    await ask_one_namesrv(asker, None, GetBrokerCluster())
+    await ask_one_namesrv(asker, "a:1", GetBrokerCluster())
+    assert [address for address, _, _ in asker.asked] == [None, "a:1"]

@@ -1,0 +1,27 @@
+from sparrowmq.client.admin.operations import broker_operations as brokers
+from sparrowmq.client.client import connect
+from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
+
+
+async def test_a_changed_setting_is_in_effect(two, admin):
+    address = two.brokers[0].address
+    await brokers.change_broker_settings(admin.servers, address, {"fileReservedTime": "71"})
+    assert (await brokers.broker_settings(admin.servers, address))["fileReservedTime"] == "71"
+
+
+async def test_producers_and_their_messages_are_found_at_the_broker(two, admin):
+    await admin.create_topic("orders", queues=1)
+    async with connect(two.namesrv) as mq:
+        sent = await mq.send("orders", b"x")
+        at = next(each.address for each in two.brokers if each.settings.name == sent.queue.broker_name)
+        (entry,) = (await brokers.producers(admin.servers, at))["SPARROWMQ_PRODUCER"]
+        assert (entry.client_id, entry.language) == (mq.client_id, "PYTHON")
+        connections = await brokers.producer_connections(admin.servers, at, "SPARROWMQ_PRODUCER")
+        assert [each.client_id for each in connections.connection_set] == [mq.client_id]
+    found = await brokers.queue_entries(admin.servers, at, QueryConsumeQueue("orders", 0, 0, 10))
+    assert (found.min_queue_index, found.max_queue_index) == (0, 1)
+
+
+async def test_clean_up_requests_are_accepted(two, admin):
+    for clean in (brokers.clean_expired_queues, brokers.clean_unused_topics, brokers.delete_expired_log):
+        await clean(admin.servers, two.brokers[0].address)

@@ -1,0 +1,25 @@
+from sparrowmq.client.admin.operations import topic_operations as topics
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import TopicConfig
+
+
+async def test_a_topic_is_put_found_and_deleted(two, admin):
+    address = two.brokers[1].address
+    await topics.put_topic(admin.servers, address, TopicConfig("orders", 3, 2))
+    table = await topics.topic_table(admin.servers, address)
+    assert (table["orders"].read_queue_nums, table["orders"].write_queue_nums) == (3, 2)
+    assert "TBW102" in table and "TBW102" in await topics.system_topics_of_broker(admin.servers, address)
+    assert list(await topics.topic_offsets(admin.servers, address, "orders")) == [
+        MessageQueue("orders", "broker-1", number) for number in range(3)
+    ]
+    await topics.delete_topic(admin.servers, address, "orders")
+    assert "orders" not in await topics.topic_table(admin.servers, address)
+
+
+async def test_a_group_that_committed_an_offset_belongs_to_the_topic(two, admin):
+    await admin.create_topic("orders")
+    await admin.create_group("billing")
+    address = two.brokers[0].address
+    assert await topics.groups_of_topic(admin.servers, address, "orders") == []
+    await admin.reset("billing", "orders", "latest")
+    assert await topics.groups_of_topic(admin.servers, address, "orders") == ["billing"]
