@@ -50,8 +50,8 @@ CATCH_ALL = {
     "sparrowmq/loop/waiting.py",
     "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",
-    "sparrowmq/client/consuming/hooked_messages.py",
-    "sparrowmq/client/sending/hooked_producer.py",
+    "sparrowmq/client/consuming/received.py",
+    "sparrowmq/client/sending/send_hooks.py",
     "sparrowmq/broker/chores.py",
 }
 MAY_WRITE = {"sparrowmq/store/vfs.py"}

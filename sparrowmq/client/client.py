@@ -29,7 +29,6 @@ from sparrowmq.client.arguments import check_callable, check_kind, check_text
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.checks import Check, Checks, CheckSettings
-from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
 from sparrowmq.client.consuming.consumer_settings import (
     ConsumerSettings,
@@ -40,14 +39,14 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscriptions,
 )
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.declared import Declared, F, Middleware, Options, until_signalled
 from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.requests import Requests
-from sparrowmq.client.sending.hooked_producer import WatchedProducer
 from sparrowmq.client.sending.outbox import Outbox
-from sparrowmq.client.sending.producer import Body, Producer, message_of
+from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_arguments import Body, RequestArguments, check_names, sending
 from sparrowmq.client.sending.send_hooks import SendHooks
 from sparrowmq.client.sending.transaction import Ends
 from sparrowmq.client.tracebacks import short_tracebacks
@@ -171,12 +170,8 @@ class Client:
         topic: str | Message,
         body: Body | None = None,
         *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        fifo: str | None = None,
-        queue: MessageQueue | None = None,
         timeout_s: float = REQUEST_S,
+        **arguments: Unpack[RequestArguments],
     ) -> ReceivedMessage:
         """Send a message that asks, and return the answer that a consumer of the topic gives by `message.reply`.
 
@@ -188,8 +183,8 @@ class Client:
             RequestTimeout: nobody answered in time; whether anybody has dealt with it is unknown.
             InvalidMessage, InvalidName, ConfigError, NoRoute, SendFailed, ClientClosed: as `send`.
         """
-        message = message_of(topic, body, tag, keys, properties, None)
-        return await self._requests.ask(self._producer, message, fifo, queue, timeout_s)
+        check_names("request", arguments, RequestArguments)
+        return await self._requests.ask(self._producer, sending(topic, body, **arguments), timeout_s)
 
     async def flush(self) -> None:
         """Return when everything that any producer of this client has sent so far was answered or has failed."""
@@ -230,9 +225,7 @@ class Client:
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
-        if hooks:
-            return WatchedProducer(group, outbox, self._make_id, own, ends, namespace, hooks=hooks)
-        return Producer(group, outbox, self._make_id, own, ends, namespace)
+        return Producer(group, outbox, self._make_id, own, ends, namespace, hooks)
 
     def check(
         self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0

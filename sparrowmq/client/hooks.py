@@ -14,7 +14,7 @@ Source: SendMessageHook and ConsumeMessageHook, Java 4.9.8.
 
 from __future__ import annotations
 
-from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
+from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.client.sending.send_hooks import SendHooks
 
 

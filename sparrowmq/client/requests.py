@@ -18,8 +18,9 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import check_timeout
+from sparrowmq.client.sending.send_arguments import Sending
 from sparrowmq.errors import InvalidMessage, RequestTimeout, SendFailed
-from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
+from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 
 
 class Requests:
@@ -28,18 +29,12 @@ class Requests:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def ask(
-        self,
-        producer: Producer,
-        message: Message,
-        fifo: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-    ) -> ReceivedMessage:
+    async def ask(self, producer: Producer, wanted: Sending, timeout_s: float) -> ReceivedMessage:
         """Send a request and wait for its answer. See `Client.request`."""
         check_timeout(timeout_s)
+        message = wanted.message
         if message.is_delayed:
-            raise InvalidMessage("a request cannot be delayed: somebody waits for its answer")
+            raise InvalidMessage("a request cannot be delayed, because the sender waits for the answer")
         correlation_id = str(uuid.uuid4())
         asking = {
             Property.CORRELATION_ID: correlation_id,
@@ -47,10 +42,11 @@ class Requests:
             Property.TTL: str(ceil(timeout_s * 1000)),
         }
         request = replace(message, properties=dict(message.properties) | asking)
+        asked = Sending(request, wanted.fifo, wanted.queue, timeout_s)
         with self._network.answers.expect(correlation_id) as answer:
             try:
                 stored = await self._network.clock.wait_for(
-                    self._exchange(producer, request, fifo, queue, timeout_s, answer), timeout_s
+                    self._exchange(producer, asked, answer), timeout_s
                 )
             except TimeoutError:
                 whom = f"whoever consumes {request.topic}"
@@ -58,19 +54,13 @@ class Requests:
         return self._received(stored)
 
     async def _exchange(
-        self,
-        producer: Producer,
-        request: Message,
-        fifo: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float,
-        answer: asyncio.Future[StoredMessage],
+        self, producer: Producer, asked: Sending, answer: asyncio.Future[StoredMessage]
     ) -> StoredMessage:
-        await self._network.answers.greet_brokers(self._network.full_name(request.topic))
+        await self._network.answers.greet_brokers(self._network.full_name(asked.message.topic))
         try:
-            await producer.send(request, fifo=fifo, queue=queue, timeout_s=timeout_s)
+            await producer.send(asked.message, fifo=asked.fifo, queue=asked.queue, timeout_s=asked.timeout_s)
         except SendFailed:
-            if not answer.done():  # Else only the broker's word got lost.
+            if not answer.done():  # Otherwise only the broker's acknowledgement was lost.
                 raise
         return await answer
 

@@ -19,8 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.send_hooks import SendHooks

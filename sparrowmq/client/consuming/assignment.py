@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -28,6 +28,7 @@ from sparrowmq.client.consuming.offset_store import OffsetStore
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller
 from sparrowmq.client.consuming.rebalance import diff
+from sparrowmq.client.consuming.received import ConsumeHooks
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
@@ -85,6 +86,7 @@ class Assignment:
         failed: Callable[[SparrowError], object],
         paces: Paces,
         locks: QueueLocks | None = None,
+        hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
         self.locks = locks
         self._settings = settings
@@ -95,6 +97,7 @@ class Assignment:
         self._subscriptions = subscriptions
         self._failed = failed
         self._paces = paces
+        self._hooks = hooks
         self._owned: dict[MessageQueue, _Owned] = {}
         self._are_new_paused = False
 
@@ -236,7 +239,7 @@ class Assignment:
 
     def _take_over(self, queue: MessageQueue, offset: int, *, is_paused: bool | None = None) -> None:
         pace = self._paces.of(queue.topic)
-        state = ProcessQueue(queue, offset, self._settings.flow, self._network.answers, pace)
+        state = ProcessQueue(queue, offset, self._settings.flow, self._network.answers, pace, self._hooks)
         state.locked_until = self._network.clock.monotonic() + TRUSTED_S
         state.is_paused = self._are_new_paused if is_paused is None else is_paused
         self._owned[queue] = _Owned(state)

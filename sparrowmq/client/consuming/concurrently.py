@@ -38,6 +38,7 @@ class Concurrently:
 
     Args:
         retries: gives failed messages back; None in a broadcast group.
+        namespace: the client's, which messages leave out of names.
     """
 
     def __init__(
@@ -46,12 +47,12 @@ class Concurrently:
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         *,
-        make: Callable[..., ReceivedMessage] = ReceivedMessage,
+        namespace: str = "",
     ) -> None:
         self._retries = retries
         self._clock = clock
         self._spawn = spawn
-        self._make = make
+        self._namespace = namespace
         self._inbox: Inbox[ReceivedMessage] = Inbox()
         self._returning: set[asyncio.Task[None]] = set()
 
@@ -86,8 +87,8 @@ class Concurrently:
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
         """Messages of an owned queue were pulled."""
         settle = partial(self._settle, owned)
-        queue, make = owned.queue, self._make
-        messages = [make(each, queue, settle, owned) for each in stored]
+        queue, namespace = owned.queue, self._namespace
+        messages = [ReceivedMessage(each, queue, settle, owned, namespace) for each in stored]
         for message in messages:
             owned.add(message)
         self._inbox.extend(messages)

@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -28,17 +27,15 @@ from sparrowmq.client.cluster.membership import Membership
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
 from sparrowmq.client.consuming.concurrently import Concurrently
-from sparrowmq.client.consuming.consume_hooks import ConsumeHooks
 from sparrowmq.client.consuming.consume_rate import Paces
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.consuming.directly import handle_directly
 from sparrowmq.client.consuming.held_locks import RENEW_S, QueueLocks
-from sparrowmq.client.consuming.hooked_messages import WatchedHandling, WatchedMessage
 from sparrowmq.client.consuming.inbox import InboxClosed
 from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.orderly import Orderly
 from sparrowmq.client.consuming.rebalance import Rebalancer
-from sparrowmq.client.consuming.received import HandedOut, Handling, ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, HandedOut, ReceivedMessage
 from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
@@ -327,7 +324,7 @@ class Consumer:
                 self._network.clock,
                 spawn,
                 in_threads=self._in_threads,
-                handling=partial(WatchedHandling, hooks=self._hooks) if self._hooks else Handling,
+                hooks=self._hooks,
                 timed=self._paces.timed,
             )
             self._workers.start(self._concurrency)
@@ -449,11 +446,6 @@ class Consumer:
         retries = None
         if not settings.broadcast:
             retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, outbox)
-        make: Callable[..., ReceivedMessage] = ReceivedMessage
-        if self._hooks:
-            make = partial(WatchedMessage, hooks=self._hooks)
-        if self._network.namespace:
-            make = partial(make, namespace=self._network.namespace)
         if settings.ordered:
             limit, needs_lock = settings.reconsume_times, not settings.broadcast
             return Orderly(
@@ -464,9 +456,9 @@ class Consumer:
                 clock,
                 spawn,
                 suspend_s=settings.suspend_s,
-                make=make,
+                namespace=self._network.namespace,
             )
-        return Concurrently(retries, clock, spawn, make=make)
+        return Concurrently(retries, clock, spawn, namespace=self._network.namespace)
 
     def _make_assignment(self) -> Assignment:
         settings, network = self._settings, self._network
@@ -483,6 +475,7 @@ class Consumer:
             failed=self._fail,
             paces=self._paces,
             locks=locks,
+            hooks=self._hooks,
         )
 
     def _topics(self) -> Collection[str]:

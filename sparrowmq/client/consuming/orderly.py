@@ -47,6 +47,7 @@ class Orderly:
         max_reconsume_times: failures of one message before that; None for ever.
         suspend_s: how long a queue waits after a failure, if its message does not say.
         needs_lock: whether a queue may only be consumed under the broker's lock.
+        namespace: the client's, which messages leave out of names.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Orderly:
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         *,
         suspend_s: float = 1.0,
-        make: Callable[..., ReceivedMessage] = ReceivedMessage,
+        namespace: str = "",
     ) -> None:
         self._batch = batch
         self._suspend_s = suspend_s
@@ -68,7 +69,7 @@ class Orderly:
         self._needs_lock = needs_lock
         self._clock = clock
         self._spawn = spawn
-        self._make = make
+        self._namespace = namespace
         self._inbox: Inbox[list[ReceivedMessage]] = Inbox()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -99,7 +100,7 @@ class Orderly:
     def arrived(self, owned: ProcessQueue, stored: list[StoredMessage]) -> None:
         """Messages of an owned queue were pulled."""
         for each in stored:
-            message = self._make(each, owned.queue, None, owned)
+            message = ReceivedMessage(each, owned.queue, None, owned, self._namespace)
             owned.add(message)
             owned.pending.append(message)
         self._offer(owned)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.answers import Answers
 from sparrowmq.client.consuming.consume_rate import Pace
-from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, ReceivedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 
@@ -66,6 +67,7 @@ class ProcessQueue:
         locked_until: for orderly consumption: when the broker's lock must have been renewed.
         answers: where answers to its messages go.
         pace: how fast its topic is consumed.
+        hooks: see its messages when they are handled.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class ProcessQueue:
         limits: FlowLimits,
         answers: Answers | None = None,
         pace: Pace | None = None,
+        hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
         self.queue = queue
+        self.hooks = hooks
         self.pace = pace or Pace()
         self.answers = answers
         self.next_offset = next_offset

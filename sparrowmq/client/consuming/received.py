@@ -53,6 +53,20 @@ class Owner(Protocol):
     def answers(self) -> Answers | None:
         """Where answers go."""
 
+    @property
+    def hooks(self) -> Sequence[ConsumeHooks]:
+        """See the message when it is handled by `process`."""
+
+
+class ConsumeHooks:
+    """Does nothing; override what you want. The part of `client/hooks.py` that sees messages being handled."""
+
+    def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
+        """A handler, or a `process()` block, is about to see the messages."""
+
+    def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
+        """They were handled; or handling them raised `error`, and they come again."""
+
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
@@ -60,6 +74,7 @@ class HandedOut:
 
     answers: Answers
     is_owned: bool = True
+    hooks: Sequence[ConsumeHooks] = ()
 
 
 class ReceivedMessage:
@@ -226,7 +241,7 @@ class ReceivedMessage:
         Args:
             swallow: log what was raised instead, and go on behind the block.
         """
-        return Handling((self,), swallow=swallow)
+        return Handling((self,), swallow=swallow, hooks=self._owner.hooks if self._owner is not None else ())
 
     async def reply(self, body: bytes | bytearray | memoryview) -> bool:
         """Answer it: whoever asked by `request` gets the body. A program without `async` has `mq.reply(message, body)`.
@@ -280,16 +295,25 @@ class Handling:
 
     Args:
         swallow: whether exceptions end here, in the log.
+        hooks: see the beginning and the end of the block.
     """
 
-    __slots__ = ("_messages", "_swallow")
+    __slots__ = ("_hooks", "_messages", "_swallow")
 
-    def __init__(self, messages: Sequence[ReceivedMessage], *, swallow: bool = False) -> None:
+    def __init__(
+        self,
+        messages: Sequence[ReceivedMessage],
+        *,
+        swallow: bool = False,
+        hooks: Sequence[ConsumeHooks] = (),
+    ) -> None:
         self._messages = messages
         self._swallow = swallow
+        self._hooks = hooks
 
     async def __aenter__(self) -> None:
-        return None
+        if self._hooks:
+            self._call_before()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -298,7 +322,8 @@ class Handling:
         return self._end(kind, error, is_stray)
 
     def __enter__(self) -> None:
-        return None
+        if self._hooks:
+            self._call_before()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -306,6 +331,26 @@ class Handling:
         return self._end(kind, error, is_stray=False)
 
     def _end(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
+        is_swallowed = self._settle(kind, error, is_stray)
+        if self._hooks:
+            self._call_after(error)
+        return is_swallowed
+
+    def _call_before(self) -> None:
+        for hook in self._hooks:
+            try:
+                hook.before_consume(self._messages)
+            except Exception:
+                log.exception("%r failed before %s was consumed", hook, self._messages)
+
+    def _call_after(self, error: BaseException | None) -> None:
+        for hook in reversed(self._hooks):
+            try:
+                hook.after_consume(self._messages, error)
+            except Exception:
+                log.exception("%r failed after %s was consumed", hook, self._messages)
+
+    def _settle(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
         if kind is None:
             for message in self._messages:
                 message.ack()

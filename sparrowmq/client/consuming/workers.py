@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final, Protocol
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
-from sparrowmq.client.consuming.received import Handling, ReceivedMessage
+from sparrowmq.client.consuming.received import ConsumeHooks, Handling, ReceivedMessage
 from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Workers:
         spawn: Spawn,
         *,
         in_threads: bool,
-        handling: Callable[..., Handling] = Handling,
+        hooks: Sequence[ConsumeHooks] = (),
         timed: Callable[[str, float], None] | None = None,
     ) -> None:
         self._handler = handler
@@ -83,7 +83,7 @@ class Workers:
         self._clock = clock
         self._spawn = spawn
         self._in_threads = in_threads and not is_coroutine_function(handler)
-        self._handling = handling
+        self._hooks = hooks
         self._timed = timed
         self._calls = 0
         self._workers: list[_Worker] = []
@@ -150,7 +150,7 @@ class Workers:
         """Handle messages until there are no more. What a handler raises is dealt with by `Handling`."""
         take, call, portion_size = self._take, worker.call, self._settings.batch or 1
         is_single = self._settings.batch is None
-        loop, handling = asyncio.get_running_loop(), self._handling
+        loop = asyncio.get_running_loop()
         while not worker.is_expired and (portion := await take(portion_size)):
             worker.portion = portion
             if thread is not None:
@@ -158,7 +158,7 @@ class Workers:
                     message.settle_in(loop)
             self._calls += 1
             began = self._clock.monotonic() if self._calls % TIMED == 1 else None
-            async with handling(portion, swallow=True):
+            async with Handling(portion, swallow=True, hooks=self._hooks):
                 result = call(portion[0] if is_single else portion)
                 if inspect.isawaitable(result):
                     await result

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from sparrowmq.client.sending.packing import Prepared
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import RETRY
 
@@ -17,16 +18,16 @@ LOG_OVERHEAD_BYTES: Final = 20
 MAX_COUNT: Final = 4096  # as many as a broker stores in some 25 ms, during which it answers nobody else
 
 
-def split(messages: Iterable[Message], max_bytes: int) -> Iterator[list[Message]]:
-    """Runs of neighbouring messages that may travel together, in order."""
-    batch: list[Message] = []
+def split(messages: Iterable[Prepared], max_bytes: int) -> Iterator[list[Prepared]]:
+    """Split messages into runs of neighbours that may travel together, in order."""
+    batch: list[Prepared] = []
     room_bytes = max_bytes
-    for message in messages:
-        size = size_bytes(message)
-        if batch and (size > room_bytes or len(batch) == MAX_COUNT or not _go_together(batch[-1], message)):
+    for each in messages:
+        size, is_full = size_bytes(each.message), len(batch) == MAX_COUNT
+        if batch and (size > room_bytes or is_full or not _go_together(batch[-1].message, each.message)):
             yield batch
             batch, room_bytes = [], max_bytes
-        batch.append(message)
+        batch.append(each)
         room_bytes -= size
     if batch:
         yield batch

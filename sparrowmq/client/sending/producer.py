@@ -6,53 +6,51 @@
     results = await mq.send_many([Message("orders", body) for body in bodies])
     async with mq.transaction("orders", b"paid") as transaction: ...
 
-Whatever its way, a message is checked and packed here; `outbox` delivers it.
+`packing` checks and packs each message, hooks see it, and `outbox` delivers it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from functools import lru_cache
-from typing import Final, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TypeVar, Unpack
 
-from sparrowmq.client.cluster.namespace import full_queue, plain_queue
+from sparrowmq.client.cluster.namespace import plain_queue
 from sparrowmq.client.sending import batching
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.sending.outcome import SendResult, SendStatus
 from sparrowmq.client.sending.outgoing import Outgoing, Sent
-from sparrowmq.client.sending.packed import batch_properties
-from sparrowmq.client.sending.producer_settings import ProducerSettings, check_timeout
+from sparrowmq.client.sending.packing import Packing, Prepared
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.client.sending.send_arguments import (
+    Body,
+    MessageArguments,
+    OnewayArguments,
+    SendArguments,
+    Sending,
+    check_names,
+    sending,
+)
+from sparrowmq.client.sending.send_hooks import SendHookCalls, SendHooks
 from sparrowmq.client.sending.transaction import Ends, Transaction
 from sparrowmq.client.tracebacks import short_traceback, shortened
-from sparrowmq.errors import (
-    ConfigError,
-    InvalidMessage,
-    InvalidName,
-    MessageTooLarge,
-    SendManyFailed,
-    SparrowError,
-)
-from sparrowmq.protocol.messages import batch as batches
-from sparrowmq.protocol.messages import compression, properties
-from sparrowmq.protocol.messages.batch import BatchPart
-from sparrowmq.protocol.messages.delays import Delay, wait_of
+from sparrowmq.errors import ConfigError, InvalidMessage, SendManyFailed, SparrowError
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
-from sparrowmq.protocol.names import check_topic, is_closed_to_clients, with_namespace, without_namespace
 from sparrowmq.protocol.recall_handle import RecallHandle
 from sparrowmq.protocol.requests.headers import RecallMessage
 
 R = TypeVar("R")
 NextId = Callable[[], str]
-Body = bytes | bytearray | memoryview
-_SOME_ID: Final = "0" * 32
 
 
 class Producer:
     """Sends messages in the name of one group. Made by `Client.producer`; a client has one of its own.
 
     Awaiting calls may be cancelled: nothing is left behind, but whether the message is sent is then open.
+
+    Args:
+        group: as the program knows it.
+        hooks: see every message before it is packed, and its outcome.
     """
 
     def __init__(
@@ -63,27 +61,17 @@ class Producer:
         settings: ProducerSettings,
         ends: Ends,
         namespace: str = "",
+        hooks: Sequence[SendHooks] = (),
     ) -> None:
         self.group = group
         self._ends = ends
-        self._namespace = namespace
         self._outbox = outbox
-        self._next_id = next_id
         self._settings = settings
+        self._packing = Packing(settings, next_id, namespace)
+        self._hooks = SendHookCalls(hooks) if hooks else None
 
     async def send(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        delay: Delay | None = None,
-        deliver_at: datetime | None = None,
-        fifo: str | None = None,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
+        self, topic: str | Message, body: Body | None = None, **arguments: Unpack[SendArguments]
     ) -> SendResult:
         """Send one message and wait until the broker has it.
 
@@ -110,24 +98,12 @@ class Producer:
         """
         __tracebackhide__ = True  # pytest leaves this frame out
         try:
-            message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
-            return await self._start(message, fifo, queue, timeout_s, is_awaited=True)
+            return await self._seen(sending(topic, body, **arguments), self._put_awaited)
         except SparrowError as error:  # as `short_tracebacks` does, without a coroutine more for each message
             raise shortened(error) from None
 
     def send_soon(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        delay: Delay | None = None,
-        deliver_at: datetime | None = None,
-        fifo: str | None = None,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
+        self, topic: str | Message, body: Body | None = None, **arguments: Unpack[SendArguments]
     ) -> asyncio.Future[SendResult]:
         """As `send`, without waiting: the future has the result. No task is made.
 
@@ -138,21 +114,10 @@ class Producer:
             InvalidMessage, InvalidName, ConfigError: at once; the errors of sending are the future's.
             SendFailed: at once, when far too many messages wait already.
         """
-        message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
-        return self._start(message, fifo, queue, timeout_s)
+        return self._seen(sending(topic, body, **arguments), self._put_one)
 
     def send_nowait(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        delay: Delay | None = None,
-        deliver_at: datetime | None = None,
-        fifo: str | None = None,
-        queue: MessageQueue | None = None,
+        self, topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
     ) -> str:
         """Send one message one-way and return its id: no answer, no retry, no word about errors.
 
@@ -160,8 +125,8 @@ class Producer:
             InvalidMessage: it cannot be sent as it is.
             SendFailed: far too many messages wait already.
         """
-        message = message_of(topic, body, tag, keys, properties, delay, deliver_at)
-        return self._start_oneway(message, fifo, queue)
+        check_names("send_nowait", arguments, OnewayArguments)
+        return self._seen(sending(topic, body, **arguments), self._put_oneway)
 
     @short_traceback
     async def send_many(
@@ -182,31 +147,19 @@ class Producer:
             SendManyFailed: some were not acknowledged; it has the result or the error of each.
             ClientClosed: the client is closed, or was not entered; none was sent.
         """
-        batches = list(batching.split(self._checked(messages), self._settings.max_bytes))
-        answers: list[asyncio.Future[list[SendResult]]] = []
-        try:
-            for batch in batches:
-                await self._outbox.drain()
-                item = (
-                    self._pack(batch[0], timeout_s) if len(batch) == 1 else self._pack_batch(batch, timeout_s)
-                )
-                answers.append(self._put(item, fifo, queue, _results, is_awaited=True))
-            await asyncio.wait(answers) if answers else None
-        except BaseException:
-            for answer in answers:
-                answer.cancel()
-            raise
-        return _all_results(batches, answers)
+
+        def send(seen: Iterable[Message]) -> Coroutine[None, None, list[SendResult]]:
+            return self._send_many(seen, fifo, queue, timeout_s)
+
+        return await (send(messages) if self._hooks is None else self._hooks.around_many(messages, send))
 
     def transaction(
         self,
         topic: str | Message,
         body: Body | None = None,
         *,
-        tag: str | None = None,
-        keys: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        **arguments: Unpack[MessageArguments],
     ) -> Transaction:
         """A transaction around this message, for `async with`: entering it sends, and nobody sees it before the end.
 
@@ -217,7 +170,8 @@ class Producer:
             InvalidMessage: it cannot be sent as it is, or is delayed.
             ConfigError: the group has no check, by which a broker learns the end if it was not told.
         """
-        message = message_of(topic, body, tag, keys, properties, None)
+        check_names("transaction", arguments, MessageArguments)
+        message = sending(topic, body, **arguments).message
         if message.is_delayed:
             raise InvalidMessage("a message of a transaction cannot be delayed; leave its delay out")
         if not self._ends.has_check:
@@ -225,9 +179,10 @@ class Producer:
                 f"producer group {self.group} has no check, so a broker that is not told how a transaction ended could "
                 f"never know; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
             )
-        self._check(message)
-        topic = self._full_topic(message.topic)
-        return Transaction(topic, message, lambda: self._start_half(message, timeout_s), self._ends)
+        self._packing.check(message)
+
+        full_topic, wanted = self._packing.full_topic(message.topic), Sending(message, None, None, timeout_s)
+        return Transaction(full_topic, message, lambda: self._seen(wanted, self._put_half), self._ends)
 
     @short_traceback
     async def recall(self, sent: SendResult | str) -> None:
@@ -268,30 +223,55 @@ class Producer:
         """How many messages wait or are in flight."""
         return self._outbox.unanswered
 
-    # Packing --------------------------------------------------------------------------------------------------------
+    def _seen(self, wanted: Sending, put: Callable[[Sending], R]) -> R:
+        """Put a message into the outbox. Every single message passes here, so hooks are called here."""
+        if self._hooks is None:
+            return put(wanted)
+        return self._hooks.around(wanted, put, is_half=put == self._put_half)
 
-    def _start(
-        self,
-        message: Message,
-        fifo: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float | None,
-        *,
-        is_awaited: bool = False,
-    ) -> asyncio.Future[SendResult]:
-        return self._put(self._pack(message, timeout_s), fifo, queue, _result, is_awaited=is_awaited)
+    def _put_one(self, wanted: Sending, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
+        item = self._packing.pack(self._packing.prepare(wanted.message), wanted.timeout_s)
+        return self._put(item, wanted.fifo, wanted.queue, _result, is_awaited=is_awaited)
 
-    def _start_half(self, message: Message, timeout_s: float | None) -> asyncio.Future[SendResult]:
-        item = self._pack(message, timeout_s)
+    def _put_awaited(self, wanted: Sending) -> asyncio.Future[SendResult]:
+        return self._put_one(wanted, is_awaited=True)
+
+    def _put_half(self, wanted: Sending) -> asyncio.Future[SendResult]:
+        item = self._packing.pack(self._packing.prepare(wanted.message), wanted.timeout_s)
         item.sys_flag |= SysFlag.PREPARED
         item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._ends.group}\x02"
         return self._put(item, None, None, _result, is_awaited=True)
 
-    def _start_oneway(self, message: Message, fifo: str | None, queue: MessageQueue | None) -> str:
-        item = self._pack(message, None)
-        self._address(item, fifo, queue)
+    def _put_oneway(self, wanted: Sending) -> str:
+        item = self._packing.pack(self._packing.prepare(wanted.message), None)
+        self._packing.address(item, wanted.fifo, wanted.queue)
         self._outbox.put(item)
         return item.msg_ids[0]
+
+    async def _send_many(
+        self,
+        messages: Iterable[Message],
+        fifo: str | None,
+        queue: MessageQueue | None,
+        timeout_s: float | None,
+    ) -> list[SendResult]:
+        packing = self._packing
+        batches = list(batching.split(packing.prepare_all(messages), self._settings.max_bytes))
+        answers: list[asyncio.Future[list[SendResult]]] = []
+        try:
+            for batch in batches:
+                await self._outbox.drain()
+                is_single = len(batch) == 1
+                item = (
+                    packing.pack(batch[0], timeout_s) if is_single else packing.pack_batch(batch, timeout_s)
+                )
+                answers.append(self._put(item, fifo, queue, _results, is_awaited=True))
+            await asyncio.wait(answers) if answers else None
+        except BaseException:
+            for answer in answers:
+                answer.cancel()
+            raise
+        return _all_results(batches, answers)
 
     def _put(
         self,
@@ -302,150 +282,11 @@ class Producer:
         *,
         is_awaited: bool = False,
     ) -> asyncio.Future[R]:
-        self._address(item, fifo, queue)
+        self._packing.address(item, fifo, queue)
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         item.future, item.result = future, result
         self._outbox.put(item, is_awaited=is_awaited)
         return future
-
-    def _pack(self, message: Message, timeout_s: float | None) -> Outgoing:
-        self._check(message)
-        msg_id = self._next_id()
-        body, sys_flag = message.body, 0
-        if len(body) > self._settings.compress_over_bytes:
-            body, sys_flag = _compressed(body)
-        return Outgoing(
-            self._full_topic(message.topic),
-            body,
-            _properties(message, msg_id, self._namespace),
-            sys_flag,
-            message.flag,
-            timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
-            msg_ids=(msg_id,),
-            is_timed=message.is_timed,
-        )
-
-    def _pack_batch(self, batch: list[Message], timeout_s: float | None) -> Outgoing:
-        parts, ids = [], tuple(self._next_id() for _ in batch)
-        for message, msg_id in zip(batch, ids, strict=True):
-            self._check(message)
-            own = _properties(message, msg_id, self._namespace)
-            parts.append(BatchPart(message.body, own.encode(), message.flag))
-        return Outgoing(
-            self._full_topic(batch[0].topic),
-            batches.encode(parts),
-            batch_properties(wait_stored=batch[0].wait_stored),
-            is_batch=True,
-            timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
-            msg_ids=ids,
-        )
-
-    def _checked(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """The messages, each of which can be sent, as far as that can be said before."""
-        for index, message in enumerate(messages):
-            if not isinstance(message, Message):
-                raise InvalidMessage(
-                    f"message {index} is {type(message).__name__}, not a Message; none was sent"
-                )
-            try:
-                message.check()
-                self._check(message)
-                properties.check_size(len(_properties(message, _SOME_ID, self._namespace).encode()))
-            except (InvalidMessage, InvalidName) as error:
-                error.args = (f"message {index} of those to send: {error}. None of them was sent",)
-                raise
-            yield message
-
-    def _full_topic(self, topic: str) -> str:
-        return with_namespace(self._namespace, topic) if self._namespace else topic
-
-    def _address(self, item: Outgoing, fifo: str | None, queue: MessageQueue | None) -> None:
-        """Fix the queue, if the caller of a send cares."""
-        if fifo is not None and not isinstance(fifo, str):
-            raise InvalidMessage(f"fifo={fifo!r} is not text; use str(key)")
-        if queue is not None:
-            if not isinstance(queue, MessageQueue):
-                raise InvalidMessage(f"queue={queue!r} is no queue; take one of `await mq.queues(topic)`")
-            if fifo is not None:
-                raise InvalidMessage("give fifo= or queue=, not both")
-            if self._full_topic(queue.topic) != item.topic:
-                topic = without_namespace(self._namespace, item.topic)
-                raise InvalidMessage(
-                    f"{queue} does not belong to topic {topic}; take one of `await mq.queues(topic)`"
-                )
-            item.queue = full_queue(self._namespace, queue) if self._namespace else queue
-            item.is_fixed = True
-        item.key = fifo
-        item.namespace = self._namespace
-
-    def _check(self, message: Message) -> None:
-        topic = self._full_topic(message.topic) if self._namespace else message.topic
-        if is_closed_to_clients(check_topic(topic)):
-            raise InvalidMessage(f"topic {topic} is written by brokers only; choose another")
-        size = len(message.body)
-        if not size:
-            raise InvalidMessage(
-                "the body is empty; consumers of other languages refuse that, send at least a byte"
-            )
-        if size > self._settings.max_bytes:
-            raise MessageTooLarge(
-                f"the body has {size} bytes, {self._settings.max_bytes} are allowed; send a reference to it "
-                "instead, or raise max_bytes here and maxMessageSize at the broker"
-            )
-
-
-def message_of(
-    topic: str | Message,
-    body: Body | None,
-    tag: str | None,
-    keys: str | Sequence[str],
-    properties: Mapping[str, str] | None,
-    delay: Delay | None,
-    deliver_at: datetime | None = None,
-) -> Message:
-    """What the arguments of a send mean. Raises: InvalidMessage."""
-    if isinstance(topic, Message):
-        if body is not None or tag or keys or properties or delay is not None or deliver_at is not None:
-            raise InvalidMessage(
-                "a whole Message was given; put body, tag, keys, properties and delay into it"
-            )
-        topic.check()
-        return topic
-    if body is None:
-        raise InvalidMessage("no body was given; send(topic, body) needs one")
-    own = cast(dict[str, str], properties or {})
-    if delay is None and deliver_at is None:
-        return Message(topic, cast(bytes, body), tag, keys, own)
-    level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at)
-    return Message(topic, cast(bytes, body), tag, keys, own, 0, level, True, delay_ms, deliver_at_ms)
-
-
-def _properties(message: Message, msg_id: str, namespace: str) -> str:
-    if message.properties or message.keys or message.is_timed:
-        rest = _rendered(message, namespace)
-    else:
-        rest = _usual_properties(message.tag, message.delay_level, message.wait_stored, namespace)
-    return f"{rest}{Property.UNIQ_KEY}\x01{msg_id}\x02"
-
-
-@lru_cache(maxsize=1024)
-def _usual_properties(tag: str | None, delay_level: int, wait_stored: bool, namespace: str) -> str:
-    """The properties of messages that have none of their own. Rendering them is a tenth of what a send costs."""
-    return _rendered(Message("", b"", tag, delay_level=delay_level, wait_stored=wait_stored), namespace)
-
-
-def _rendered(message: Message, namespace: str) -> str:
-    """Its properties, and the namespace it is sent in. Source: DefaultMQProducerImpl.sendKernelImpl, Java 4.9.8."""
-    found = message.wire_properties()
-    if namespace:
-        found[Property.INSTANCE_ID] = namespace
-    return properties.render(found)
-
-
-def _compressed(body: bytes) -> tuple[bytes, int]:
-    """The body to send and its system flag. The kind is left 0: clients up to 4.9 know no other zlib."""
-    smaller = compression.compress(body)
-    return (smaller, SysFlag.COMPRESSED) if len(smaller) < len(body) else (body, 0)
 
 
 def _result(item: Outgoing, sent: Sent) -> SendResult:
@@ -472,7 +313,7 @@ def _results(item: Outgoing, sent: Sent) -> list[SendResult]:
 
 
 def _all_results(
-    batches: list[list[Message]], answers: list[asyncio.Future[list[SendResult]]]
+    batches: list[list[Prepared]], answers: list[asyncio.Future[list[SendResult]]]
 ) -> list[SendResult]:
     """The result of each message. Raises: SendManyFailed."""
     results: list[SendResult | BaseException] = []

@@ -93,8 +93,8 @@ class Message:
         if (self.delay_level != 0) + (self.delay_ms != 0) + (self.deliver_at_ms != 0) > 1:
             raise InvalidMessage("give one of delay_level, delay_ms and deliver_at_ms")
 
-    def wire_properties(self) -> dict[str, str]:
-        """All properties as they are sent: the application's, then RocketMQ's own.
+    def render_properties(self) -> str:
+        """Render all properties as they are sent: the application's, then RocketMQ's own.
 
         Raises:
             InvalidMessage: a name is reserved, a key holds a blank, or a text cannot be carried.
@@ -116,9 +116,10 @@ class Message:
         if self.deliver_at_ms:
             found[Property.TIMER_DELIVER_MS] = str(self.deliver_at_ms)
         found[Property.WAIT] = "true" if self.wait_stored else "false"
-        properties.check(found)
-        _check_unicode(found)
-        return found
+        text = properties.check(found)
+        if not text.isascii():
+            _check_unicode(found)
+        return text
 
 
 def _kind(value: object) -> str:
@@ -153,13 +154,12 @@ def _check_texts(own: object) -> None:
 
 def _check_unicode(found: Mapping[str, str]) -> None:
     for name, value in found.items():
-        if not (name.isascii() and value.isascii()):
-            try:
-                (name + value).encode()
-            except UnicodeEncodeError:
-                raise InvalidMessage(
-                    f"{name!r} has half of a surrogate pair in {value!r}, which is no text; mend what made it"
-                ) from None
+        try:
+            (name + value).encode()
+        except UnicodeEncodeError:
+            raise InvalidMessage(
+                f"{name!r} has half of a surrogate pair in {value!r}, which is no text; mend what made it"
+            ) from None
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):

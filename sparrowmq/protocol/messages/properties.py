@@ -178,8 +178,8 @@ def render(properties: Mapping[str, str]) -> str:
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
-def check(properties: Mapping[str, str]) -> None:
-    """Refuse what the string form cannot carry.
+def check(properties: Mapping[str, str]) -> str:
+    """The string form, as `render` makes it, of properties that it can carry.
 
     Raises:
         InvalidMessage: a name is empty, a text holds 0x01 or 0x02, or all together are too long.
@@ -191,6 +191,7 @@ def check(properties: Mapping[str, str]) -> None:
     if "" in properties:
         raise InvalidMessage("a property has an empty name")
     check_size(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
+    return text
 
 
 def check_size(size_bytes: int) -> None:

@@ -1,7 +1,13 @@
 import pytest
 
-from sparrowmq.client.sending.batching import MAX_COUNT, size_bytes, split
+from sparrowmq.client.sending.batching import MAX_COUNT, size_bytes
+from sparrowmq.client.sending.batching import split as split_prepared
+from sparrowmq.client.sending.packing import Prepared
 from sparrowmq.protocol.messages.message import Message
+
+
+def split(messages: list[Message], max_bytes: int) -> list[list[Prepared]]:
+    return list(split_prepared([Prepared(message, "id", "") for message in messages], max_bytes))
 
 
 def sizes(batches) -> list[int]:
@@ -47,4 +53,4 @@ def test_delayed_and_retried_messages_travel_alone():
 
 
 def test_nothing_is_no_batch():
-    assert list(split([], 100)) == []
+    assert split([], 100) == []

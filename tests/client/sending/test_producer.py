@@ -113,9 +113,13 @@ async def test_a_wrong_message_is_refused_at_once(sender, arguments, options, er
 
 @pytest.mark.parametrize("keyword", ["tags", "key", "timeout", "delay_level", "vip", "flag"])
 async def test_a_misspelt_argument_is_no_property(sender, keyword):
-    for send in (sender.send, sender.send_soon, sender.send_nowait):
+    with pytest.raises(TypeError, match=f"'{keyword}'"):
+        await sender.send("t", b"x", **{keyword: 1})
+    for send in (sender.send_soon, sender.send_nowait):
         with pytest.raises(TypeError, match=f"'{keyword}'"):
             send("t", b"x", **{keyword: 1})
+    with pytest.raises(TypeError, match="'timeout_s'"):
+        sender.send_nowait("t", b"x", timeout_s=1)
 
 
 @pytest.mark.parametrize("delay", ["10s", 3, timedelta(seconds=10)])

@@ -1,0 +1,96 @@
+"""The arguments of `send` and its kin, written once: each method takes the typed dictionary that fits it.
+
+    transaction   MessageArguments                           request   RequestArguments
+    send_nowait   OnewayArguments                            send, send_soon   SendArguments
+
+`Producer.send` describes each argument. `sending` turns them into a message and its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias, TypedDict, cast
+
+import msgspec
+
+from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.messages.delays import Delay, wait_of
+from sparrowmq.protocol.messages.message import Message, MessageQueue
+
+Body: TypeAlias = bytes | bytearray | memoryview
+
+
+class MessageArguments(TypedDict, total=False):
+    """What a message has besides topic and body."""
+
+    tag: str | None
+    keys: str | Sequence[str]
+    properties: Mapping[str, str] | None
+
+
+class RequestArguments(MessageArguments, total=False):
+    """And which queue it goes to."""
+
+    fifo: str | None
+    queue: MessageQueue | None
+
+
+class OnewayArguments(RequestArguments, total=False):
+    """And when it is delivered."""
+
+    delay: Delay | None
+    deliver_at: datetime | None
+
+
+class SendArguments(OnewayArguments, total=False):
+    """And how long sending it may take."""
+
+    timeout_s: float | None
+
+
+class Sending(msgspec.Struct):
+    """A message that a program wants to send, where to, and within what time."""
+
+    message: Message
+    fifo: str | None
+    queue: MessageQueue | None
+    timeout_s: float | None
+
+
+def check_names(method: str, arguments: Mapping[str, object], kind: type) -> None:
+    """Refuse what `sending` knows, but `method` does not take. Raises: TypeError, as Python does."""
+    for name in arguments:
+        if name not in kind.__annotations__:
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+
+
+def sending(
+    topic: str | Message,
+    body: Body | None = None,
+    *,
+    tag: str | None = None,
+    keys: str | Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    fifo: str | None = None,
+    queue: MessageQueue | None = None,
+    delay: Delay | None = None,
+    deliver_at: datetime | None = None,
+    timeout_s: float | None = None,
+) -> Sending:
+    """The message that the arguments of a send describe. Raises: InvalidMessage."""
+    if isinstance(topic, Message):
+        if body is not None or tag or keys or properties or delay is not None or deliver_at is not None:
+            raise InvalidMessage(
+                "a whole Message was given; put body, tag, keys, properties and delay into it"
+            )
+        topic.check()
+        return Sending(topic, fifo, queue, timeout_s)
+    if body is None:
+        raise InvalidMessage("no body was given; send(topic, body) needs one")
+    own = cast(dict[str, str], properties or {})
+    level = delay_ms = deliver_at_ms = 0
+    if delay is not None or deliver_at is not None:
+        level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at)
+    message = Message(topic, cast(bytes, body), tag, keys, own, 0, level, True, delay_ms, deliver_at_ms)
+    return Sending(message, fifo, queue, timeout_s)

@@ -1,0 +1,31 @@
+import inspect
+
+import pytest
+
+from sparrowmq.client.sending.send_arguments import OnewayArguments, SendArguments, check_names, sending
+from sparrowmq.errors import InvalidMessage
+from sparrowmq.protocol.messages.message import Message
+
+
+def test_a_type_checker_knows_each_argument_of_a_send():
+    arguments = inspect.signature(sending).parameters.keys() - {"topic", "body"}
+    assert SendArguments.__annotations__.keys() == arguments
+
+
+def test_arguments_describe_a_message_and_its_way():
+    wanted = sending("t", bytearray(b"x"), tag="a", keys="k", delay="10s", fifo="customer", timeout_s=2)
+    assert wanted.message == Message("t", b"x", "a", ("k",), delay_level=3)
+    assert (wanted.fifo, wanted.queue, wanted.timeout_s) == ("customer", None, 2)
+
+
+def test_a_whole_message_takes_no_message_fields():
+    message = Message("t", b"x")
+    assert sending(message, fifo="k").message is message
+    with pytest.raises(InvalidMessage, match="a whole Message was given"):
+        sending(message, tag="a")
+
+
+def test_an_argument_of_another_method_is_refused():
+    check_names("send_nowait", {"tag": "a", "fifo": "k"}, OnewayArguments)
+    with pytest.raises(TypeError, match=r"send_nowait\(\) got an unexpected keyword argument 'timeout_s'"):
+        check_names("send_nowait", {"timeout_s": 1}, OnewayArguments)
