@@ -114,15 +114,20 @@ def problems(text: str) -> Iterator[tuple[int, str]]:
                 sentence.line,
                 f"a sentence of {sentence.words} words, the most is {MOST_WORDS}: {sentence.text[:50]}...",
             )
-        for banned, instead in _BANNED.items():
-            if found := banned.search(sentence.text):
-                yield sentence.line, f"'{found[0]}': write {instead}"
+        yield from ((sentence.line, what) for what in banned_words(sentence.text))
     for number, line in lines_of_prose(text):
         if len(line) > LONGEST_LINE:
             yield number, f"a line of {len(line)} characters, the most is {LONGEST_LINE}"
     average = figures(sentences).average
     if average > MOST_ON_AVERAGE:
         yield 1, f"{average:.1f} words a sentence on average, the most is {MOST_ON_AVERAGE}"
+
+
+def banned_words(text: str) -> Iterator[str]:
+    """For each word of `WORDS` in a text, what to write instead."""
+    for banned, instead in _BANNED.items():
+        if found := banned.search(text):
+            yield f"'{found[0]}': write {instead}"
 
 
 def figures(every: Sequence[Sentence]) -> Figures:
@@ -139,10 +144,14 @@ def sentences_of(text: str) -> Iterator[Sentence]:
         if token.map:
             line = token.map[0]
         if token.type == "inline" and before in (*_PROSE_PARENTS, *_CELL_PARENTS):
-            for part in _SENTENCE_END.split(_words_of(token)):
-                if re.search(r"\w", part):
-                    yield Sentence(line + 1, " ".join(part.split()), before in _CELL_PARENTS)
+            for part in split(_words_of(token)):
+                yield Sentence(line + 1, part, before in _CELL_PARENTS)
         before = token.type
+
+
+def split(paragraph: str) -> Iterator[str]:
+    """The sentences of one paragraph, each on one line."""
+    return (" ".join(part.split()) for part in _SENTENCE_END.split(paragraph) if re.search(r"\w", part))
 
 
 def _words_of(inline: Token) -> str:

@@ -1,13 +1,12 @@
-"""SQL92 filters: the text of an expression becomes conditions, which say of a message's properties whether they hold.
+"""SQL92 filters: compile the text of an expression into conditions, and evaluate them on a message's properties.
 
     "amount > 5 AND region IN ('EU', 'US')"
         ── grammar.py   lark: tokens, precedence, the place of an error
-        ── builder.py   which operands may meet, as Java checks them when it compiles
+        ── builder.py   checks operand types, as Java does when it compiles
         ── Filter       names: ("amount", "region"); matches(Texts(["7", "EU"])) is True
 
-Whoever has a message looks up the values of `names` and asks `matches`; nothing here knows what a record is. What
-holds is what Java's SqlFilter finds, its oddities too: NOT binds closer than "=", and a property that cannot be read as
-the number it is compared with makes the whole expression not match, not only its part. Deliberate differences are in
-docs/understand/differences.md.
+The caller looks up the values of `names` in a message and passes them to `matches`; this package knows no records.
+Results are those of Java's SqlFilter, oddities included. NOT binds closer than "=". If a property is compared with a
+number and is none, the whole expression does not match. docs/understand/differences.md lists deliberate differences.
 Source: rocketmq-filter 4.9.7, and 5.4.0 for CONTAINS, STARTSWITH and ENDSWITH.
 """

@@ -1,7 +1,7 @@
-"""Makes conditions of what the grammar found, and refuses what may not meet, as Java does when it compiles.
+"""Build conditions from the parsed expression, and refuse operands that do not fit, as Java does when it compiles.
 
-Java looks only at what stands in the expression: a literal text cannot be ordered, and a property can, though its value
-may turn out to be one. What it refuses here is `Misuse`, with the sign or word at fault.
+Java looks only at the expression itself: "<" and its like refuse a literal text, but accept a property, although its
+value may be a text. A refusal is `Misuse`, with the sign or word at fault.
 Source: SelectorParser.asBooleanExpression, ComparisonExpression.check* and ConstantExpression, Java 4.9.7.
 """
 
@@ -48,11 +48,11 @@ _INT_LIMIT: Final = 1 << 31
 _SMALLEST: Final = math.ulp(0.0)  # Double.MIN_VALUE
 
 T = TypeVar("T", bound=Operand)
-Children = list[Any]  # tokens, and what was made of them: what which rule has, the grammar says
+Children = list[Any]  # tokens and operands; grammar.py says which rule has which
 
 
 class Misuse(Exception):
-    """Words are in their places, but may not be there. `token` is where."""
+    """The syntax is right, but the operands do not fit. `token` is the place."""
 
     def __init__(self, token: Token, what: str) -> None:
         super().__init__(what)
@@ -60,10 +60,10 @@ class Misuse(Exception):
 
 
 class Builder(Transformer_NonRecursive[Token, Condition]):
-    """Makes one filter.
+    """Builds one filter.
 
     Attributes:
-        names: of the properties, each in the place that is its index.
+        names: the index of each property, by its name.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Builder(Transformer_NonRecursive[Token, Condition]):
             _order(operand, AT_MOST, high, token),
         ]
         if low.is_literal and high.is_literal and _is_above(low, high):
-            raise Misuse(token, "the first number is above the second, so nothing lies between them")
+            raise Misuse(token, "the first number is above the second, so no value is between them")
         return _bounded(Every(parts), token)
 
     def among(self, children: Children) -> Condition:
@@ -167,7 +167,7 @@ class Builder(Transformer_NonRecursive[Token, Condition]):
 
 def _bounded(made: T, token: Token) -> T:
     if made.depth > MAX_DEPTH:
-        raise Misuse(token, f"more than {MAX_DEPTH} operands lie in each other; make the expression flatter")
+        raise Misuse(token, f"more than {MAX_DEPTH} operands are nested; make the expression flatter")
     return made
 
 

@@ -1,15 +1,15 @@
 """Comparisons: =, <>, >, >=, <, <=, and by two of them BETWEEN.
 
-Two values of one kind are compared as such, but text only for equality: for > and its like both are read as numbers.
-Otherwise the one is converted to the kind of the other:
+Two values of one kind are compared directly. Two texts are compared only for equality: > and its like read both as
+numbers. Values of different kinds are converted first:
 
     text with a number       the text is read as that kind of number: "7.5" fails against 5, not against 5.0
     text with a Boolean      the text is true if it says so; but a Boolean on the left fails
     two kinds of number      the wider one; a long becomes a double, and may be rounded
     Boolean with a number    differ
 
-Where one side is null: > and its like are unknown, = is unknown if it is the left one and false if it is the right one,
-and two nulls are equal. <> is NOT =.
+With a null on one side, > and its like are unknown. "=" is unknown if the left side is null, and false if the right one
+is. Two nulls are equal. <> is NOT =.
 Source: ComparisonExpression, Java 4.9.7.
 """
 
@@ -47,7 +47,7 @@ _NO_ORDER: Final = 9  # Java throws
 
 
 def comparison(left: Operand, how: int, right: Operand) -> Condition:
-    """The condition for `left how right`; those that are usual are quick."""
+    """The condition for `left how right`. A property beside a literal gets a faster class."""
     if isinstance(left, Property) and isinstance(right, Literal):
         return _with_literal(left, how, right, UNKNOWN) or Comparison(left, how, right)
     if isinstance(left, Literal) and isinstance(right, Property):
@@ -106,7 +106,7 @@ class WholeComparison(Condition):
         return FAILED if number is None else _holds(self.how, whole_order(number, self.number))
 
     def bounds(self, largest: int) -> tuple[int, int]:
-        """The least and the greatest of the numbers from 0 to `largest` of which it is true; (1, 0) if of none."""
+        """The range of the numbers from 0 to `largest` for which it is true, ends included; (1, 0) if it is empty."""
         low = self.number + (self.how == ABOVE) if self.how in (EQUAL, ABOVE, AT_LEAST) else 0
         high = self.number - (self.how == BELOW) if self.how in (EQUAL, BELOW, AT_MOST) else largest
         low, high = max(low, 0), min(high, largest)

@@ -1,12 +1,12 @@
-"""The grammar of SQL92 filters, and how a text becomes a `Filter` or one error that names the place.
+"""Parse SQL92 filters: a text becomes a `Filter`, or an error that names the place.
 
-It is that of Java's SelectorParser: OR below AND, below = <> and IS, below the other comparisons, below NOT and signs.
-So NOT a = 5 is (NOT a) = 5; a comparison needs parentheses after NOT. Words do not care for case, names of properties
-do. CONTAINS, STARTSWITH and ENDSWITH are words only where an operator may stand, so that filters written for 4.9 still
-find properties of these names.
+The grammar is that of Java's SelectorParser: OR below AND, below = <> and IS, below the other comparisons, below NOT
+and signs. So NOT a = 5 is (NOT a) = 5; a comparison needs parentheses after NOT. Keywords ignore case; names of
+properties do not. CONTAINS, STARTSWITH and ENDSWITH are keywords only in the place of an operator, so that filters
+written for 4.9 can still use properties with these names.
 
-Whoever may subscribe decides what is read here, so its length, its words and their nesting are bounded; lark's parser
-keeps a stack of its own, so that no text makes Python's recursion end.
+Any client that may subscribe can send an expression, so its length, its words and their nesting are limited. lark's
+parser has a stack of its own, so no text exceeds Python's recursion limit.
 Source: SelectorParser.jj, Java 4.9.7 and 5.4.0.
 """
 
@@ -24,10 +24,10 @@ from sparrowmq.filter.builder import Builder, Misuse
 from sparrowmq.filter.tree import Filter
 
 MAX_LENGTH: Final = 32_768  # characters
-MAX_TOKENS: Final = 4096  # of words, values and signs: they take a tenth of a second
-_SHOWN: Final = 24  # characters of the expression that an error repeats
+MAX_TOKENS: Final = 4096  # words, values and signs; parsing so many takes 0.1 s
+_SHOWN: Final = 24  # characters of the expression in an error
 
-# Of several tokens that fit, the longest counts, hence the looks ahead; a name is none of the words.
+# The longest token that fits counts, hence the lookaheads; a name is never a keyword.
 _WORD_END: Final = "(?![A-Za-z0-9_$])"
 SEARCHES: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})  # words of 5.x
 _WORDS: Final = ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", *sorted(SEARCHES))
@@ -92,10 +92,10 @@ _SIGNS: Final = {
 
 
 def parse(expression: str) -> Filter:
-    """The filter that a text means.
+    """Parse an expression.
 
     Raises:
-        InvalidFilter: it means none, or is too long or too deep; tells where.
+        InvalidFilter: the text is no expression, too long or too deep; the error says where.
     """
     if not expression.strip():
         raise InvalidFilter("the expression is empty; write a condition such as amount > 5", 1, 1)

@@ -1,6 +1,6 @@
-"""Numbers as Java reads them from text; what it refuses is None, and makes an expression fail.
+"""Read numbers from text as Java does. None means that Java refuses the text, and that the expression fails.
 
-Properties are text, so every comparison with a number reads one. Integer.valueOf takes a sign and digits of any script,
+Properties are text, so each comparison with a number parses one. Integer.valueOf takes a sign and digits of any script,
 within 32 or 64 bits; Double.valueOf takes more than Python's float, such as "1d" and "0x1p3", and less: no "inf".
 Source: java.lang.Integer, Long and Double of Java 17.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 _DIGITS_OF_ANY_INT: Final = 9  # so many decimal digits always fit into 32 bits
 _LONGEST_WHOLE: Final = 19  # digits of the largest long
-# Unlike Java: a longer text is no number. No double needs more digits, and reading them takes time.
+# Unlike Java: a longer text is no number. No double needs more digits, and parsing them takes time.
 _LONGEST: Final = 1100
 _DOUBLE: Final = re.compile(
     r"[+-]?(?:(?P<name>NaN|Infinity)"
@@ -24,7 +24,7 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away
 
 
 def integer(text: str, bits: int) -> int | None:
-    """The whole number that `text` is, if it fits into so many bits, its sign included."""
+    """The whole number in `text`, if it fits into so many bits, sign included."""
     if len(text) <= _DIGITS_OF_ANY_INT and text.isascii() and text.isdigit():
         return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
@@ -43,7 +43,7 @@ def integer(text: str, bits: int) -> int | None:
 
 
 def double(text: str) -> float | None:
-    """The floating-point number that `text` is."""
+    """The floating-point number in `text`."""
     text = text.strip(_TRIMMED)
     found = _DOUBLE.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:

@@ -1,12 +1,11 @@
-"""What an expression is made of: operands, which have a value, and conditions, which hold or do not.
+"""The parts of an expression: operands, which have a value, and conditions, which are true or not.
 
-A condition is one of four things for a message: true, false, unknown (SQL's NULL), or failed, where Java throws: a
-failed one makes the whole expression fail, unless AND or OR has its answer before it gets there. Only a true expression
+A condition has four possible results for a message: true, false, unknown (SQL's NULL), or failed where Java throws. A
+failed condition makes the whole expression fail, unless AND or OR has its result before. Only a true expression
 matches.
 
-The values of the properties are asked for one by one, by their places in the filter's names, so that what decides first
-spares the others. All of this runs compiled where a C compiler was at hand, so it is small classes with one method, not
-closures.
+Conditions ask for the values of properties one at a time, by their index in the filter's names. An early
+decision saves the other look-ups. This module is compiled, so it has small classes with one method instead of closures.
 Source: ConstantExpression, PropertyExpression, UnaryExpression and LogicExpression, Java 4.9.7; ComparisonExpression of
 5.4.0 for the searches in text.
 """
@@ -20,7 +19,7 @@ TRUE: Final = 1
 UNKNOWN: Final = 2
 FAILED: Final = 3
 
-# What a value is when it is not null: it follows from the expression alone, for properties are always text.
+# The type of a value that is not null. It follows from the expression alone, because properties are always text.
 NOTHING: Final = 0  # always null
 INT: Final = 1
 LONG: Final = 2
@@ -32,14 +31,14 @@ RAISED: Final = object()  # as an operand's value: Java throws here
 
 
 class Values:
-    """The values of one message's properties, each by its place in `Filter.names`."""
+    """The values of one message's properties, by their index in `Filter.names`."""
 
     def text(self, index: int) -> str | None:
         """The value; None if the message lacks it."""
         raise NotImplementedError
 
     def short_number(self, index: int) -> int:
-        """The number that the value is, if it is one to nine decimal digits; else -1, and `text` has to be asked."""
+        """The value as a number, if it has one to nine decimal digits; -1 otherwise: then use `text`."""
         return -1
 
     def is_same(self, index: int, text: str, encoded: bytes) -> bool:
@@ -52,7 +51,7 @@ class Values:
 
 
 class Texts(Values):
-    """Values that are at hand."""
+    """Values in a list."""
 
     def __init__(self, texts: list[str | None]) -> None:
         self._texts = texts
@@ -66,8 +65,8 @@ class Operand:
 
     Attributes:
         kind: of the value, unless that is null.
-        is_literal: it stands in the expression as it is; -5 does not, it is 5 with a sign.
-        depth: how many operands lie in each other here.
+        is_literal: it is written in the expression as it is; -5 is not a literal, but 5 with a sign.
+        depth: the number of operands nested here.
     """
 
     def __init__(self, kind: int, depth: int = 1, is_literal: bool = False) -> None:
@@ -93,7 +92,7 @@ class Property(Operand):
 
 
 class Literal(Operand):
-    """A number or a text that stands in the expression, or such a number with a sign."""
+    """A number or a text in the expression, or such a number with a sign."""
 
     def __init__(self, kind: int, constant: object, is_literal: bool = True) -> None:
         super().__init__(kind, is_literal=is_literal)
@@ -104,7 +103,7 @@ class Literal(Operand):
 
 
 class Negated(Operand):
-    """A minus before what is no number: null, if it does not fail."""
+    """A minus before an operand that is no number: null, unless the operand fails."""
 
     def __init__(self, inner: Operand) -> None:
         super().__init__(NOTHING, inner.depth + 1)
@@ -115,7 +114,7 @@ class Negated(Operand):
 
 
 class Condition(Operand):
-    """Something that holds or does not."""
+    """An operand with a truth value."""
 
     def __init__(self, depth: int, is_literal: bool = False) -> None:
         super().__init__(BOOLEAN, depth, is_literal)
@@ -125,7 +124,7 @@ class Condition(Operand):
         raise NotImplementedError
 
     def texts(self, index: int) -> frozenset[str] | None:
-        """The texts of which a property must be one where this is true; None if it may be any other too."""
+        """The only texts that a property can have where this is true; None if it can have others too."""
         return None
 
     def value(self, values: Values) -> object:
@@ -147,7 +146,7 @@ class Constant(Condition):
 
 
 class Flag(Condition):
-    """A property where a condition should stand: never true, for properties are text."""
+    """A property in the place of a condition: never true, because properties are text."""
 
     def __init__(self, index: int) -> None:
         super().__init__(2)
@@ -258,7 +257,7 @@ class Among(Condition):
 
 
 class Search(Condition):
-    """CONTAINS, STARTSWITH and ENDSWITH; false with NOT too where there is no text, or no text to look for."""
+    """CONTAINS, STARTSWITH, ENDSWITH. False, even with NOT, if the value is no text or the text to find is empty."""
 
     def __init__(self, operand: Operand, how: str, text: str, is_negated: bool) -> None:
         super().__init__(operand.depth + 1)
@@ -286,9 +285,9 @@ class Filter:
     """A whole expression.
 
     Attributes:
-        names: the properties that it looks at.
-        root: the condition that it is.
-        size: how many words and signs it has, a measure of what it costs.
+        names: the properties that it reads.
+        root: the condition of the whole expression.
+        size: the number of its words and signs, a measure of its cost.
     """
 
     def __init__(self, names: tuple[str, ...], root: Condition, size: int) -> None:
@@ -297,9 +296,9 @@ class Filter:
         self.root = root
 
     def texts(self, name: str) -> frozenset[str] | None:
-        """The texts of which a property must be one where the expression is true; None if it may be any other too."""
+        """The only texts that a property can have where the expression is true; None if it can have others too."""
         return self.root.texts(self.names.index(name)) if name in self.names else None
 
     def matches(self, values: Values) -> bool:
-        """Whether it is true of a message whose properties have these values."""
+        """Whether the expression is true for a message with these values."""
         return self.root.truth(values) == TRUE

@@ -1,1 +1,1 @@
-"""The name server: which broker has which topic. It keeps only the KV; the rest brokers tell it every 30 s."""
+"""The name server: it knows which broker has which topic. Only its KV is on disk: brokers register every 30 s."""

@@ -1,7 +1,7 @@
-"""What a name server answers. Each method is one request; the table of all is protocol/requests/request_table.py.
+"""The answers of a name server. Each method handles one request of protocol/requests/request_table.py.
 
-Everything is remembered in `Routes` and `KeyValues`. Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8,
-and what running name servers answer.
+`Routes` and `KeyValues` hold the state. Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8, and the
+answers of running name servers.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class BrokerHandlers:
         return Answer(header=ask.QueryDataVersionReply(changed), body=known.encode() if known else b"")
 
     def _watch(self, peer: Peer) -> None:
-        """A broker is gone when its connection is: clients must not be sent to it for two minutes more."""
+        """Remove the broker when its connection ends, so that clients do not try it for two more minutes."""
         if peer not in self._watched:
             self._watched.add(peer)
             peer.on_end(self._watched.discard)
@@ -178,10 +178,10 @@ class ValueHandlers:
 
 
 def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerId:
-    """Who a broker says it is.
+    """The identity in a broker's request.
 
     Raises:
-        RemoteError: a name or the address is none. Go's client cuts routes apart as text, so nothing odd may get in.
+        RemoteError: a name or the address is invalid. Go's client splits routes as text, so no odd character may pass.
     """
     try:
         check_broker_name(header.cluster_name)
@@ -194,17 +194,17 @@ def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataV
 
 
 def registered(header: ask.RegisterBroker, body: bytes) -> RegisterBrokerBody:
-    """What a registration says about topics; one without a body says nothing.
+    """The topics of a registration; none if it has no body.
 
     Raises:
-        RemoteError: the body is not what was sent.
-        RemoteProtocolError: it cannot be read.
+        RemoteError: the body does not have the checksum of the header.
+        RemoteProtocolError: it cannot be decoded.
     """
     if header.body_crc32 and crc32(body) != header.body_crc32:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     if not body:
         return RegisterBrokerBody()
-    # 5.4.0 says that its packed bodies are plain, so the first byte decides and not the header.
+    # 5.4.0 declares its compressed bodies as plain, so the first byte decides and not the header.
     return RegisterBrokerBody.decode(body) if body.startswith(b"{") else RegisterBrokerBody.unpack(body)
 
 

@@ -1,7 +1,7 @@
-"""Small settings that operators keep at the name server, by namespace and key; on disk before they are confirmed.
+"""Small settings that operators keep at the name server, by namespace and key, on disk before they are confirmed.
 
-The one namespace with a meaning is ORDER_TOPIC_CONFIG: which queues of which brokers a strictly ordered topic has,
-whatever brokers come and go ("broker-a:4;broker-b:4"). File and format are those of Java 4.9.8, KVConfigManager.
+Only one namespace has a meaning. ORDER_TOPIC_CONFIG fixes the queues of a strictly ordered topic, even if brokers come
+and go: "broker-a:4;broker-b:4". File and format are those of Java 4.9.8, KVConfigManager.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ class _Saved(Struct, rename="camel"):
 
 
 class KeyValues:
-    """Namespace and key to value.
+    """The values by namespace and key, and their file.
 
-    Attributes:
-        path: of the file.
     Raises:
-        BadStore: the file holds something else and has no whole copy.
+        BadStore: the file has other content, and there is no intact copy of it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,22 +43,22 @@ class KeyValues:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str]:
-        """All keys of a namespace; an unknown one is empty."""
+        """All keys and values of a namespace; an unknown namespace is empty."""
         return dict(self._table.get(namespace, {}))
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises: OSError, it could not be saved and is not set."""
+        """Set a value. Raises: OSError, the value was not saved and is not set."""
         async with self._one_at_a_time:
             await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Forget a value; one that is not there is no error. Raises: OSError, as `put`."""
+        """Delete a value, if it exists. Raises: OSError, as `put`."""
         async with self._one_at_a_time:
             left = {name: value for name, value in self._table.get(namespace, {}).items() if name != key}
             if self.get(namespace, key) is not None:
                 await self._replace({**self._table, namespace: left})
 
     async def _replace(self, table: Table) -> None:
-        """The file first, so that what is readable is also on disk."""
+        """Save the file first: a value that can be read is on disk."""
         await asyncio.to_thread(snapshot.save, self.path, _Saved(table))
         self._table = table

@@ -1,4 +1,4 @@
-"""A name server: its socket, its handlers, and the hand that removes silent brokers."""
+"""A name server: its socket, its handlers, and the task that removes silent brokers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Namesrv:
             print(namesrv.address)
 
     Args:
-        file: of the settings, where changes to them are kept.
+        file: the settings file, which keeps changes to live settings.
     Attributes:
-        routes: what it knows.
+        routes: brokers and topics.
     Raises:
-        ConfigError: the address cannot be listened on, or would let everybody in; or too few files may be open;
-            or the files of TLS cannot be used.
+        ConfigError: the address cannot be listened on, or would admit every machine; the limit of open files is too
+            low; or a TLS file cannot be used.
         BadStore: the KV's file cannot be read.
     """
 
@@ -58,13 +58,13 @@ class Namesrv:
 
     @property
     def address(self) -> str:
-        """What clients and brokers are given."""
+        """The address for clients and brokers."""
         assert self._server is not None, "not running"
         return f"{self._server.host}:{self._server.port}"
 
     @property
     def metrics_address(self) -> str:
-        """Where Prometheus comes; "" if it cannot."""
+        """The address that Prometheus scrapes; "" if there is none."""
         return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Self:
@@ -99,11 +99,11 @@ class Namesrv:
         await self._open.__aexit__(*error)  # type: ignore[arg-type]
 
     def reload(self, settings: NamesrvSettings) -> None:
-        """Take what can change of settings that were read anew."""
+        """Apply the live settings of a file that was read again."""
         self._changing.reload(settings)
 
     async def serve(self) -> None:
-        """Never returns; a chore that fails cancels the caller, and leaving the context tells why."""
+        """Never return. A background task that fails cancels the caller; leaving the context raises its error."""
         await asyncio.get_running_loop().create_future()
 
     def _open_metrics(self, stack: AsyncExitStack, tasks: Background) -> None:
@@ -113,7 +113,7 @@ class Namesrv:
             return
         if self._metrics is not None:
             stack.callback(self._metrics.close)
-        # What it is made with takes 5 MB, so only who wants metrics has it.
+        # Its library takes 5 MB, so it is loaded only for metrics.
         from sparrowmq.namesrv.namesrv_metrics import MetricsPort
 
         latencies = self._measuring.latencies

@@ -1,4 +1,4 @@
-"""A name server's metrics: what it knows, and how its process is."""
+"""A name server's metrics: its brokers, topics, connections and process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sparrowmq.remoting.latencies import Latencies
 
 
 class MetricsPort:
-    """Answers Prometheus.
+    """Serves Prometheus, and pushes to OTLP if the settings ask for it.
 
     Args:
-        door: bound; None where nobody comes, and metrics are only sent.
-        connections: how many there are.
+        door: already bound; None if metrics are only pushed.
+        connections: returns the number of connections.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class MetricsPort:
         self._connections = connections
         self._latencies = latencies
         self._pauses = Pauses()
-        ok = self._ok  # who answers is healthy, and ready
+        ok = self._ok  # a name server that answers is healthy and ready
         pages = {"/metrics": self._metrics, "/healthz": ok, "/readyz": ok}
         self._endpoint = Endpoint(door, pages) if door is not None else None
         place = f"{settings.bind_address}:{settings.port}"
@@ -49,7 +49,7 @@ class MetricsPort:
         self._push = push_to(settings, who, self._page, clock)
 
     async def run(self) -> None:
-        """Until cancelled. Raises: ConfigError, nobody can listen."""
+        """Run until cancelled. Raises: ConfigError, the port cannot be listened on."""
         async with asyncio.TaskGroup() as tasks:
             if self._endpoint is not None:
                 tasks.create_task(self._endpoint.run())

@@ -1,4 +1,4 @@
-"""What can be set about a name server: Apache's keys, and what becomes of each."""
+"""The settings of a name server: Apache's keys, those that it ignores included."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOCKETS = "sockets have the operating system's own sizes"
 
 @dataclass(frozen=True, kw_only=True)
 class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
-    """How to run a name server."""
+    """The settings of one name server."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = {
         "rocketmqHome": "nothing is read from Apache's installation folder",
@@ -42,7 +42,7 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
         "serverPooledByteBufAllocatorEnable": "there is no Netty here",
         "useEpollNativeSelector": "the event loop always uses epoll where there is one",
         "scanNotActiveBrokerInterval": "silent brokers are looked for every 10 s",
-        "returnOrderTopicConfigToBroker": "brokers are always told the order topics",
+        "returnOrderTopicConfigToBroker": "brokers always get the order topics",
         "supportActingMaster": "a slave never acts as master here",
         "deleteTopicWithBrokerRegistration": "topics leave by DELETE_TOPIC_IN_NAMESRV, or with their last broker",
     }

@@ -1,15 +1,15 @@
-"""Which broker has which topic: what brokers said about themselves, and what is made of it. Pure: time is passed in.
+"""The route table: which broker has which topic, as brokers registered. Pure: time is passed in.
 
-    announce    a broker says who it is and which topics it has; every 30 s, and when they changed
-    is_current  it asks whether that is still known, which also says that it is there
-    leave       it says goodbye          lost    its connection ended          expire    it was silent for 120 s
+    announce    a broker registers with its topics: every 30 s, and when the topics changed
+    is_current  a broker asks whether its registration is current, which is also a sign of life
+    leave       it unregisters           lost    its connection ended          expire    it was silent for 120 s
 
     groups      broker name -> cluster, and id -> address            a master (id 0) and its slaves
-    living      address     -> since when silent, version of its topics, the connection that speaks for it
+    living      address     -> last sign of life, version of its topics, the connection of its requests
     topics      topic       -> broker name -> queues
     drained     broker names that are shown without the permission to write
 
-A broker leaves the topics when the last address of its name is gone. Only a master's word counts for topics.
+A broker's topics go when the last address of its name is gone. Only masters announce topics.
 Source: RouteInfoManager, Java 4.9.8.
 """
 
@@ -39,7 +39,7 @@ EXPIRY_MS: Final = 120_000
 
 
 class BrokerId(NamedTuple):
-    """Who speaks."""
+    """A broker's identity, as it registers."""
 
     cluster: str
     name: str
@@ -57,7 +57,7 @@ class Queues(NamedTuple):
 
 
 class Master(NamedTuple):
-    """Where a slave finds its master; "" where nobody knows."""
+    """The addresses of a slave's master; "" if it is unknown."""
 
     address: str
     ha_address: str
@@ -78,7 +78,7 @@ class _Living:
     via: object
 
 
-# What a broker has for the topic of its cluster's name (Java: TopicConfigManager).
+# The queues of the topic with the cluster's name (Java: TopicConfigManager).
 _CLUSTER_TOPIC: Final = Queues(16, 16, Perm.READ_WRITE | Perm.INHERIT)
 
 
@@ -86,7 +86,7 @@ class Routes:
     """The table of all brokers and topics."""
 
     def __init__(self) -> None:
-        # Invariant: each living address stands in the group of its name, unless another took its id there.
+        # Invariant: each living address is in the group of its name, unless another broker took its id there.
         self._groups: dict[str, _Group] = {}
         self._living: dict[str, _Living] = {}
         self._topics: dict[str, dict[str, Queues]] = {}
@@ -104,7 +104,7 @@ class Routes:
         via: object,
         now_ms: int,
     ) -> Master | None:
-        """Take in a registration over the connection `via`; returns where the master is, if a slave asks."""
+        """Register a broker over the connection `via`. Returns the master's addresses to a slave."""
         before = self._living.get(who.address)
         if before is not None and before.who.name != who.name:
             self._forget(before, f"it is called {who.name} now")
@@ -123,7 +123,7 @@ class Routes:
         return None if who.id == MASTER_ID else self._master_of(who.name)
 
     def is_current(self, who: BrokerId, version: DataVersion, *, via: object, now_ms: int) -> bool:
-        """Whether the broker is shown, with its topics in this version; if so it is heard, as by a registration."""
+        """Whether the broker is registered with this version of its topics. If so, this is a sign of life."""
         living = self._shown_at(who.address)
         if living is None or living.who != who or not living.version.is_same(version):
             return False
@@ -131,22 +131,22 @@ class Routes:
         return True
 
     def version_of(self, address: str) -> DataVersion | None:
-        """The version of a broker's topics that is known; None, too, when another broker took its name and id."""
+        """The known version of a broker's topics; None if there is none, or if another broker took its name and id."""
         living = self._shown_at(address)
         return living.version if living else None
 
     def leave(self, who: BrokerId) -> None:
-        """Forget a broker that says goodbye."""
+        """Forget a broker that unregisters."""
         if living := self._living.get(who.address):
             self._forget(living, "it said goodbye")
 
     def lost(self, via: object) -> None:
-        """Forget every broker that spoke over a connection which ended."""
+        """Forget every broker whose connection was the one that ended."""
         for living in [each for each in self._living.values() if each.via is via]:
             self._forget(living, "its connection ended")
 
     def expire(self, now_ms: int) -> list[object]:
-        """Forget every broker that was silent for too long; returns their connections."""
+        """Forget every broker that was silent for too long. Returns their connections."""
         silent = [each for each in self._living.values() if now_ms - each.heard_ms > EXPIRY_MS]
         for living in silent:
             self._forget(living, f"it was silent for {EXPIRY_MS // 1000} s")
@@ -155,16 +155,16 @@ class Routes:
     # What operators do ----------------------------------------------------------------------------------------------
 
     def drain(self, broker_name: str) -> int:
-        """Show a broker's queues without the permission to write; returns how many topics it has.
+        """Show a broker's queues without the permission to write. Returns the number of its topics.
 
-        Unlike Java: it holds for topics that come later, and until `undrain` or until the broker has gone.
+        Unlike Java: this also holds for later topics, until `undrain` or until the broker is gone.
         """
         if broker_name in self._groups:
             self._drained.add(broker_name)
         return self._count_topics(broker_name)
 
     def undrain(self, broker_name: str) -> int:
-        """Show a broker's queues with their own permissions again; returns how many topics it has."""
+        """Show a broker's queues with their own permissions again. Returns the number of its topics."""
         self._drained.discard(broker_name)
         return self._count_topics(broker_name)
 
@@ -196,7 +196,7 @@ class Routes:
         return ClusterTable({name: self._addresses(name) for name in self._groups}, names)
 
     def topics(self, cluster: str | None = None) -> TopicList:
-        """The names of all topics, or of those that a cluster has."""
+        """The names of all topics, or of one cluster's topics."""
         if cluster is None:
             return TopicList(list(self._topics))
         members = {name for name, group in self._groups.items() if group.cluster == cluster}
@@ -205,7 +205,7 @@ class Routes:
         )
 
     def system_topics(self) -> TopicList:
-        """The topics that are named like clusters and brokers, with the address of a broker that can tell others."""
+        """The topics named like clusters and brokers, and a broker's address for the other system topics."""
         clusters = {group.cluster: None for group in self._groups.values()}
         address = next((a for group in self._groups.values() for a in group.addresses.values()), None)
         return TopicList([*clusters, *self._groups], address)
@@ -213,10 +213,10 @@ class Routes:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _shown_at(self, address: str) -> _Living | None:
-        """Who lives at an address and stands in the group of its name.
+        """The broker at an address, if its group has it.
 
-        Two brokers got one name and id: the second took the place of the first, and took it away when it left. The
-        first lives on, and must be told that it is not known.
+        If two brokers have one name and id, the second takes the place of the first, and leaves it empty when it goes.
+        The first is still alive then, and must register again.
         """
         living = self._living.get(address)
         group = self._groups.get(living.who.name) if living else None
@@ -225,7 +225,7 @@ class Routes:
         return living
 
     def _join_group(self, who: BrokerId) -> bool:
-        """Enter a broker in its group; returns whether it did not stand there before."""
+        """Add a broker to its group. Returns whether it is new there."""
         group = self._groups.setdefault(who.name, _Group(who.cluster))
         group.cluster = who.cluster
         # A slave that became a master comes from the same address with another id.
@@ -266,7 +266,7 @@ class Routes:
             self._topics = {topic: by_broker for topic, by_broker in self._topics.items() if by_broker}
 
     def _of_cluster(self, topic: str) -> dict[str, Queues]:
-        """A topic named like a cluster is on all its brokers: tools find them by it."""
+        """The queues of a topic named like a cluster: all its brokers have it, so tools find them by it."""
         return {name: _CLUSTER_TOPIC for name, group in self._groups.items() if group.cluster == topic}
 
     def _addresses(self, name: str) -> BrokerRoute:

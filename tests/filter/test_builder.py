@@ -80,7 +80,7 @@ def test_apostrophes_in_text_are_doubled():
 def test_operands_in_each_other_have_a_limit(repeated):
     end = "a IS NULL" if repeated == "- " else "a"
     parse(repeated * (MAX_DEPTH // 4) + end)
-    with pytest.raises(InvalidFilter, match=f"more than {MAX_DEPTH} operands lie in each other"):
+    with pytest.raises(InvalidFilter, match=f"more than {MAX_DEPTH} operands are nested"):
         parse(repeated * (MAX_DEPTH + 1) + end)
 
 
