@@ -22,7 +22,7 @@ from bench.chaos.__main__ import rigs
 from sparrowmq.cli.main import main as sparrowmq
 from sparrowmq.cli.mqadmin import java_options as mqadmin_options
 from sparrowmq.cli.mqadmin.subcommand_table import find
-from sparrowmq.cli.serve import broker, namesrv
+from sparrowmq.cli.servers.serve import broker, namesrv
 from tests.environments import program_run, python_with, variables
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +44,11 @@ COVERED = {
     "docs/operate/metrics.md": ["tests/test_operate_pages.py"],
     "docs/operate/mqadmin.md": ["tests/test_operate_pages.py"],
     "docs/operate/operating.md": ["tests/test_operating_page.py"],
-    "docs/operate/reliability.md": ["tests/bench/chaos/test_main.py", "tests/cli/test_log_copy.py"],
-    "docs/operate/replication.md": ["tests/examples/test_clusters.py", "tests/cli/test_broker_processes.py"],
+    "docs/operate/reliability.md": ["tests/bench/chaos/test_main.py", "tests/cli/store/test_log_copy.py"],
+    "docs/operate/replication.md": [
+        "tests/examples/test_clusters.py",
+        "tests/cli/servers/test_broker_processes.py",
+    ],
     "docs/operate/security.md": ["tests/test_operate_pages.py"],
     "docs/start/from-celery.md": ["tests/test_migration_pages.py"],
     "docs/start/quickstart.md": ["tests/test_quickstart_page.py", "tests/spark/test_programs.py"],

@@ -11,37 +11,46 @@ from sparrowmq.version import VERSION
 
 # Subcommand: where it is, and its line in the list. A list that imported them all would take a second.
 COMMANDS: Final = {
-    "dev": ("sparrowmq.cli.dev_command:dev", "run a name server and a broker for as long as you try things"),
-    "namesrv": ("sparrowmq.cli.serve:namesrv", "run a name server"),
+    "dev": (
+        "sparrowmq.cli.servers.dev_command:dev",
+        "run a name server and a broker for as long as you try things",
+    ),
+    "namesrv": ("sparrowmq.cli.servers.serve:namesrv", "run a name server"),
     "broker": (
-        "sparrowmq.cli.broker_commands:broker",
+        "sparrowmq.cli.operator.broker_commands:broker",
         "run a broker, or ask, change and drain those of a cluster",
     ),
-    "topic": ("sparrowmq.cli.topic_commands:topic", "create, change, delete and look at topics"),
-    "group": ("sparrowmq.cli.group_commands:group", "create, change, delete and look at consumer groups"),
+    "topic": ("sparrowmq.cli.operator.topic_commands:topic", "create, change, delete and look at topics"),
+    "group": (
+        "sparrowmq.cli.operator.group_commands:group",
+        "create, change, delete and look at consumer groups",
+    ),
     "message": (
-        "sparrowmq.cli.message_commands:message",
+        "sparrowmq.cli.operator.message_commands:message",
         "send messages, look for them, copy and replay them",
     ),
     "dlq": (
-        "sparrowmq.cli.dead_letter_commands:dlq",
+        "sparrowmq.cli.operator.dead_letter_commands:dlq",
         "look at dead letters, and let their groups try them again",
     ),
     "cluster": (
-        "sparrowmq.cli.cluster_commands:cluster",
+        "sparrowmq.cli.operator.cluster_commands:cluster",
         "show masters, the lag of each slave, and messages per second",
     ),
-    "acl": ("sparrowmq.cli.acl_commands:acl", "make, change, delete and look at accounts"),
-    "doctor": ("sparrowmq.cli.doctor_command:doctor", "say what is wrong with a cluster, and how to fix it"),
-    "bench": ("sparrowmq.cli.bench_commands:bench", "measure what a cluster takes, and how quickly"),
-    "console": ("sparrowmq.cli.console_command:console", "show a cluster in the browser"),
+    "acl": ("sparrowmq.cli.operator.acl_commands:acl", "make, change, delete and look at accounts"),
+    "doctor": (
+        "sparrowmq.cli.operator.doctor_command:doctor",
+        "say what is wrong with a cluster, and how to fix it",
+    ),
+    "bench": ("sparrowmq.cli.bench.bench_commands:bench", "measure what a cluster takes, and how quickly"),
+    "console": ("sparrowmq.cli.servers.console_command:console", "show a cluster in the browser"),
     "pipeline": (
         "sparrowmq.spark.pipeline_command:pipeline",
         "copy, query, archive and audit topics, with Spark",
     ),
     "spark": ("sparrowmq.spark.cluster_command:spark", "run programs and pipelines on a Spark cluster"),
-    "version": ("sparrowmq.cli.version_command:version", "show what runs here"),
-    "store": ("sparrowmq.cli.store_commands:store", "look into a message store, or check it"),
+    "version": ("sparrowmq.cli.servers.version_command:version", "show what runs here"),
+    "store": ("sparrowmq.cli.store.store_commands:store", "look into a message store, or check it"),
 }
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.cli import hangup
+from sparrowmq.cli.servers import hangup
 from sparrowmq.version import VERSION
 
 NEEDED: Final = (
@@ -48,13 +48,13 @@ def sparrowmq() -> None:
 def mqnamesrv() -> None:
     """The script `mqnamesrv`."""
     hangup.remember()  # the imports take a while
-    _run("mqnamesrv", "sparrowmq.cli.serve", "namesrv")
+    _run("mqnamesrv", "sparrowmq.cli.servers.serve", "namesrv")
 
 
 def mqbroker() -> None:
     """The script `mqbroker`."""
     hangup.remember()
-    _run("mqbroker", "sparrowmq.cli.serve", "broker")
+    _run("mqbroker", "sparrowmq.cli.servers.serve", "broker")
 
 
 def mqadmin() -> None:

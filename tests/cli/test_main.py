@@ -27,7 +27,7 @@ def test_the_list_has_a_line_for_each_command():
 def test_the_list_loads_no_command():
     code = "import sys; from sparrowmq.cli.main import main\ntry: main(['-h'])\nfinally: print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
-    assert "sparrowmq.cli.main" in run.stdout and "sparrowmq.cli.serve" not in run.stdout
+    assert "sparrowmq.cli.main" in run.stdout and "sparrowmq.cli.servers.serve" not in run.stdout
     assert "asyncio" not in run.stdout
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
 from sparrowmq.cli.scripts import NEEDED
-from sparrowmq.cli.serve import broker, namesrv
+from sparrowmq.cli.servers.serve import broker, namesrv
 from sparrowmq.version import VERSION
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import snapshot
-from sparrowmq.cli.log_copy import LogCopy
+from sparrowmq.cli.store.log_copy import LogCopy
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -183,7 +183,7 @@ def test_what_a_killed_apache_left_is_recovered_and_what_ours_left_too(tmp_path)
         assert list(verify(settings(path))) == []
 
 
-@pytest.mark.nightly  # tests/cli/test_log_copy.py asks a broker of ours
+@pytest.mark.nightly  # tests/cli/store/test_log_copy.py asks a broker of ours
 def test_damaged_records_are_taken_from_an_apache_that_has_the_same_log(tmp_path):
     folder, theirs = tmp_path / "store", tmp_path / "theirs"
     with MessageStore.open(settings(folder)) as store:

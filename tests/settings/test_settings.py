@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparrowmq import logs
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.cli import serve
+from sparrowmq.cli.servers import serve
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics import pushing
 from sparrowmq.metrics.metrics_settings import MetricsSettings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.cli.settings_sources import merge
+from sparrowmq.cli.servers.settings_sources import merge
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.tls.tls_settings import (

@@ -1,0 +1,390 @@
+"""`sparrowmq bench`: what a cluster takes, and how quickly; ours, or Apache's.
+
+It is for operators who want figures of their own machines and networks: one process with the asynchronous client,
+over real connections, to a topic that is there. What a broker takes at most is more than one such process can send: run
+several at once and add up what they say. Source of what is measured: benchmark/Producer and Consumer, Java 4.9.8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count as counting
+from math import isfinite
+from typing import Any, Final
+
+import click
+
+from sparrowmq.cli.bench.run_result import Tally
+from sparrowmq.cli.bench.sending_turns import Turns, interrupting
+from sparrowmq.cli.terminal.asking import HELP, asking, connected
+from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, tables
+from sparrowmq.client.client import Client
+from sparrowmq.client.consuming.consumer import Consumer
+from sparrowmq.client.consuming.consumer_settings import Start
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.client.sending.outcome import SendResult, SendStatus
+from sparrowmq.client.sending.producer import Producer
+from sparrowmq.client.sending.producer_settings import ProducerSettings
+from sparrowmq.errors import NoRoute, RemoteProtocolError, SendManyFailed, SparrowError
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.protocol.messages.message import Message
+from sparrowmq.protocol.names import TOOLS_GROUP, check_topic
+
+GROUP: Final = "SPARROWMQ_BENCH"
+SECONDS: Final = 10.0
+AT_ONCE: Final = 512  # messages taken from the client's buffer in one step
+LARGEST_BYTES: Final = (16 << 20) - (64 << 10)  # no frame is larger than 16 MiB, and there is more in it
+SLOWEST: Final = 0.001
+FASTEST: Final = 1e7
+MOST_PROPERTIES: Final = 1000
+MOST_IN_FLIGHT: Final = 65_536
+LEVELS: Final = 18
+
+
+def _finite(_context: object, _option: object, number: float | None) -> float | None:
+    """What a range lets pass although it is no number. Raises: BadParameter."""
+    if number is not None and not isfinite(number):
+        raise click.BadParameter(f"{number} is no number to count with")
+    return number
+
+
+_SECONDS: Final = click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    callback=_finite,
+    help=f"End after so long; without --count after {SECONDS:.0f}.",
+)
+_COUNT: Final = click.option("--count", type=click.IntRange(1), help="End after so many messages.")
+
+
+@click.group(context_settings=HELP)
+def bench() -> None:
+    """Measure what a cluster takes, and how quickly it answers.
+
+    The summary has the messages that are certain, how long it took, and of each message's milliseconds the quantiles
+    and the greatest (quantiles are up to an eighth too high). Ctrl-C ends early with a summary. The exit status is 1
+    if anything failed.
+    """
+
+
+# Send ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent, and how much of it at once."""
+
+    size: int
+    in_flight: int
+    batch: int
+    tag: str | None
+    keys: bool
+    properties: int
+    delay_level: int
+
+    def settings(self, timeout_s: float) -> ProducerSettings:
+        """Nothing is compressed, so that sizes are what they are said to be; brokers judge what is too large."""
+        usual = ProducerSettings()
+        return ProducerSettings(
+            timeout_s=timeout_s,
+            max_bytes=max(usual.max_bytes, self.size),
+            compress_over_bytes=max(usual.max_bytes, self.size),
+            window=self.in_flight,
+        )
+
+    @property
+    def at_once(self) -> int:
+        """Requests in flight: as many as the client's window of bytes has room for, or else they would wait in it."""
+        return min(self.in_flight, -(-ProducerSettings().window_bytes // (self.size * self.batch)))
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """They are alike, but for the key of each."""
+        body = (b"0123456789" * (self.size // 10 + 1))[: self.size]
+        own = {f"property{number}": f"value{number}" for number in range(self.properties)}
+        alike = Message(topic, body, self.tag, properties=own, delay_level=self.delay_level)
+        run = uuid.uuid4().hex[:8]
+        for number in counting():
+            if self.keys:
+                alike = Message(topic, body, self.tag, f"{run}-{number}", own, delay_level=self.delay_level)
+            yield alike
+
+
+@bench.command()
+@asking
+@OUTPUT
+@click.argument("topic")
+@_SECONDS
+@_COUNT
+@click.option(
+    "--size", type=click.IntRange(1, LARGEST_BYTES), default=128, show_default=True, help="Bytes of a body."
+)
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1, MOST_IN_FLIGHT),
+    default=64,
+    show_default=True,
+    help="Requests that wait for their answers at once.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(SLOWEST, FASTEST),
+    callback=_finite,
+    help="Messages per second; without it as many as possible.",
+)
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1, help="Messages in a request.")
+@click.option("--tag", help="A word that consumers can filter by.")
+@click.option("--keys", is_flag=True, help="Give each message a key of its own, which the broker indexes.")
+@click.option(
+    "--properties", type=click.IntRange(0, MOST_PROPERTIES), default=0, help="So many properties for each."
+)
+@click.option(
+    "--delay-level", type=click.IntRange(0, LEVELS), default=0, help="Deliver them later: 3 is 10 s."
+)
+def send(
+    namesrv: str | None,
+    timeout_s: float,
+    topic: str,
+    seconds: float | None,
+    count: int | None,
+    rate: float | None,
+    **load: Any,
+) -> None:
+    """Send messages to TOPIC, as many as possible or at a --rate, and report the rate and latencies.
+
+    A message's time is from when it leaves until it is acknowledged, with its retries, but without the wait for its
+    turn. What a broker stores less safely than it is set to counts as failed.
+    """
+
+    async def run(mq: Client) -> Tally:
+        clock = SystemClock()
+        await _find(mq, topic)
+        wanted = Load(**load)
+        if wanted.at_once < wanted.in_flight:
+            say(f"requests are so large that {wanted.at_once} at once are in flight, not {wanted.in_flight}")
+        sender = Sender(mq.producer(GROUP, wanted.settings(timeout_s)), wanted, topic, clock)
+        turns = Turns(clock, count, _limit(seconds, count), rate)
+        with interrupting(turns.stop), _lines(sender.tally, "sent"):
+            await sender.run(turns)
+        return sender.tally
+
+    _tell(connected(namesrv, run))
+
+
+class Sender:
+    """Sends what a load says, until there are no more turns."""
+
+    def __init__(self, producer: Producer, load: Load, topic: str, clock: Clock) -> None:
+        self.tally = Tally(clock)
+        self._producer = producer
+        self._load = load
+        self._messages = load.messages(topic)
+
+    async def run(self, turns: Turns) -> None:
+        """The first request alone shows whether any can succeed. Raises: SparrowError, it failed."""
+        if count := await turns.take(self._load.batch):
+            await self._send(count)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._load.at_once):
+                tasks.create_task(self._keep_sending(turns))
+
+    async def _keep_sending(self, turns: Turns) -> None:
+        while count := await turns.take(self._load.batch):
+            try:
+                await self._send(count)
+            except SparrowError as error:
+                self.tally.fail(error, count=count)
+
+    async def _send(self, count: int) -> None:
+        """One request. Raises: SparrowError, nothing of it is acknowledged."""
+        begun_ns = time.perf_counter_ns()
+        if count == 1:
+            results: list[Any] = [await self._producer.send(next(self._messages))]
+        else:
+            try:
+                results = [*await self._producer.send_many([next(self._messages) for _ in range(count)])]
+            except SendManyFailed as error:
+                results = error.results
+                if not any(isinstance(each, SendResult) for each in results):
+                    raise
+        took_us = (time.perf_counter_ns() - begun_ns) // 1000
+        self._count(results, took_us)
+
+    def _count(self, results: list[Any], took_us: int) -> None:
+        good = 0
+        for each in results:
+            if isinstance(each, BaseException):
+                self.tally.fail(each)
+            elif each.status is not SendStatus.OK:
+                self.tally.fail(each.status.name, "stored, but less safely than the broker is set to")
+            else:
+                good += 1
+        if good:
+            self.tally.add(good, good * self._load.size, took_us)
+
+
+# Consume ------------------------------------------------------------------------------------------------------------
+
+
+@bench.command()
+@asking
+@OUTPUT
+@click.argument("topic")
+@click.option("--group", help="Consume as a member of this group; by default a new one, deleted in the end.")
+@_SECONDS
+@_COUNT
+@click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
+@click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where a group begins that has consumed nothing yet: at the oldest message, or with new ones.",
+)
+def consume(
+    namesrv: str | None,
+    timeout_s: float,
+    topic: str,
+    group: str | None,
+    seconds: float | None,
+    count: int | None,
+    start: str,
+    **chosen: Any,
+) -> None:
+    """Consume the messages of TOPIC, and report the rate and latencies.
+
+    A message's time is from when its sender made it until it is here; the clocks of both machines must agree. Messages
+    that were stored before the start have no time.
+    """
+
+    async def run(mq: Client) -> Tally:
+        await _check_readable(mq, topic)
+        async with _group(mq, group) as name:
+            begin: Start = "new" if start == "latest" else "earliest"
+            consumer = mq.subscribe(topic, group=name, start=begin, **chosen)
+            async with consumer:
+                taker = Taker(consumer, SystemClock())
+                await taker.run(count, _limit(seconds, count))
+        return taker.tally
+
+    tally = connected(namesrv, run)
+    if not tally.messages:
+        say("nothing came; did the group consume it before, or does the filter leave nothing?")
+    _tell(tally)
+
+
+class Taker:
+    """Takes messages and acknowledges each."""
+
+    def __init__(self, consumer: Consumer, clock: Clock) -> None:
+        self.tally = Tally(clock)
+        self._consumer = consumer
+        self._clock = clock
+        self._begun_ms = clock.now_ms()
+
+    async def run(self, count: int | None, seconds: float | None) -> None:
+        """Until there were so many, for so long, or until Ctrl-C. Raises: ConfigError, a broker cannot filter so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds) as limit:
+                with interrupting(lambda: _end(limit)), _lines(self.tally, "consumed"):
+                    await self._take(sys.maxsize if count is None else count)
+
+    async def _take(self, left: int) -> None:
+        while left > 0 and (found := await self._consumer.take(min(AT_ONCE, left))):
+            now_ms = self._clock.now_ms()
+            for each in found:
+                self._count(each, now_ms)
+                each.ack()
+            left -= len(found)
+            await asyncio.sleep(
+                0
+            )  # Where a backlog is always there already, nothing else would have its turn.
+
+    def _count(self, found: ReceivedMessage, now_ms: int) -> None:
+        try:
+            size = len(found.body)
+        except RemoteProtocolError as error:
+            self.tally.fail(error)
+            return
+        is_new = found.born_timestamp_ms >= self._begun_ms
+        self.tally.add(1, size, 1000 * (now_ms - found.born_timestamp_ms) if is_new else None)
+
+
+def _end(limit: asyncio.Timeout) -> None:
+    if not limit.expired():
+        limit.reschedule(0)
+
+
+@asynccontextmanager
+async def _group(mq: Client, name: str | None) -> AsyncIterator[str]:
+    """The group that was named, or one that lasts as long as it is needed."""
+    if name is not None:
+        yield name
+        return
+    name = f"{GROUP}_{uuid.uuid4().hex[:12]}"
+    await mq.admin.create_group(name)
+    try:
+        yield name
+    finally:
+        await mq.admin.delete_group(name)
+
+
+# What both share ----------------------------------------------------------------------------------------------------
+
+
+async def _find(mq: Client, topic: str) -> None:
+    """Raises: InvalidName; ClickException, there is no such topic, and no broker makes it."""
+    check_topic(topic)
+    try:
+        await mq.queues(topic)
+    except NoRoute:
+        raise _missing(topic) from None
+
+
+async def _check_readable(mq: Client, topic: str) -> None:
+    """Raises: InvalidName; ClickException, there is no such topic, or nobody may read it."""
+    check_topic(topic)
+    async with mq.pull_consumer(group=TOOLS_GROUP) as reader:
+        try:
+            queues = await reader.queues(topic)
+        except NoRoute:
+            raise _missing(topic) from None
+    if not queues:
+        raise click.ClickException(
+            f"no client may read topic {topic}; `sparrowmq topic change {topic} --perm rw` gives the permission"
+        )
+
+
+def _missing(topic: str) -> click.ClickException:
+    return click.ClickException(f"there is no topic {topic}; `sparrowmq topic create {topic}` makes it")
+
+
+def _limit(seconds: float | None, count: int | None) -> float | None:
+    return SECONDS if seconds is None and count is None else seconds
+
+
+@contextmanager
+def _lines(tally: Tally, word: str) -> Iterator[None]:
+    """A line each second where a person looks, and nothing elsewhere."""
+    if not (is_for_people() and sys.stderr.isatty()):
+        yield
+        return
+    with tally.telling(word, partial(click.echo, err=True)):
+        yield
+
+
+def _tell(tally: Tally) -> None:
+    """Print the summary, and end the program with 1 if anything failed."""
+    if is_for_people() and not tally.failed:
+        tables(figures=tally.figures)
+    else:
+        tables(figures=tally.figures, errors=tally.errors)
+    if tally.failed:
+        sys.exit(1)

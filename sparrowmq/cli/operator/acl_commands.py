@@ -1,0 +1,236 @@
+"""`sparrowmq acl`: the accounts of brokers with access control, and the addresses that need none.
+
+Each broker has accounts of its own, slaves too; without --broker or --cluster a command goes to all of them, one after
+the other. Secret keys are set here and shown nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+import click
+
+from sparrowmq.cli.operator.shared_verbs import refuse_no_change
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, asking
+from sparrowmq.cli.terminal.output import OUTPUT, confirm, is_for_people, say, table, tables
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations.account_operations import (
+    accounts,
+    delete_account,
+    put_account,
+    set_white_addresses,
+)
+from sparrowmq.client.admin.servers import Servers
+from sparrowmq.errors import ConfigError
+from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
+from sparrowmq.protocol.requests.bodies import AccountEntry
+
+Where: TypeAlias = tuple[str, str]  # a broker's name, and its address
+
+_ACCOUNTS: Final = (
+    *(
+        "BROKER",
+        "ADDRESS",
+        "ACCOUNT",
+        "ADMIN",
+        "OTHER TOPICS",
+        "OTHER GROUPS",
+        "TOPICS",
+        "GROUPS",
+        "UNSIGNED FROM",
+    ),
+)
+_WHITE: Final = ("BROKER", "ADDRESS", "NEEDS NO ACCOUNT")
+_PERMS: Final = {"deny": "DENY", "pub": "PUB", "sub": "SUB", "pubsub": "PUB|SUB"}
+
+
+def _perm(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """A permission as brokers call it."""
+    if text is None:
+        return None
+    found = _PERMS.get(text.strip().lower().replace("|", ""))
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not one of {', '.join(_PERMS)}", context, option)
+    return found
+
+
+def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | None:
+    """NAME=PERM, ... as brokers have it; None if there is none."""
+    found = []
+    for text in texts:
+        name, _, perm = map(str.strip, text.rpartition("="))
+        if not name or "," in name:
+            raise click.BadParameter(f"{text!r} is not NAME=PERM", context, option)
+        found.append(f"{name}={_perm(context, option, perm)}")
+    return ",".join(found) or None
+
+
+def at_brokers(command: F) -> F:
+    """Gives a command what `asking` gives, --output, `cluster` and `broker`."""
+    broker = click.option("--broker", metavar="NAME", help="At this broker and its slaves alone.")
+    return asking(OUTPUT(CLUSTER(broker(command))))
+
+
+@click.group(context_settings=HELP)
+def acl() -> None:
+    """Make, change, delete and look at the accounts of brokers with access control."""
+
+
+@acl.command("list")
+@at_brokers
+def list_accounts(namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None) -> None:
+    """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature."""
+
+    async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
+        places = await _places(admin.servers, cluster, broker)
+        told = [(place, await accounts(admin.servers, place[1])) for place in places]
+        return [(place, each.plain_access_configs, each.global_white_addrs) for place, each in told]
+
+    found = ask(namesrv, timeout_s, run)
+    tables(
+        accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in found for each in entries]),
+        white=(_WHITE, [(*place, address) for place, _, addresses in found for address in addresses]),
+    )
+
+
+@acl.command("set")
+@at_brokers
+@click.argument("account")
+@click.option("--secret", metavar="KEY", help="Its secret key; - asks for it without showing it.")
+@click.option("--admin/--no-admin", "is_admin", default=None, help="Whether it may do everything.")
+@click.option("--other-topics", callback=_perm, metavar="PERM", help="For topics that are not named.")
+@click.option("--other-groups", callback=_perm, metavar="PERM", help="For groups that are not named.")
+@click.option(
+    "--topic", "topics", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated."
+)
+@click.option(
+    "--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated."
+)
+@click.option("--unsigned-from", metavar="ADDRESSES", help="It need not sign from there: 10.0.0.*,10.1.2.3")
+def set_account(
+    namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None, account: str, **given: Any
+) -> None:
+    """Make ACCOUNT, or change what is given of it; what is not given stays.
+
+    PERM is pub, sub, pubsub or deny. The topics that are given replace all that it had, and so do the groups.
+    """
+    refuse_no_change(given)
+    if given["secret"] == "-":
+        given["secret"] = click.prompt("its secret key", hide_input=True, confirmation_prompt=True)
+
+    async def put(servers: Servers, place: Where) -> None:
+        is_admin = given["is_admin"]
+        if is_admin is None:  # the request has no word for "as it is"
+            is_admin = await _is_admin(servers, place, account)
+        await put_account(servers, place[1], _wanted(account, is_admin, given))
+
+    _at_each(namesrv, timeout_s, cluster, broker, put, f"set account {account}")
+
+
+@acl.command()
+@at_brokers
+@click.argument("account")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(
+    namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None, account: str, yes: bool
+) -> None:
+    """Delete ACCOUNT: brokers refuse its requests from then on."""
+    if not yes:
+        confirm(f"delete account {account}? Brokers refuse its requests from then on")
+
+    async def remove(servers: Servers, place: Where) -> None:
+        await delete_account(servers, place[1], account)
+
+    _at_each(namesrv, timeout_s, cluster, broker, remove, f"deleted account {account}")
+
+
+@acl.command()
+@at_brokers
+@click.argument("addresses", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def white(
+    namesrv: str | None,
+    timeout_s: float,
+    cluster: str | None,
+    broker: str | None,
+    addresses: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Replace the ADDRESSES that need no account: 10.0.0.* 192.168.1.1-9
+
+    Clients at these addresses may do everything.
+    """
+    if "," in "".join(addresses):  # brokers take it for the end of an address, so 10.0.0.{1,2} cannot be sent
+        raise click.UsageError("write each address by itself, without a comma")
+    patterns = " ".join(addresses)
+    if not yes:
+        confirm(f"clients from {patterns} may do everything without signing; go on?")
+
+    async def put(servers: Servers, place: Where) -> None:
+        await set_white_addresses(servers, place[1], ",".join(addresses))
+
+    _at_each(namesrv, timeout_s, cluster, broker, put, f"set the addresses {patterns}")
+
+
+def _at_each(
+    namesrv: str | None,
+    timeout_s: float,
+    cluster: str | None,
+    broker: str | None,
+    work: Callable[[Servers, Where], Coroutine[Any, Any, None]],
+    done: str,
+) -> None:
+    """Do it at one broker after the other, and say where it is done; the first that refuses ends it."""
+
+    places: list[Where] = []
+
+    async def run(admin: Admin) -> None:
+        for place in await _places(admin.servers, cluster, broker):
+            await work(admin.servers, place)
+            say(f"{done} at {place[0]} ({place[1]})")
+            places.append(place)
+
+    try:
+        ask(namesrv, timeout_s, run)
+    finally:
+        if not is_for_people():
+            table(("BROKER", "ADDRESS"), places)
+
+
+async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Where]:
+    """Raises: ConfigError, there is no such cluster or broker, or no broker at all."""
+    places = await servers.brokers(cluster)
+    found = [place for place in places if broker in (None, place.name)]
+    if not found:
+        known = ", ".join(place.name for place in places) or "none"
+        what = "no broker" if broker is None else f"no broker {broker!r}"
+        raise ConfigError(f"there is {what} at name server {servers.namesrv}; there: {known}")
+    return [(place.name, address) for place in found for _, address in sorted(place.addresses.items())]
+
+
+async def _is_admin(servers: Servers, place: Where, account: str) -> bool:
+    told = await accounts(servers, place[1])
+    return any(each.admin for each in told.plain_access_configs if each.access_key == account)
+
+
+def _wanted(account: str, is_admin: bool, given: dict[str, Any]) -> UpdateAndCreateAclConfig:
+    return UpdateAndCreateAclConfig(
+        access_key=account,
+        secret_key=given["secret"],
+        white_remote_address=given["unsigned_from"],
+        admin=is_admin,
+        default_topic_perm=given["other_topics"],
+        default_group_perm=given["other_groups"],
+        topic_perms=given["topics"],
+        group_perms=given["groups"],
+    )
+
+
+def _row(each: AccountEntry) -> tuple[object, ...]:
+    return (
+        *(each.access_key, "yes" if each.admin else "no"),
+        *(each.default_topic_perm, each.default_group_perm),
+        *(", ".join(each.topic_perms or ()) or None, ", ".join(each.group_perms or ()) or None),
+        each.white_remote_address,
+    )

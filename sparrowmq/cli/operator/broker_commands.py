@@ -1,0 +1,179 @@
+"""`sparrowmq broker`: run a broker, or ask and change those of a cluster.
+
+sparrowmq broker -c broker.conf -n ADDRESS      runs one, as `mqbroker` does; so does `sparrowmq broker run`
+sparrowmq broker list -n ADDRESS                and config, set, stats, drain, undrain
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Final
+
+import click
+
+from sparrowmq.cli.servers.serve import broker as serving
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, asking
+from sparrowmq.cli.terminal.output import OUTPUT, done, say, table
+from sparrowmq.cli.terminal.progress_line import Progress
+from sparrowmq.client.admin import brokers
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.operations.broker_operations import broker_figures
+from sparrowmq.errors import SparrowError
+
+_LOOK_S: Final = 1.0
+
+
+class _Noun(click.Group):
+    """A group of commands; options without one are those of `run`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in HELP["help_option_names"]):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Noun, context_settings=HELP)
+def broker() -> None:
+    """Run a broker, as `mqbroker` does, or ask and change those of a cluster.
+
+    Options without a command are those of `run`.
+    """
+
+
+broker.add_command(serving, "run")
+
+
+@broker.command("list")
+@asking
+@OUTPUT
+@CLUSTER
+def list_brokers(namesrv: str | None, timeout_s: float, cluster: str | None) -> None:
+    """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
+    rows = ask(namesrv, timeout_s, lambda admin: _rows(admin, cluster))
+    heads = ("BROKER", "CLUSTER", "ID", "ADDRESS", "VERSION", "IN/S", "OUT/S", "IN TODAY", "DISK USED")
+    table(heads, rows)
+
+
+async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
+    places = [
+        (place, number, address)
+        for place in await admin.brokers(cluster)
+        for number, address in sorted(place.addresses.items())
+    ]
+    said = await asyncio.gather(*(_figures(admin, address) for _, _, address in places))
+    return [
+        (place.name, place.cluster, number, address, *figures)
+        for (place, number, address), figures in zip(places, said, strict=True)
+    ]
+
+
+async def _figures(admin: Admin, address: str) -> tuple[object, ...]:
+    """What a row tells of a broker that answers."""
+    try:
+        found = await broker_figures(admin.servers, address)
+    except SparrowError:
+        return "does not answer", None, None, None, None
+    today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
+    disk = float(found.get("commitLogDiskRatio", "nan"))
+    return (
+        found.get("brokerVersionDesc"),
+        *(_rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)),
+        *(today, f"{disk:.0%}" if disk == disk else None),
+    )
+
+
+def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
+    rate = brokers.per_second(figures, *names)
+    return None if rate is None else f"{rate:.1f}"
+
+
+@broker.command()
+@asking
+@OUTPUT
+@click.argument("name")
+@click.argument("keys", nargs=-1)
+def config(namesrv: str | None, timeout_s: float, name: str, keys: tuple[str, ...]) -> None:
+    """Show the settings of the broker NAME, a name or an address; or only those called KEYS."""
+    found = ask(namesrv, timeout_s, lambda admin: admin.broker_settings(name))
+    unknown = set(keys) - set(found)
+    if unknown:
+        raise click.ClickException(f"broker {name} has no setting {', '.join(sorted(unknown))}")
+    table(("KEY", "VALUE"), [(key, found[key]) for key in sorted(keys or found)])
+
+
+@broker.command("set")
+@asking
+@OUTPUT
+@click.argument("name")
+@click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
+def change(namesrv: str | None, timeout_s: float, name: str, changes: tuple[str, ...]) -> None:
+    """Change settings of the broker NAME, a name or an address, while it runs and for its next start.
+
+    docs/operate/configuration.md lists the settings that can be changed. If one cannot be changed, none is.
+    """
+    wrong = [each for each in changes if not each.partition("=")[0].strip() or "=" not in each]
+    if wrong:
+        raise click.UsageError(f"{wrong[0]!r} is no change; write KEY=VALUE")
+    wanted = {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in changes)}
+    ask(namesrv, timeout_s, lambda admin: admin.change_broker(name, wanted))
+    done(f"changed {', '.join(wanted)} of broker {name}", broker=name, changed=wanted)
+
+
+@broker.command()
+@asking
+@OUTPUT
+@click.argument("name")
+def stats(namesrv: str | None, timeout_s: float, name: str) -> None:
+    """Show all figures of the broker NAME, a name or an address; mqadmin's brokerStatus shows the same."""
+    found = ask(namesrv, timeout_s, lambda admin: admin.broker_figures(name))
+    table(("FIGURE", "VALUE"), sorted(found.items()))
+
+
+@broker.command()
+@asking
+@OUTPUT
+@click.argument("name")
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Wait so long until groups have handled all that it has.",
+)
+def drain(namesrv: str | None, timeout_s: float, name: str, wait_s: float | None) -> None:
+    """Let no producer find the broker NAME any more, so that it can be emptied and stopped.
+
+    Consumers go on. With --wait the exit status is 1 if a group still has lag. `undrain` reverts this; so does a
+    restart of the name servers.
+    """
+
+    async def run(admin: Admin) -> tuple[int, dict[str, int]]:
+        count = await admin.drain(name)
+        return count, await _until_handled(admin, name, wait_s or 0.0)
+
+    count, behind = ask(namesrv, timeout_s, run)
+    say(f"producers do not find broker {name} any more: its {count} topics are closed to them")
+    table(("GROUP", "LAG"), sorted(behind.items()), keys={"LAG": "behind"})
+    sys.exit(1 if wait_s is not None and any(behind.values()) else 0)
+
+
+async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, int]:
+    """How far behind groups are: as soon as none is, or when the time is over."""
+    end = time.monotonic() + wait_s
+    with Progress() as progress:
+        while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:
+            progress.tell(f"{sum(behind.values()):,} messages are to be handled")
+            await asyncio.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
+    return behind
+
+
+@broker.command()
+@asking
+@OUTPUT
+@click.argument("name")
+def undrain(namesrv: str | None, timeout_s: float, name: str) -> None:
+    """Let producers find the broker NAME again."""
+    count = ask(namesrv, timeout_s, lambda admin: admin.undrain(name))
+    done(f"producers find broker {name} again, with {count} topics", broker=name, topics=count)

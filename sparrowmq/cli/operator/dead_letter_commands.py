@@ -1,0 +1,185 @@
+"""`sparrowmq dlq`: what groups could not handle however often it was tried, looked at and sent to them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+import click
+
+from sparrowmq.cli.operator.message_commands import SHOWN
+from sparrowmq.cli.terminal.asking import HELP, ask, asking
+from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, is_for_people, say, table
+from sparrowmq.cli.terminal.progress_line import Progress
+from sparrowmq.cli.terminal.time_arguments import iso, moment
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.admin.dead_letters import walk
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.protocol.messages.property_names import Property
+
+_SHOWN_AT_ONCE: Final = 64
+_Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
+_Place: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
+_HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "TAG", "BODY")
+
+
+def _filters(command: Any) -> Any:
+    """Gives a command the options by which dead letters are chosen."""
+    for option in (
+        click.option("--topic", help="Those that were sent to this topic."),
+        click.option("--tag", help="Those with this tag."),
+        click.option(
+            "--since", callback=moment, help="Given up since: 2026-11-20T08:00, or 15m for so long ago."
+        ),
+        click.option(
+            "--skip", type=click.IntRange(0), default=0, help="Pass over the eldest so many of them."
+        ),
+        click.option("--id", "ids", metavar="ID", multiple=True, help="This one; may be repeated."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings=HELP)
+def dlq() -> None:
+    """Look at dead letters, and let their groups try them again."""
+
+
+@dlq.command("list")
+@asking
+@OUTPUT
+@click.argument("group")
+@_filters
+@click.option(
+    "--limit", type=click.IntRange(1), default=_SHOWN_AT_ONCE, show_default=True, help="The eldest so many."
+)
+def list_letters(namesrv: str | None, timeout_s: float, group: str, **wanted: Any) -> None:
+    """Show the dead letters of GROUP, the eldest first."""
+
+    async def run(admin: Admin) -> list[tuple[object, ...]]:
+        return [_row(letter) async for letter, _ in _chosen(admin, group, **wanted)]
+
+    table(_HEADS, ask(namesrv, timeout_s, run))
+
+
+@dlq.command()
+@asking
+@OUTPUT
+@click.argument("group")
+@_filters
+@click.option("--limit", type=click.IntRange(1), help="The eldest so many; without it all.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second.")
+@click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def redrive(
+    namesrv: str | None,
+    timeout_s: float,
+    group: str,
+    rate: float | None,
+    dry_run: bool,
+    yes: bool,
+    **wanted: Any,
+) -> None:
+    """Let GROUP try its dead letters again, from the first time on; other groups do not get them.
+
+    They stay among the dead letters as well, until they are as old as the broker keeps messages: redriven twice they
+    come twice. When it ends at a --limit, or is interrupted, it says how to go on, with --since and --skip.
+    """
+
+    async def run(admin: Admin) -> tuple[int, _Place | None]:
+        total = sum([1 async for _ in _chosen(admin, group, **wanted)])
+        if dry_run or not total:
+            return total, None
+        if not yes:
+            confirm(f"let group {group} try {total:,} dead letters again?")
+        is_cut = total == wanted["limit"]
+        letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
+        count, last = await _send_again(admin, letters, total, rate)
+        return count, last if is_cut else None
+
+    count, last = ask(namesrv, timeout_s, run)
+    sentence = f"sent {count:,} dead letters to group {group} again"
+    if dry_run or not count:
+        sentence = f"{count:,} dead letters of group {group} would be sent again"
+    since, skip = (iso(last[0]), last[1]) if last else (None, None)
+    rest = f"; {_go_on(*last)}" if last else ""
+    done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
+
+
+async def _send_again(
+    admin: Admin, letters: _Letters, total: int, rate: float | None
+) -> tuple[int, _Place | None]:
+    """One after the other, as fast as they may go; returns how many are not gone, and where the last one lies."""
+    last: _Place | None = None
+    count = 0
+    with Progress() as progress:
+        try:
+            async for letter, nth in letters:
+                if rate is not None and count:
+                    await asyncio.sleep(1 / rate)
+                await admin.resend(letter)
+                last = letter.store_timestamp_ms, nth
+                count += 1
+                progress("sending", count, total)
+        except BaseException:
+            progress.clear()
+            say(f"{count:,} of {total:,} were sent; {_go_on(*last) if last else 'begin again'}")
+            raise
+    return count, last
+
+
+def _go_on(store_timestamp_ms: int, nth: int) -> str:
+    return f"go on with --since {iso(store_timestamp_ms)} --skip {nth}"
+
+
+async def _chosen(
+    admin: Admin,
+    group: str,
+    *,
+    limit: int | None,
+    skip: int,
+    topic: str | None,
+    tag: str | None,
+    since: datetime | None,
+    ids: tuple[str, ...],
+) -> _Letters:
+    """The dead letters that fit all that was given, eldest first, each with which of its millisecond it is."""
+    since_ms = round(since.timestamp() * 1000) if since is not None else 0
+    missing = set(ids)
+    count = at_ms = nth = 0
+    async with aclosing(walk(admin.servers, group, since_ms)) as letters:
+        async for each in letters:
+            is_chosen = (
+                (not ids or each.msg_id in ids)
+                and (topic is None or _origin(each) == topic)
+                and (tag is None or each.stored.tags == tag)
+            )
+            if not is_chosen:
+                continue
+            missing.discard(each.msg_id)
+            nth = nth + 1 if each.store_timestamp_ms == at_ms else 1
+            at_ms = each.store_timestamp_ms
+            count += 1
+            if count > skip:
+                yield each, nth
+            if limit is not None and count == skip + limit:
+                break
+    if missing:
+        raise click.ClickException(f"no dead letter of group {group} is {', '.join(sorted(missing))}")
+
+
+def _origin(letter: ReceivedMessage) -> str | None:
+    return letter.stored.properties.get(Property.RETRY_TOPIC)
+
+
+def _row(letter: ReceivedMessage) -> tuple[object, ...]:
+    text = letter.body.decode("utf-8", "replace")
+    if is_for_people():
+        first = text.partition("\n")[0]
+        text = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
+    stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
+    place = letter.queue.broker_name, letter.offset, letter.reconsume_times
+    return letter.msg_id, _origin(letter), *place, stored, letter.stored.tags, text

@@ -1,0 +1,64 @@
+"""`sparrowmq doctor`: what is wrong with a cluster, the check that told, and the command that mends it.
+
+exit    0 nothing is wrong, though there may be warnings; 1 something is; 2 the command line is wrong
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Final
+
+import click
+
+from sparrowmq.cli.terminal.asking import HELP, ask, asking
+from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
+from sparrowmq.client.admin.doctor import Finding, Verdict
+
+_SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
+_COLOURS: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.WRONG: "red"}
+_FEWEST_FILES: Final = 4096
+
+
+@click.command("doctor", context_settings=HELP)
+@asking
+@click.option("--topic", metavar="NAME", help="Look at this topic, too.")
+@click.option("--group", metavar="NAME", help="Look at this consumer group, too.")
+@OUTPUT
+@click.option("-v", "--verbose", is_flag=True, help="Show how each thing was looked at, and what is well.")
+def doctor(
+    namesrv: str | None, timeout_s: float, topic: str | None, group: str | None, verbose: bool
+) -> None:
+    """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
+    findings = [*_here(), *ask(namesrv, timeout_s, lambda admin: admin.examine(topic, group))]
+    if is_for_people():
+        _tell(findings, verbose)
+    else:
+        rows = [(each.verdict.value, each.what, each.check, each.mend) for each in findings]
+        table(("VERDICT", "WHAT", "CHECK", "MEND"), rows)
+    sys.exit(1 if any(each.verdict is Verdict.WRONG for each in findings) else 0)
+
+
+def _here() -> list[Finding]:
+    """What there is to say of this machine."""
+    files, check = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ulimit -Hn of this shell"
+    if files != resource.RLIM_INFINITY and files < _FEWEST_FILES:
+        mend = "ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit, before a broker starts here"
+        return [Finding(Verdict.WARNING, f"a broker started here may open {files} files only", check, mend)]
+    return [Finding(Verdict.OK, "as many files may be open as a broker needs", check)]
+
+
+def _tell(findings: list[Finding], verbose: bool) -> None:
+    for each in findings:
+        if each.verdict is Verdict.OK and not verbose:
+            continue
+        sign = click.style(f"{_SIGNS[each.verdict]:8}", fg=_COLOURS[each.verdict], bold=True)
+        click.echo(f"{sign} {each.what}")
+        if verbose:
+            click.echo(f"         check: {each.check}")
+        if each.mend:
+            click.echo(f"         fix:   {each.mend}")
+    counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in Verdict}
+    click.echo(
+        f"{counts[Verdict.WRONG]} wrong, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} things are well"
+    )

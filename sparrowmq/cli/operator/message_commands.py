@@ -1,0 +1,337 @@
+"""`sparrowmq message`: send messages, look for them, and send them again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+import click
+
+from sparrowmq.cli.operator.copy_commands import copy, replay
+from sparrowmq.cli.terminal.asking import HELP, ask, asking, connected
+from sparrowmq.cli.terminal.output import (
+    OUTPUT,
+    as_json,
+    csv_row,
+    done,
+    is_csv,
+    is_for_people,
+    is_json,
+    line,
+    say,
+    table,
+)
+from sparrowmq.cli.terminal.progress_line import Progress
+from sparrowmq.cli.terminal.time_arguments import iso, moment
+from sparrowmq.client.admin.admin import Admin
+from sparrowmq.client.client import Client
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.errors import ConfigError, NoMessage
+from sparrowmq.protocol.names import TOOLS_GROUP
+
+SHOWN: Final = 60  # characters of a body that a table shows
+AT_ONCE: Final = 500
+_Sent: TypeAlias = tuple[int, str, str, int, int]
+_SENT: Final = ("NUMBER", "ID", "BROKER", "QUEUE", "OFFSET")
+_FOUND: Final = ("ID", "TOPIC", "BROKER", "QUEUE", "OFFSET", "STORED", "TAG", "KEYS", "BODY")
+
+
+def _property(_context: object, _option: object, pairs: tuple[str, ...]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} has no value; write name=value")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+@click.group(context_settings=HELP)
+def message() -> None:
+    """Send messages, look for them, and send them again."""
+
+
+message.add_command(copy)
+message.add_command(replay)
+
+
+# Send ---------------------------------------------------------------------------------------------------------------
+
+
+@message.command()
+@asking
+@OUTPUT
+@click.argument("topic")
+@click.argument("body", required=False)
+@click.option("--file", type=click.File("rb"), help="Send this file instead; - is what comes in by the pipe.")
+@click.option("--lines", is_flag=True, help="Each line of it is a message of its own.")
+@click.option("--tag", help="A word that consumers can filter by.")
+@click.option("--key", "keys", multiple=True, help="What it can be found by; may be repeated.")
+@click.option(
+    "--property",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_property,
+    help="May be repeated.",
+)
+@click.option("--delay", help="Deliver it later: 10s, 5m, 2h.")
+def send(
+    namesrv: str | None,
+    timeout_s: float,
+    topic: str,
+    body: str | None,
+    file: Any,
+    lines: bool,
+    **options: Any,
+) -> None:
+    """Send BODY to TOPIC, or a file, or its lines, and print where each message is stored.
+
+    With - as BODY it sends what comes in by the pipe; if that is nothing, nothing is sent.
+    """
+    if (body is None) == (file is None):
+        raise click.UsageError("give a body or a --file; - reads what comes in by the pipe")
+    if body == "-":
+        body, file = None, sys.stdin.buffer
+    bodies = [body.encode()] if body is not None else _bodies(file, lines)
+    if options["delay"] is None:
+        del options["delay"]
+
+    async def run(mq: Client) -> list[_Sent]:
+        async def one(number: int, each: bytes) -> _Sent:
+            sent = await mq.send(topic, each, timeout_s=timeout_s, **options)
+            return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
+
+        return await _send_all(one, bodies, topic if lines else None)
+
+    rows = connected(namesrv, run)
+    if is_for_people() and lines:
+        say(f"sent {len(rows):,} messages to {topic}")
+    else:
+        table(_SENT, rows)
+
+
+async def _send_all(
+    send: Callable[[int, bytes], Coroutine[Any, Any, _Sent]], bodies: Iterable[bytes], topic: str | None
+) -> list[_Sent]:
+    """Send many at once; of lines for a topic it says which ones are there when it ends before all are."""
+    rows: list[_Sent] = []
+    chunk: list[tuple[int, bytes]] = []
+
+    async def one(number: int, body: bytes) -> None:
+        rows.append(await send(number, body))
+
+    with Progress() as progress:
+        try:
+            for chunk in _chunks(enumerate(bodies, 1)):
+                tries = await asyncio.gather(*(one(*each) for each in chunk), return_exceptions=True)
+                for error in filter(None, tries):
+                    raise error
+                progress.tell(f"{len(rows):,} sent")
+        except BaseException:
+            progress.clear()
+            rows.sort()
+            if topic is not None and chunk:
+                _tell_rest(topic, rows, chunk[-1][0])
+            raise
+    return sorted(rows)
+
+
+def _tell_rest(topic: str, rows: list[_Sent], last: int) -> None:
+    if not is_for_people():
+        table(_SENT, rows)
+    missing = sorted(set(range(1, last + 1)) - {row[0] for row in rows})
+    spans = [
+        [number for _, number in group]
+        for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
+    ]
+    told = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+    say(
+        f"sent {len(rows):,} messages to {topic}: of the lines up to {last} all but {told}, and none after them"
+    )
+
+
+def _bodies(file: Any, lines: bool) -> Iterator[bytes]:
+    if not lines:
+        whole = file.read()
+        if not whole:
+            raise click.ClickException("what was to be sent is empty, so nothing was sent")
+        yield whole
+        return
+    for each in file:
+        yield each.rstrip(b"\r\n")
+
+
+def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    chunk: list[tuple[int, bytes]] = []
+    for each in items:
+        chunk.append(each)
+        if len(chunk) == AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+# Look ---------------------------------------------------------------------------------------------------------------
+
+
+@message.command()
+@asking
+@OUTPUT
+@click.argument("msg_id", metavar="ID")
+@click.argument("topic", required=False)
+@click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
+def show(namesrv: str | None, timeout_s: float, msg_id: str, topic: str | None, only_body: bool) -> None:
+    """Show all about the message ID; an id that its producer made needs its TOPIC."""
+    found = ask(namesrv, timeout_s, lambda admin: admin.message(msg_id, topic))
+    if only_body:
+        sys.stdout.buffer.write(found.body)
+        return
+    told = described(found)
+    if is_for_people():
+        click.echo(as_json(told, indent=2))
+    else:
+        done("", **told)
+
+
+@message.command()
+@asking
+@OUTPUT
+@click.argument("topic")
+@click.option("--key", help="Those with this key.")
+@click.option("--since", callback=moment, help="Stored since: 2026-11-20T08:00, or 15m for so long ago.")
+@click.option("--until", callback=moment, help="Stored before, likewise.")
+@click.option("--limit", type=click.IntRange(1), default=64, show_default=True)
+def find(namesrv: str | None, timeout_s: float, topic: str, **wanted: Any) -> None:
+    """Find messages of TOPIC by a key, or by when they were stored."""
+    found = ask(namesrv, timeout_s, lambda admin: _find(admin, topic, wanted))
+    table(_FOUND, map(_row, found))
+
+
+async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[ReceivedMessage]:
+    if wanted["key"] is None and wanted["since"] is None:
+        raise ConfigError("give a --key, or a time with --since")
+    found = await admin.find(topic, wanted.pop("key"), **wanted)
+    if not found:
+        raise NoMessage("that fits", f"in topic {topic}")
+    return found
+
+
+@message.command()
+@asking
+@OUTPUT
+@click.argument("topic")
+@click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
+@click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
+@click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
+@click.option("--limit", type=click.IntRange(1), help="End after so many.")
+@click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
+def tail(
+    namesrv: str | None,
+    timeout_s: float,
+    topic: str,
+    tag: str | None,
+    where: str | None,
+    since: datetime | None,
+    limit: int | None,
+    wants_json: bool,
+) -> None:
+    """Print the messages of TOPIC as they come, until Ctrl-C. No group's offsets change."""
+
+    async def run(mq: Client) -> None:
+        count = 0
+        if is_csv():
+            click.echo(csv_row([head.lower() for head in _FOUND]))
+        async for each in _arriving(mq, topic, tag, where, since):
+            if wants_json or is_json():
+                click.echo(as_json(described(each)))
+            elif is_csv():
+                click.echo(csv_row(_row(each)))
+            else:
+                line(_line(each))
+            count += 1
+            if count == limit:
+                return
+
+    try:
+        connected(namesrv, run)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _arriving(
+    mq: Client, topic: str, tag: str | None, where: str | None, since: datetime | None
+) -> AsyncIterator[ReceivedMessage]:
+    async with mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
+        reader.assign(await reader.queues(topic), tag, where=where)
+        if since is None:
+            await reader.seek_to_end()
+        else:
+            await reader.seek_to_time(since)
+        while True:
+            for each in await reader.poll():
+                yield each
+
+
+# What is shown ------------------------------------------------------------------------------------------------------
+
+
+def described(found: ReceivedMessage) -> dict[str, Any]:
+    """All about a message, for JSON; a body that is no text stands there in hexadecimal digits."""
+    stored, text = found.stored, _text(found)
+    return {
+        "id": found.msg_id,
+        "offset_id": stored.offset_id,
+        "topic": found.topic,
+        "broker": found.queue.broker_name,
+        "queue": found.queue.queue_id,
+        "offset": found.offset,
+        "born": iso(stored.born_timestamp_ms),
+        "born_host": stored.born_host,
+        "stored": iso(stored.store_timestamp_ms),
+        "store_host": stored.store_host,
+        "tag": stored.tags,
+        "keys": stored.keys,
+        "retries": found.reconsume_times,
+        "properties": stored.properties,
+        **({"body": text} if text is not None else {"body_hex": found.body.hex()}),
+    }
+
+
+def _row(found: ReceivedMessage) -> tuple[object, ...]:
+    stored = found.stored
+    queue = found.queue
+    return (
+        *(found.msg_id, found.topic, queue.broker_name, queue.queue_id, found.offset),
+        *(iso(stored.store_timestamp_ms), stored.tags, " ".join(stored.keys) or None, _beginning(found)),
+    )
+
+
+def _line(found: ReceivedMessage) -> str:
+    stored = found.stored
+    marks = " ".join(
+        [*([f"tag={stored.tags}"] if stored.tags else []), *(f"key={key}" for key in stored.keys)]
+    )
+    place = f"{found.queue.broker_name}:{found.queue.queue_id}:{found.offset}"
+    text = _text(found)
+    body = text if text is not None else f"{len(found.body)} bytes {found.body[:SHOWN].hex()}"
+    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, body]))
+
+
+def _beginning(found: ReceivedMessage) -> str:
+    text = _text(found)
+    shown = f"{len(found.body)} bytes" if text is None else text.splitlines()[0] if text else ""
+    if not is_for_people() and text is not None:
+        return text
+    return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
+
+
+def _text(found: ReceivedMessage) -> str | None:
+    """The body as text; None if it is none."""
+    try:
+        text = found.body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.replace("\n", "").replace("\t", "").replace("\r", "").isprintable() else None

@@ -1,0 +1,52 @@
+"""What `sparrowmq topic` and `sparrowmq group` share: a list of all names, and changes of one at every master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import click
+
+from sparrowmq.cli.terminal import output
+from sparrowmq.cli.terminal.asking import CLUSTER, F, ask, asking
+from sparrowmq.cli.terminal.output import OUTPUT
+from sparrowmq.client.admin.admin import Admin
+
+Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
+
+
+def add_list(noun: click.Group, hidden: str, names: Names) -> None:
+    """Give a noun the command `list`.
+
+    Args:
+        hidden: what more it prints with --all.
+        names: asks for them, in a cluster or in all, with the hidden ones or without.
+    """
+
+    @noun.command("list", help=f"Print the names of all {noun.name}s, one on a line.")
+    @asking
+    @OUTPUT
+    @CLUSTER
+    @click.option("--all", "hidden", is_flag=True, help=hidden)
+    def list_names(namesrv: str | None, timeout_s: float, cluster: str | None, hidden: bool) -> None:
+        output.names(ask(namesrv, timeout_s, lambda admin: names(admin, cluster, hidden)), noun.name or "")
+
+
+def at_masters(command: F) -> F:
+    """Gives a command what `asking` gives, --output, `cluster`, and NAME."""
+    return asking(OUTPUT(CLUSTER(click.argument("name")(command))))
+
+
+def refuse_no_change(given: Mapping[str, object]) -> None:
+    """End a command that was given nothing to change but the cluster in which to do it."""
+    if all(value is None for key, value in given.items() if key != "cluster"):
+        path = click.get_current_context().command_path
+        raise click.UsageError(f"nothing is to be changed; `{path} -h` lists what can")
+
+
+def tell(done: str, name: str, brokers: Iterable[str]) -> None:
+    """Say what was done to a noun's name, and where."""
+    parent = click.get_current_context().parent
+    assert parent is not None, "commands of a noun"
+    noun, places = parent.command.name or "", list(brokers)
+    output.done(f"{done} {noun} {name} at {', '.join(places)}", **{noun: name}, done=done, brokers=places)

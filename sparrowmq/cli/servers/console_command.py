@@ -1,0 +1,140 @@
+"""`sparrowmq console`: a cluster in the browser, ours or Apache's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sparrowmq.cli.servers.serve import fail, run
+from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, tls_of
+from sparrowmq.console.console_settings import PORT, ConsoleSettings
+from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
+from sparrowmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparrowmq.console.console_server import Console
+
+ONE_TIME_USER: Final = "admin"
+PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
+
+
+@click.command(context_settings=HELP)
+@asking
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: a free one.")
+@click.option("--prefix", default="", metavar="PATH", help="All addresses begin with it: /mq, for a proxy.")
+@click.option("--users", metavar="FILE", help="Who may log in; --make-user prints a line for it.")
+@click.option(
+    "--user", metavar="NAME[:ROLE]", help="One user; asks for the password, or takes " + PASSWORD + "."
+)
+@click.option("--make-user", metavar="NAME:ROLE", help="Ask for a password, print the user's line, and end.")
+@click.option("--read-only", is_flag=True, help="Everybody only looks, whatever his role.")
+@click.option("--insecure", is_flag=True, help="Listen where others reach us, without https.")
+@click.option("--certificate", metavar="FILE", help="For https, with --key.")
+@click.option("--key", metavar="FILE", help="Of the certificate.")
+@click.option(
+    "--history",
+    metavar="FOLDER",
+    help="Keep what the dashboard shows of other days, so that it outlives a restart.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Let Prometheus read there how the console is doing; 0: a free one.",
+)
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
+def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
+    """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
+
+    Without --users and --user there is the user admin, with a password made for this start and printed.
+    """
+    level = logging.INFO if given["verbose"] else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        if given["make_user"]:
+            click.echo(_asked(given["make_user"], "--make-user").line())
+            sys.exit(0)
+        accounts, told = accounts_of(given["users"], given["user"])
+        settings = ConsoleSettings(
+            accounts,
+            namesrv,
+            host=given["host"],
+            port=given["port"],
+            prefix=given["prefix"],
+            is_read_only=given["read_only"],
+            is_insecure=given["insecure"],
+            certificate=given["certificate"],
+            key=given["key"],
+            history=_folder(given["history"]),
+            metrics_port=given["metrics_port"],
+            metrics_host=given["metrics_host"],
+        )
+        credentials, tls = credentials_of(), tls_of()
+    except ConfigError as error:
+        fail(error)
+    from sparrowmq.console.loading import console_of  # NiceGUI takes a second
+
+    try:
+        server = console_of(settings, credentials=credentials, tls=tls)
+    except ConfigError as error:
+        fail(error)
+
+    def ready(serving: Console) -> str:
+        metrics = f", its metrics at http://{address}/metrics" if (address := serving.metrics_address) else ""
+        return f"the console is at {serving.url}{told}{metrics}"
+
+    run(lambda: server, ready)
+
+
+def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
+    """Who may log in, and what is to be said of it. Raises: ConfigError."""
+    if users and user:
+        raise ConfigError("give --users or --user, not both")
+    if users:
+        return read(Path(users).expanduser()), ""
+    if user:
+        account = _asked(user, "--user")
+        return Accounts({account.name: account}), ""
+    accounts, password = one_time()
+    return accounts, f" (user {ONE_TIME_USER}, password {password}, until it stops)"
+
+
+def _folder(text: str | None) -> Path | None:
+    """A folder that can be written to. Raises: ConfigError."""
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--history {text}: {error.strerror}; name a folder that can be made") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"--history {text}: it cannot be written to; check its owner and permissions")
+    return path
+
+
+def one_time() -> tuple[Accounts, str]:
+    """One user who may do everything, and his password for this start."""
+    password = secrets.token_urlsafe(9)
+    account = Account(ONE_TIME_USER, Role.ADMIN, hashed(password))
+    return Accounts({account.name: account}), password
+
+
+def _asked(text: str, source: str) -> Account:
+    name, role = named(text, source)
+    password = os.environ.get(PASSWORD) or click.prompt(
+        f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+    )
+    if len(password) < 8:
+        raise ConfigError("the password has less than 8 characters; take a longer one")
+    return Account(name, role, hashed(password))

@@ -1,0 +1,312 @@
+"""Running a server in the foreground: `mqnamesrv`, `mqbroker`, also called `sparrowmq namesrv` and `sparrowmq broker`.
+
+settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < --set key=value, -n, --insecure
+SIGHUP     read all of them anew, and take what can change while the server runs
+stdout     one line when it serves, with the words that people's scripts wait for from Apache's
+stderr     the log, unless --log-file says where else, and what is wrong
+exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the settings or the address are wrong
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+
+import click
+
+from sparrowmq import descriptors, logs, memory
+from sparrowmq.cli.servers import hangup
+from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
+from sparrowmq.cli.servers.version_line import identity, keeping
+from sparrowmq.errors import ConfigError, InvalidName, SparrowError
+from sparrowmq.logs import LogSettings
+from sparrowmq.loop.clock import SystemClock
+from sparrowmq.settings import settings as config
+from sparrowmq.settings.setting_kinds import size
+from sparrowmq.version import VERSION
+
+if TYPE_CHECKING:
+    from sparrowmq.broker.broker import Broker
+    from sparrowmq.broker.member import Member
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=LogSettings)
+V = TypeVar("V", bound="Server")
+
+# What `-m` prints.
+IMPORTANT: Final[tuple[str, ...]] = (
+    *("brokerClusterName", "brokerName", "brokerId", "brokerRole"),
+    *("listenPort", "bindAddress", "brokerIP1", "namesrvAddr", "insecure", "aclEnable"),
+    *("flushDiskType", "storePathRootDir", "fileReservedTime", "autoCreateTopicEnable", "kvConfigPath"),
+)
+
+
+# Environment variables that Apache's scripts set, and the keys that they stand for.
+_OF_APACHES_SCRIPTS: Final = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "rocketmqHome"}
+
+
+class Server(Protocol):
+    """What is up once its context is entered."""
+
+    async def serve(self) -> None:
+        """Never returns; raises what made it fail."""
+
+
+# The commands -------------------------------------------------------------------------------------------------------
+
+LOG_SIZE: Final = size(1 << 10, 1 << 40)
+LOG_OPTIONS: Final = [
+    click.option(
+        "--log-file", metavar="FILE", help="Log to this file, not to stderr; to rotate it, rename it."
+    ),
+    click.option("--log-size", metavar="SIZE", help="Begin another file at this size, as in 100m."),
+    click.option(
+        "--log-keep",
+        type=click.IntRange(1),
+        default=5,
+        show_default=True,
+        help="So many files before it stay.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice([form.value for form in logs.Form]),
+        default="text",
+        show_default=True,
+        help="json: each line an object.",
+    ),
+]
+_OPTIONS: Final = [
+    FILE_OPTION,
+    click.option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: host:port;host:port."),
+    SET_OPTION,
+    click.option("--insecure", is_flag=True, help="Listen where others reach us, without access control."),
+    click.option("-p", "--print", "show_all", is_flag=True, help="Print all settings and stop."),
+    click.option(
+        "-m", "--print-important", "show", is_flag=True, help="Print the important settings and stop."
+    ),
+    *LOG_OPTIONS,
+    click.option("-v", "--verbose", is_flag=True, help="Log more: logLevel=DEBUG."),
+    click.version_option(VERSION, prog_name="sparrowmq"),
+]
+
+
+def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    def bind(function: Callable[..., None]) -> click.Command:
+        for option in reversed(_OPTIONS):
+            function = option(function)
+        return click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
+
+    return bind
+
+
+@_command("namesrv")
+def namesrv(**given: Any) -> None:
+    """Run a name server: clients ask it which brokers have a topic."""
+    hangup.remember()
+    from sparrowmq.namesrv.namesrv import Namesrv
+    from sparrowmq.namesrv.namesrv_settings import NamesrvSettings  # each command loads its own server alone
+
+    given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
+    settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_")
+    log.info("%s", identity())
+    run(
+        lambda: Namesrv(settings, SystemClock(), _file(given)),
+        lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
+        lambda server: server.reload(_merged(NamesrvSettings, given, "RMQ_NAMESRV_")),
+    )
+
+
+@_command("broker")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="So many of them as one service, of which each uses a processor: NAME-0, NAME-1 and so on.",
+)
+def broker(**given: Any) -> None:
+    """Run a broker: it keeps messages and gives them to consumers."""
+    hangup.remember()
+    from sparrowmq.broker.broker import Broker
+    from sparrowmq.broker.broker_settings import BrokerSettings
+
+    settings = _settings(
+        BrokerSettings,
+        given,
+        BROKER_VARIABLES,
+        _OF_APACHES_SCRIPTS,
+    )
+    if given["brokers"] > 1:
+        from sparrowmq.cli.servers.broker_processes import Brokers, command
+
+        sys.exit(Brokers([command(settings, given, number) for number in range(given["brokers"])]).run())
+    log.info("%s, %s", identity(), keeping(settings))
+    known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
+
+    def ready(server: Broker | Member) -> str:
+        return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}"
+
+    def reload(server: Broker | Member) -> None:
+        server.reload(_merged(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
+
+    if settings.failover:
+        from sparrowmq.broker.member import Member
+
+        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload)
+    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload)
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+def _settings(
+    cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
+) -> S:
+    """The settings of a command line; ends the program when they are only to be printed, or wrong.
+
+    Args:
+        prefix: of environment variables that are named like keys.
+        variables: other environment variables, each with its key; Java lets a file overrule them.
+    """
+    _begin_log(given)
+    try:
+        settings = _merged(cls, given, prefix, variables)
+    except ConfigError as error:
+        fail(error)
+    if given["show_all"] or given["show"]:
+        properties = settings.as_properties()
+        shown = sorted(properties) if given["show_all"] else [key for key in IMPORTANT if key in properties]
+        for key in shown:
+            click.echo(f"{key}={properties[key]}")
+        sys.exit(0)
+    logs.use(settings)
+    return settings
+
+
+def _merged(
+    cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
+) -> S:
+    """The settings that all sources make now. Raises: ConfigError."""
+    weak = [
+        (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
+    ]
+    environment = config.from_environment(prefix, os.environ)
+    typed = {"insecure": "true"} if given["insecure"] else {}
+    if given["namesrv"] is not None:
+        typed["namesrvAddr"] = given["namesrv"]
+    if given["verbose"]:
+        typed["logLevel"] = "DEBUG"
+    return merge(cls, [*weak, *sources(given["file"], environment, given["changes"], typed)])
+
+
+def _begin_log(given: Mapping[str, Any]) -> None:
+    """Say what is to be said where the command line wants it."""
+    try:
+        size_bytes = LOG_SIZE.parse(given["log_size"]) if given["log_size"] else None
+        logs.begin(given["log_file"], logs.Form(given["log_format"]), size_bytes, given["log_keep"])
+    except ValueError:
+        fail(ConfigError(f"--log-size {given['log_size']}: must be {LOG_SIZE.allowed}"))
+    except OSError as error:
+        fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
+
+
+def _file(given: Mapping[str, Any]) -> Path | None:
+    """Where changes of settings are kept."""
+    return Path(given["file"]).expanduser() if given["file"] else None
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def run(
+    build: Callable[[], AbstractAsyncContextManager[V]],
+    ready: Callable[[V], str],
+    reload: Callable[[V], object] | None = None,
+) -> NoReturn:
+    """Serve until a signal, or until it fails; `reload` is what SIGHUP does, one that came earlier, too."""
+    os.umask(0o077)  # Messages are nobody else's to read.
+    descriptors.raise_limit()
+    # What the index maps can be cut off, or lie on a bad sector: then the process dies, but not in silence.
+    with suppress(OSError):  # where stderr is no file
+        faulthandler.enable()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(build(), ready, reload))
+    except (SparrowError, OSError, ExceptionGroup) as error:
+        fail(error)
+    sys.exit(0)
+
+
+async def _serve(
+    server: AbstractAsyncContextManager[V],
+    ready: Callable[[V], str],
+    reload: Callable[[V], object] | None,
+) -> None:
+    """Signals cancel this task, whatever it is at; leaving the context is the graceful stop."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    if reload is None:
+        hangup.follow_none(task.cancel)
+    try:
+        async with server as serving:
+            _calm_the_collector()
+            memory.keep_freed()
+            if reload is not None:
+                hangup.follow(partial(_reload, reload, serving))
+            click.echo(ready(serving))
+            sys.stdout.flush()
+            await serving.serve()
+    except asyncio.CancelledError:
+        log.info("stopped")
+
+
+def _reload(reload: Callable[[V], object], server: V) -> None:
+    """Read all settings anew; wrong ones change nothing."""
+    try:
+        reload(server)
+    except ConfigError as error:
+        log.error("the settings stay as they are: %s", error)
+
+
+def _calm_the_collector() -> None:
+    """Look for cyclic garbage seldom, and not among what was there at the start.
+
+    A message's objects die by reference counting; to look for cycles among them took a twentieth of a busy
+    broker's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # There is none for Windows.
+        return None
+    return uvloop.new_event_loop
+
+
+def fail(error: BaseException) -> NoReturn:
+    """End with one sentence for an error that has been foreseen, with the trace for any other."""
+    cause = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if not isinstance(cause, SparrowError | OSError):
+        raise error
+    context = click.get_current_context()
+    name = context.info_name if context.parent is None else context.command.name  # and not `run`
+    click.echo(f"{name}: {cause}", err=True)
+    sys.exit(2 if isinstance(cause, ConfigError | InvalidName) else 1)

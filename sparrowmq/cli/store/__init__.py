@@ -1,0 +1,1 @@
+"""Commands for a message store without its broker."""

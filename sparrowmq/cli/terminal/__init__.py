@@ -1,0 +1,1 @@
+"""What all commands share: options of a cluster, output, progress, times."""

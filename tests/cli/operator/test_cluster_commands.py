@@ -1,0 +1,42 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from sparrowmq.cli.operator.cluster_commands import cluster
+from sparrowmq.testing.background import BackgroundCluster
+
+
+@pytest.fixture
+def run(tmp_path):
+    with BackgroundCluster(tmp_path) as live:
+        yield lambda *args: CliRunner().invoke(cluster, [*args, "-n", live.namesrv])
+
+
+def test_people_see_a_line_for_each_broker_without_columns_that_nobody_fills(run):
+    shown = run()
+    assert shown.exit_code == 0, shown.output
+    head, line = shown.output.splitlines()
+    assert head.split()[:5] == ["CLUSTER", "BROKER", "ID", "ADDRESS", "ROLE"]
+    assert "EPOCH" not in head and "PROBLEM" not in head
+    assert line.split()[:3] == ["DefaultCluster", "broker-0", "0"] and "master" in line
+
+
+def test_programs_get_all_of_it(run):
+    (found,) = json.loads(run("-o", "json").output)
+    assert (found["broker"], found["role"], found["epoch"], found["problem"]) == (
+        "broker-0",
+        "master",
+        None,
+        None,
+    )
+    head, line = run("-o", "csv").output.splitlines()
+    assert head.startswith(
+        "cluster,broker,id,address,role,member,epoch,in_sync,log_end,behind_bytes,behind_messages,behind_s"
+    )
+    assert line.startswith("DefaultCluster,broker-0,0,")
+
+
+def test_a_cluster_that_is_not_there_is_an_error_of_the_caller(run):
+    result = run("--cluster", "nowhere")
+    assert result.exit_code == 2 and "no cluster 'nowhere'" in result.stderr
