@@ -260,12 +260,12 @@ class Broker:
         timer_max_s = settings.max_timer_s if settings.timers else None
         by_level = delay_levels(delays, clock)
         at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
-        writer = Writer(store, settings.cluster, (at_time, by_level))
+        rules = self._transaction_rules()
+        transactions = Transactions(store, topics, offsets, clients, clock, rules, figures)
+        writer = Writer(store, settings.cluster, (transactions.detour, at_time, by_level))
         delayed = DelayedDelivery(
             store, writer, by_level, delays, folder / "delayOffset.json", clock, figures
         )
-        rules = self._transaction_rules()
-        transactions = Transactions(store, writer, topics, offsets, clients, clock, rules, figures)
         if settings.is_slave:
             mirrored = (topics, groups, offsets, delayed)
             role, is_over = self._slave(store, mirrored, registration, pool, figures)
@@ -275,7 +275,7 @@ class Broker:
         staged = folder / "stagedBatches.json"
         staging = Staging(store, writer, topics, staged, clock, figures, is_masters=settings.is_slave)
         status = Status(settings, figures, clock, self._told)
-        sends = SendHandler(store, writer, topics, groups, transactions, send_rules(settings, store), figures)
+        sends = SendHandler(store, writer, topics, groups, send_rules(settings, store), figures)
         pulls = PullHandler(
             store, topics, groups, clients, offsets, clock, pull_rules(settings), consumption, filters=filters
         )

@@ -3,8 +3,8 @@
     to Orders[2], DELAY 3  ── park ──  SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
                            ── restore ──  to Orders[2]
 
-Delay levels and delivery at any time go this way; half messages will. A `Detour` is the pair of functions, and
-`Writer` asks each before it stores a message. The address stays among the properties, and DELAY too: Java leaves both
+Delay levels, delivery at any time and half messages go this way. A `Detour` is the pair of functions, and `Writer`
+asks each before it stores a message. The address stays among the properties, and DELAY too: Java leaves both
 there, and programs read them. So what comes back is not asked about the detour that it comes from.
 Source: CommitLog.asyncPutMessage and ScheduleMessageService.messageTimeup, Java 4.9.8.
 """
@@ -16,7 +16,7 @@ from typing import Final
 
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages.entry import Entry
+from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, mark, render
 from sparrowmq.protocol.messages.property_names import Property
@@ -37,9 +37,10 @@ class Detour:
         park: moves a message to where it waits; returns False, and has changed nothing, if it need not wait.
         restore: the message as it is to be stored when its time has come. Raises: InvalidMessage, it was not parked.
         room: bytes of properties that are added on the way: what lacks them is refused before it waits.
+        parked: is called as soon as a parked message is stored.
     """
 
-    __slots__ = ("mark", "park", "restore", "room")
+    __slots__ = ("mark", "park", "parked", "restore", "room")
 
     def __init__(
         self,
@@ -47,11 +48,13 @@ class Detour:
         park: Callable[[Entry], bool],
         restore: Callable[[StoredMessage], Entry],
         room: int = 0,
+        parked: Callable[[Entry, Placed], None] | None = None,
     ) -> None:
         self.mark = mark
         self.park = park
         self.restore = restore
         self.room = room
+        self.parked = parked
 
 
 def move(entry: Entry, topic: str, queue_id: int) -> None:

@@ -40,7 +40,7 @@ class Writer:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
         self._detours = tuple(detours)
-        marks = [Property.CLUSTER, Property.TRAN_MSG, *[each.mark.strip("\x01\x02") for each in detours]]
+        marks = [Property.CLUSTER, *[each.mark.strip("\x01\x02") for each in detours]]
         self._scan = PlainScan(marks, self._cluster)
 
     def put(self, entry: Entry, back_from: Detour | None = None) -> Placed:
@@ -55,17 +55,14 @@ class Writer:
         may_park = back_from is None
         for detour in self._detours:
             if may_park and entry.properties.has(detour.mark) and detour.park(entry):
-                return self.put_straight(entry, detour.room)
+                placed = self._put_straight(entry, detour.room)
+                if detour.parked is not None:
+                    detour.parked(entry, placed)
+                return placed
             may_park = may_park or detour is back_from
-        return self.put_straight(entry)
+        return self._put_straight(entry)
 
-    def put_straight(self, entry: Entry, room: int = 0) -> Placed:
-        """Append one message that no detour is for, or that waits.
-
-        Args:
-            room: bytes of properties that will be added to it later.
-        Raises: as `put`.
-        """
+    def _put_straight(self, entry: Entry, room: int = 0) -> Placed:
         self._complete(entry, room)
         return self._store.append(entry)[0]
 

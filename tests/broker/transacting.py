@@ -64,7 +64,6 @@ class Transacting:
             self.clients.produce(self.producer, "me", "JAVA", 401, GROUP)
         self.transactions = Transactions(
             self.store,
-            Writer(self.store, "DefaultCluster", ()),
             self.topics,
             self.offsets,
             self.clients,
@@ -72,11 +71,15 @@ class Transacting:
             rules,
             self.figures,
         )
+        self.writer = Writer(self.store, "DefaultCluster", (self.transactions.detour,))
 
-    def begin(self, body, topic="Orders", queue_id=1, born_ms=None, **properties):
+    def begin(self, body, topic="Orders", queue_id=1, born_ms=None, tries=2, **properties):
         text = render({"UNIQ_KEY": body.decode(), "TRAN_MSG": "true", "PGROUP": GROUP, **properties})
-        entry = Entry(topic, queue_id, body, Properties(text), born_ms or self.clock.now_ms(), BORN, 7, 4, 2)
-        placed = self.transactions.begin(entry, GROUP)
+        entry = Entry(
+            topic, queue_id, body, Properties(text), born_ms or self.clock.now_ms(), BORN, 7, 4, tries
+        )
+        entry.group = GROUP
+        placed = self.writer.put(entry)
         self.store.dispatch()
         return placed
 

@@ -17,7 +17,6 @@ from sparrowmq.broker.later.retry import is_exhausted
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -62,7 +61,6 @@ class SendHandler:
         writer: Writer,
         topics: Topics,
         groups: Groups,
-        transactions: Transactions,
         rules: SendRules,
         figures: Figures,
     ) -> None:
@@ -70,7 +68,6 @@ class SendHandler:
         self._writer = writer
         self._topics = topics
         self._groups = groups
-        self._transactions = transactions
         self._rules = rules
         self._received = figures.counter("messages_received", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
@@ -108,8 +105,7 @@ class SendHandler:
             header.sys_flag,
             header.reconsume_times or 0,
         )
-        if half_message.is_half(properties) and not _comes_back(header, properties):
-            return self._send_half(header, entry)
+        entry.group = header.producer_group
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._bury(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
@@ -167,18 +163,11 @@ class SendHandler:
             return None
         return str(RecallHandle(topic, self._rules.broker_name, entry.deliver_at_ms, unique_id))
 
-    def _send_half(self, header: SendMessage | SendMessageV2, entry: Entry) -> After:
-        """Store a half message, which consumers do not see."""
-        queue_id, safety = entry.queue_id, self._store.safety(entry.properties.wants_safety)
-        placed = self._transactions.begin(entry, header.producer_group)
-        self._received.value += 1
-        reply = Stored(self._ids.text(placed.offset), queue_id, placed.queue_offset)
-        return After(safety, placed.end, reply)
-
     def _bury(self, entry: Entry) -> None:
         """Let a message that was retried often enough go to its group's dead letters, at once."""
         entry.topic = self._topics.ensure_dlq(entry.topic.removeprefix(names.RETRY)).topic_name
         entry.queue_id = 0
+        entry.group = None
         entry.properties.remove(Property.DELAY)
 
     def _has_no_tries_left(self, header: SendMessage | SendMessageV2) -> bool:
@@ -246,13 +235,3 @@ class Stored(Written):
 
     def ext_fields(self) -> dict[str, str]:
         return SendMessageReply(self.msg_id, self.queue_id, self.queue_offset).ext_fields()
-
-
-def _comes_back(header: SendMessage | SendMessageV2, properties: Properties) -> bool:
-    """Whether a group gets again what it could not consume: with the mark of a half if that is how it was sent.
-
-    Clients before 4.6.1 leave the mark. Unlike Java, which tells by the delay alone, a retry topic takes no halves:
-    what a tool puts there again, mark and all, would wait for an answer that its producer gave long ago.
-    """
-    delayed_again = (header.reconsume_times or 0) > 0 and bool(properties.get(Property.DELAY))
-    return delayed_again or header.topic.startswith("%RETRY%")

@@ -27,13 +27,13 @@ from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, Terms, mark, render
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, RETRY
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 
 REMOVED: Final = "d"
 # What copies have besides: the place of the first one, and how often was asked.
 ROOM: Final = len(Property.TRAN_PREPARED_QUEUE_OFFSET) + 21 + len(Property.TRANSACTION_CHECK_TIMES) + 12
-_TRAN_MSG: Final = mark(Property.TRAN_MSG)
+MARK: Final = mark(Property.TRAN_MSG)
 _GROUP: Final = mark(Property.PGROUP)
 _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 _DELAY: Final = mark(Property.DELAY)
@@ -52,11 +52,21 @@ _OP_TERMS: Final = Terms(_OP_PROPERTIES)
 
 
 def is_half(properties: Properties) -> bool:
-    """Whether a producer sends this as a half message. Costs others one search."""
-    if not properties.has(_TRAN_MSG):
+    """Whether these are the properties of a half message, or of a message that was one. Costs others one search."""
+    if not properties.has(MARK):
         return False
-    said = properties.marked(_TRAN_MSG)
+    said = properties.marked(MARK)
     return said is not None and (said == "true" or said.lower() == "true")
+
+
+def comes_back(entry: Entry) -> bool:
+    """Whether a group gets again what it could not consume: with the mark of a half if that is how it was sent.
+
+    Clients before 4.6.1 leave the mark. Unlike Java, which tells by the delay alone, a retry topic takes no halves:
+    what a tool puts there again, mark and all, would wait for an answer that its producer gave long ago.
+    """
+    delayed_again = entry.reconsume_times > 0 and bool(entry.properties.get(Property.DELAY))
+    return delayed_again or entry.topic.startswith(RETRY)
 
 
 def park(entry: Entry, group: str) -> Destination:

@@ -1,6 +1,6 @@
 """Transactions: half messages wait unseen, are committed or rolled back, and asked about when nobody says which.
 
-    begin     half message stored                        first question when transactionTimeOut is over
+    park      half message stored (`detour`)             first question when transactionTimeOut is over
     question  half stored again, CHECK_TIMES + 1 ── 39 ──> one of the group's producers, on whatever connection
               again every transactionCheckInterval; after transactionCheckMax of them, or fileReservedTime: discarded
     commit    message at its own place + op record       side by side in the log: both or none
@@ -32,8 +32,8 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.broker.clients import Clients
+from sparrowmq.broker.detour import Detour, restore
 from sparrowmq.broker.later.delivery import Alarms
-from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.topics import Topics
@@ -89,12 +89,15 @@ class TransactionRules:
 
 
 class Transactions:
-    """The transactions of one broker."""
+    """The transactions of one broker.
+
+    Attributes:
+        detour: by which half messages come here.
+    """
 
     def __init__(
         self,
         store: MessageStore,
-        writer: Writer,
         topics: Topics,
         offsets: Offsets,
         clients: Clients,
@@ -103,7 +106,6 @@ class Transactions:
         figures: Figures,
     ) -> None:
         self._store = store
-        self._writer = writer
         self._topics = topics
         self._offsets = offsets
         self._clients = clients
@@ -111,6 +113,8 @@ class Transactions:
         self._rules = rules
         self._host = store.settings.store_host
         self._alarms = Alarms()
+        self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
+        self._parked_to: Destination | None = None  # of the message that is being parked
         self._turns = 0  # whose turn it is among a group's producers
         self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset that was ended
         self._earlier: dict[int, bool] = {}  # as many of those before them
@@ -144,26 +148,30 @@ class Transactions:
 
     # What producers want ---------------------------------------------------------------------------------------------
 
-    def begin(self, entry: Entry, group: str) -> Placed:
-        """Store a half message.
+    def _park(self, entry: Entry) -> bool:
+        """Make a half message of a message that begins a transaction.
 
-        Args:
-            group: of the producer.
         Raises:
             RemoteError: MESSAGE_ILLEGAL, it cannot be one; NO_PERMISSION, this broker takes none.
-            StoreFailed, DiskFull: nothing was stored.
         """
+        group = entry.group
+        if group is None or not half_message.is_half(entry.properties) or half_message.comes_back(entry):
+            return False
         if self._rules.rejected:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._topics.broker_name}] sending transaction message is forbidden",
             )
-        to = half_message.park(entry, group)
+        self._parked_to = half_message.park(entry, group)
         self._topics.ensure_own(HALF_TOPIC)
-        placed = self._writer.put_straight(entry, half_message.ROOM)
-        self._add(placed, entry, to)
+        return True
+
+    def _begin(self, entry: Entry, placed: Placed) -> None:
+        """The half message that was parked last is stored: its transaction is open."""
+        assert self._parked_to is not None
+        self._add(placed, entry, self._parked_to)
+        self._parked_to = None
         self._begun.value += 1
-        return placed
 
     def end(self, queue_offset: int, offset: int, group: str, *, commit: bool) -> Placed | None:
         """Commit a transaction or roll it back; the last record of that, or None if it has ended so before.

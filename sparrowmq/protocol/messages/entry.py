@@ -26,6 +26,7 @@ class Entry:
         prepared_offset: where in the log the half message is that this one commits or rolls back.
         deliver_at_ms: when a message is due that waits for its time; 0 for all others. Its queue entry has this in the
             place of the tag's hash.
+        group: of the producer that sends it; None if it comes from elsewhere, and so begins no transaction.
         terms: what stands among the properties for queue and index, if that was looked up already.
     """
 
@@ -35,6 +36,7 @@ class Entry:
         "born_timestamp_ms",
         "deliver_at_ms",
         "flag",
+        "group",
         "prepared_offset",
         "properties",
         "queue_id",
@@ -68,6 +70,7 @@ class Entry:
         self.reconsume_times = reconsume_times
         self.prepared_offset = prepared_offset
         self.deliver_at_ms = 0
+        self.group: str | None = None
         self.terms: Terms | None = None
 
     @property

@@ -7,6 +7,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.transactions import TransactionRules
 from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message_id import offset_id
 from sparrowmq.protocol.messages.properties import Properties, render
 from tests.broker.rotting import rot
@@ -83,8 +84,21 @@ async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
 
 async def test_a_delayed_one_is_refused(it):
     with pytest.raises(RemoteError, match="cannot be delayed, and this has the property DELAY"):
-        it.begin(b"late", DELAY="3")
+        it.begin(b"late", tries=0, DELAY="3")
     assert it.begin(b"soon", DELAY="0")
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "more"),
+    [(None, "Orders", {}), (GROUP, "%RETRY%g", {}), (GROUP, "Orders", {"DELAY": "3"})],
+)
+async def test_a_message_that_no_producer_sends_or_that_comes_back_begins_none(it, group, topic, more):
+    text = render({"TRAN_MSG": "true", "PGROUP": GROUP, **more})
+    entry = Entry(topic, 0, b"again", Properties(text), 0, BORN, reconsume_times=1)
+    entry.group = group
+    it.writer.put(entry)
+    assert [message.body for message in it.messages(topic, 0)] == [b"again"]
+    assert len(it.transactions.open) == 0
 
 
 async def test_a_broker_may_take_none(tmp_path, clock):
