@@ -1,7 +1,7 @@
 """The pages of the site that are made from the code when it is built (site.py), and are not committed.
 
     operate/configuration.md   each setting of the servers (settings.py)
-    understand/coverage.md     each capability of tools/seeds.toml, and the tests marked with its id
+    understand/coverage.md     each capability of tools/seeds.toml, and its tests; covered where one found a break
     understand/floors.svg      the parts of the package, and which imports which (floors.py)
     understand/interop.md      what works between which client and which broker (matrix.py)
     understand/requests.md     each request of the protocol: its code, header, reply and server, or why it has none
@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
+from tools.breaks import Break, read_breaks, read_found
 from tools.floors import draw
 from tools.matrix import page, read_cells, read_matrix
 from tools.settings import settings_page
@@ -29,7 +30,9 @@ def generated_pages() -> dict[str, str]:
     """The text of each generated page by its path below docs/. Raises: BadCoverage, BadCell."""
     return {
         "operate/configuration.md": settings_page(),
-        "understand/coverage.md": coverage(read_seeds(), read_marks(ROOT / "tests"), read_unshown()),
+        "understand/coverage.md": coverage(
+            read_seeds(), read_marks(ROOT / "tests"), read_unshown(), proofs()
+        ),
         "understand/floors.svg": draw(),
         "understand/interop.md": page(read_matrix(), read_cells(ROOT / "tests")),
         "understand/requests.md": requests(),
@@ -81,8 +84,17 @@ def marks(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
         yield from marks(child, scope)
 
 
+def proofs() -> dict[str, Break]:
+    """The break of each capability that a test found, as the marks have it today."""
+    found = read_found(ROOT)
+    return {each.seed: each for each in read_breaks(ROOT / "tests") if each.seed and each in found}
+
+
 def coverage(
-    seeds: Mapping[str, Mapping[str, str]], tests: Mapping[str, list[str]], unshown: Mapping[str, str]
+    seeds: Mapping[str, Mapping[str, str]],
+    tests: Mapping[str, list[str]],
+    unshown: Mapping[str, str],
+    proved: Mapping[str, Break],
 ) -> str:
     """docs/understand/coverage.md. Raises: BadCoverage."""
     known = {seed for area in seeds.values() for seed in area}
@@ -91,13 +103,20 @@ def coverage(
     lines = [
         "# Capabilities and their tests\n",
         "This page lists what SparrowMQ can do, and the tests that prove each capability.",
-        f"{len(tests)} of {len(known)} capabilities have a test. Paths are below `tests/`.",
+        "A capability is covered when `./run mutants` broke the line that does it, and a test failed.",
+        f"{len(known & proved.keys())} of {len(known)} capabilities are covered; their rows show the break.",
+        "Paths are below `tests/`; the first test found the break.",
     ]
     for title, area in seeds.items():
-        lines += [f"\n## {title}\n", "| id | capability | tests |", "|---|---|---|"]
+        lines += [f"\n## {title}\n", "| id | capability | break | tests |", "|---|---|---|---|"]
         for seed, text in area.items():
-            places = "<br>".join(f"`{place.removeprefix('tests/')}`" for place in tests.get(seed, []))
-            lines.append(f"| {seed} | {cell(text)} | {places or 'not yet: ' + cell(unshown[seed])} |")
+            proof = proved.get(seed)
+            places = sorted(tests.get(seed, []), key=lambda place: proof is None or place != proof.test)
+            listed = "<br>".join(f"`{place.removeprefix('tests/')}`" for place in places)
+            shown = f"`{cell(proof.text)}`" if proof else "not covered yet"
+            lines.append(
+                f"| {seed} | {cell(text)} | {shown} | {listed or 'not yet: ' + cell(unshown[seed])} |"
+            )
     return "\n".join(lines) + "\n"
 
 

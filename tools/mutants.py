@@ -1,52 +1,47 @@
-"""Puts small faults into the code, one at a time, and sees whether a test finds each: `python -m tools.mutants`.
+"""Put breaks into the code, one at a time, and see whether their tests find them: `python -m tools.mutants`.
 
-    python -m tools.mutants             all of them, two at a time; writes build/mutants.md
-    python -m tools.mutants WORD ...    those whose file, promise or test contains a word; the others stay on the
-                                        page with what came of them before
-    python -m tools.mutants --check     only whether the lists fit the code, in seconds
+    python -m tools.mutants             the breaks of the capabilities; writes what was found to tools/found.txt
+    python -m tools.mutants --guards    the breaks of all other promises
+    python -m tools.mutants --all       both
+    python -m tools.mutants WORD ...    those whose text, test or capability contains a word
+    python -m tools.mutants --check     run nothing: which breaks do not fit the code; takes seconds
 
-A list is a file tools/faults/*.toml of entries like this one:
-
-    [[mutant]]
-    promise = "an answer waits for the sync of its record"
-    file = "sparrowmq/store/log/flush.py"
-    before = "self.flushed.advance(order.target)"      # in the file exactly once
-    after = "pass"
-    test = "tests/store/log/test_flush.py::test_what_is_appended_gets_on_disk"
-
-Each mutant is played in a copy of the tree, from source, by its test alone. It is killed when the test fails, or
-takes longer than half a minute; a mutant that survives shows a promise that no test keeps.
+The marks of the tests have the breaks, see breaks.py. Each break runs in a copy of the tree, from source, with its
+test alone, two at a time. It is found when the test fails, or takes much longer than without the break. A break that
+survives shows a promise that no test keeps. The report is build/mutants.md.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
+from xml.etree import ElementTree
+
+from tools.breaks import BadBreak, Break, Code, read_breaks, read_found, write_found
 
 ROOT: Final = Path(__file__).parents[1]
-LISTS: Final = Path(__file__).with_name("faults")
-PAGE: Final = "build/mutants.md"
+REPORT: Final = "build/mutants.md"
 WORKERS: Final = 2
-LIMIT_S: Final = 30
+LIMIT_S: Final = 30  # and five times what the test takes without the break
+LIMIT_WITHOUT_S: Final = 120
 COPIED: Final = (
     "sparrowmq",
     "pyspark_rocketmq",
     "tests",
     "tools",
     "docs",
+    "deploy",
     "examples",
     "bench",
     "requirements",
@@ -56,146 +51,101 @@ _PYTEST: Final = ("-m", "pytest", "-q", "--no-header", "--tb=line", "-p", "no:ca
 
 
 class Verdict(Enum):
-    """What became of a mutant."""
+    """The result of a run."""
 
-    KILLED = "killed"
+    FOUND = "found"
     SURVIVED = "survived"
-    UNFIT = "does not apply"  # the list is wrong: another text in the file, no such test, a test that fails anyway
-    UNPLAYED = "not played yet"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One fault, and the test that finds it. `file` is a path below the root, `test` a node id of pytest."""
-
-    promise: str
-    file: str
-    before: str
-    after: str
-    test: str
-
-    def apply(self, source: str) -> str:
-        """The file's text with the fault in it. Raises: UnfitMutant."""
-        count = source.count(self.before)
-        if count != 1:
-            raise UnfitMutant(f"the text is {count} times in {self.file}, not once: {self.before.strip()!r}")
-        mutated = source.replace(self.before, self.after)
-        if self.before.split() == self.after.split():
-            raise UnfitMutant(f"nothing changes in {self.file}: {self.before.strip()!r}")
-        try:
-            compile(mutated, self.file, "exec")
-        except SyntaxError as error:
-            raise UnfitMutant(f"{self.file} cannot be parsed with {self.after.strip()!r}: {error}") from None
-        return mutated
+    UNFIT = "does not run"  # the module cannot be imported with it, or the test fails without it
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A mutant and what became of it; `why` says what is wrong with one that does not apply."""
+    """A break and its verdict; `why` explains a break that does not run."""
 
-    mutant: Mutant
+    fault: Break
     verdict: Verdict
     took_s: float = 0.0
     why: str = ""
 
 
-class UnfitMutant(Exception):
-    """A mutant that cannot be played; the text says why."""
-
-
 def main(arguments: list[str]) -> int:
-    mutants = read_lists(LISTS)
-    unfit = list(problems(mutants))
+    breaks = read_breaks(ROOT / "tests")
+    unfit = list(problems(breaks))
     for problem in unfit:
         print(problem, file=sys.stderr)
     if unfit or arguments == ["--check"]:
-        print(f"{len(mutants)} mutants, {len(unfit)} do not apply")
+        print(f"{len(breaks)} breaks, {len(unfit)} do not fit")
         return 1 if unfit else 0
-    chosen = [mutant for mutant in mutants if is_chosen(mutant, arguments)]
-    outcomes = play(chosen, print)
+    outcomes = run([each for each in breaks if is_chosen(each, arguments)], print)
     for outcome in outcomes:
-        if outcome.verdict is not Verdict.KILLED:
-            print(f"{outcome.verdict.value}: {outcome.mutant.file}: {outcome.mutant.promise} {outcome.why}")
+        if outcome.verdict is not Verdict.FOUND:
+            print(f"{outcome.verdict.value}: {outcome.fault.text}: {outcome.fault.test} {outcome.why}")
     print(tally(outcomes))
-    write_page(mutants, outcomes)
-    print(f"wrote {PAGE}")
-    return 0 if all(outcome.verdict is Verdict.KILLED for outcome in outcomes) else 1
+    (ROOT / REPORT).parent.mkdir(exist_ok=True)
+    (ROOT / REPORT).write_text(report(outcomes), encoding="utf-8")
+    remember(breaks, outcomes)
+    return 0 if all(outcome.verdict is Verdict.FOUND for outcome in outcomes) else 1
 
 
-# --- the lists
-
-
-def read_lists(folder: Path) -> list[Mutant]:
-    """All mutants, list by list."""
-    return [
-        Mutant(**entry)
-        for file in sorted(folder.glob("*.toml"))
-        for entry in tomllib.loads(file.read_text(encoding="utf-8"))["mutant"]
-    ]
-
-
-def is_chosen(mutant: Mutant, words: Sequence[str]) -> bool:
-    return not words or any(
-        word in text for word in words for text in (mutant.file, mutant.promise, mutant.test)
-    )
-
-
-def problems(mutants: Sequence[Mutant], root: Path = ROOT) -> Iterator[str]:
-    """What is wrong with the lists, a sentence each: texts that are not there once, tests that do not exist."""
-    seen: set[str] = set()
-    for mutant in mutants:
+def problems(breaks: Sequence[Break], root: Path = ROOT) -> Iterator[str]:
+    """A sentence for each break that does not fit the code."""
+    code = Code(root)
+    for each in breaks:
         try:
-            mutant.apply((root / mutant.file).read_text(encoding="utf-8"))
-            find_test(root, mutant.test)
-        except (UnfitMutant, OSError) as error:
-            yield f"{mutant.promise}: {error}"
-        if mutant.promise in seen:
-            yield f"{mutant.promise}: two mutants have this promise"
-        seen.add(mutant.promise)
+            code.broken(each.text)
+        except BadBreak as error:
+            yield f"{each.test}: {error}"
 
 
-def find_test(root: Path, node: str) -> None:
-    """Raises: UnfitMutant, if there is no such test; parameters are not looked at."""
-    path, _, name = node.partition("[")[0].partition("::")
-    file = root / path
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if not re.search(rf"^(async )?def {re.escape(name)}\(", text, re.MULTILINE):
-        raise UnfitMutant(f"there is no test {node}")
+def is_chosen(fault: Break, arguments: Sequence[str]) -> bool:
+    words = [word for word in arguments if not word.startswith("--")]
+    if words:
+        return any(word in text for word in words for text in (fault.text, fault.test, fault.seed))
+    return "--all" in arguments or ("--guards" in arguments) == (fault.seed == "")
 
 
-# --- playing
+def remember(breaks: Sequence[Break], outcomes: Sequence[Outcome]) -> None:
+    """Bring tools/found.txt up to date: this run counts, and earlier runs of breaks that are the same today."""
+    now = {outcome.fault: outcome.verdict is Verdict.FOUND for outcome in outcomes}
+    before = read_found(ROOT)
+    write_found(ROOT, [each for each in breaks if each.seed and now.get(each, each in before)])
 
 
-def play(mutants: Sequence[Mutant], say: Callable[[str], object]) -> list[Outcome]:
-    """Play mutants, two at a time, each in a copy of the tree; the outcomes are in the order of the mutants."""
+# --- runs
+
+
+def run(breaks: Sequence[Break], say: Callable[[str], object]) -> list[Outcome]:
+    """Run each break in a copy of the tree, two at a time; the outcomes have the order of the breaks."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(WORKERS):
             copies.put(copy_tree(Path(scratch) / str(number)))
         first = copies.get()
-        failing = failing_tests(first, mutants)
+        code = Code(first)
+        changes = {each: code.broken(each.text) for each in breaks}
+        passing = passing_tests(first, sorted({each.test for each in breaks}), Path(scratch) / "report.xml")
         copies.put(first)
 
-        def one(mutant: Mutant) -> Outcome:
-            if mutant.test in failing:
-                return Outcome(mutant, Verdict.UNFIT, why=f"({mutant.test} fails without it)")
+        def one(fault: Break) -> Outcome:
+            if fault.test not in passing:
+                return Outcome(fault, Verdict.UNFIT, why="(the test fails without the break)")
             copy = copies.get()
             try:
-                return play_one(copy, mutant)
+                return run_one(copy, fault, changes[fault], LIMIT_S + 5 * passing[fault.test])
             finally:
                 copies.put(copy)
 
         with ThreadPoolExecutor(WORKERS) as pool:
-            running = {pool.submit(one, mutant): mutant for mutant in mutants}
+            running = {pool.submit(one, fault): fault for fault in breaks}
             for number, future in enumerate(as_completed(running), 1):
-                outcome = future.result()
-                word = outcome.verdict.value
-                say(f"{number:4}/{len(mutants)}  {word:9} {outcome.took_s:5.1f} s  {outcome.mutant.promise}")
+                each = future.result()
+                word, name = each.verdict.value, f"{each.fault.seed} {each.fault.text}".strip()
+                say(f"{number:4}/{len(breaks)}  {word:12} {each.took_s:5.1f} s  {name}")
             return [future.result() for future in running]
 
 
 def copy_tree(target: Path) -> Path:
-    """A copy of the sources; its bytecode goes by the sources' content, so that a mutant is never taken for another."""
+    """A copy of the sources. Its bytecode is checked by content: two breaks of one file may have the same time."""
     target.mkdir()
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -208,29 +158,48 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def failing_tests(copy: Path, mutants: Sequence[Mutant]) -> set[str]:
-    """The named tests that do not pass without a fault: each is run alone unless all of them pass together."""
-    tests = sorted({mutant.test for mutant in mutants})
-    if not tests or run_tests(copy, tests, LIMIT_S * 10) == 0:
-        return set()
-    return {test for test in tests if run_tests(copy, [test], LIMIT_S) != 0}
+def passing_tests(copy: Path, tests: Sequence[str], report: Path) -> Mapping[str, float]:
+    """The tests that pass without a break, and the seconds that each takes; one that fails may try again alone."""
+    if not tests:
+        return {}
+    limit_s = LIMIT_WITHOUT_S * len(tests)
+    run_tests(copy, ["-n", str(min(WORKERS, len(tests))), f"--junitxml={report}", *tests], limit_s)
+    took_s = times(report) if report.is_file() else {}
+    found = {test: took_s[test] for test in tests if test in took_s}
+    again = [test for test in tests if test not in found]
+    return found | {test: LIMIT_S for test in again if run_tests(copy, [test], LIMIT_WITHOUT_S) == 0}
 
 
-def play_one(copy: Path, mutant: Mutant) -> Outcome:
-    file = copy / mutant.file
-    source = file.read_text(encoding="utf-8")
+def times(report: Path) -> dict[str, float]:
+    """The seconds of each test, of all its parameters together, from a report of pytest; no test that failed."""
+    seconds: dict[str, float] = {}
+    failed: set[str] = set()
+    for case in ElementTree.parse(report).iter("testcase"):
+        name = case.get("name", "").partition("[")[0]
+        folders, _, rest = case.get("classname", "").rpartition(".test_")
+        module, *classes = f"test_{rest}".split(".")
+        test = "::".join((f"{folders.replace('.', '/')}/{module}.py", *classes, name))
+        seconds[test] = seconds.get(test, 0.0) + float(case.get("time", 0))
+        if any(child.tag in ("failure", "error", "skipped") for child in case):
+            failed.add(test)
+    return {test: took_s for test, took_s in seconds.items() if test not in failed}
+
+
+def run_one(copy: Path, fault: Break, change: tuple[Path, str], limit_s: float) -> Outcome:
+    path, text = change
+    source = (copy / path).read_text(encoding="utf-8")
     began = time.monotonic()
     try:
-        file.write_text(mutant.apply(source), encoding="utf-8")
-        status = run_tests(copy, [mutant.test], LIMIT_S)
+        (copy / path).write_text(text, encoding="utf-8")
+        status = run_tests(copy, ["-x", fault.test], limit_s)
     finally:
-        file.write_text(source, encoding="utf-8")
-    verdict = {0: Verdict.SURVIVED, 1: Verdict.KILLED}.get(status, Verdict.UNFIT)
-    why = f"(pytest ended with {status}: the fault breaks the import)" if verdict is Verdict.UNFIT else ""
-    return Outcome(mutant, verdict, time.monotonic() - began, why)
+        (copy / path).write_text(source, encoding="utf-8")
+    verdict = {0: Verdict.SURVIVED, 1: Verdict.FOUND}.get(status, Verdict.UNFIT)
+    why = f"(pytest ended with {status}: the module cannot be imported)" if verdict is Verdict.UNFIT else ""
+    return Outcome(fault, verdict, time.monotonic() - began, why)
 
 
-def run_tests(copy: Path, tests: Sequence[str], limit_s: float) -> int:
+def run_tests(copy: Path, arguments: Sequence[str], limit_s: float) -> int:
     """pytest's exit status in a copy of the tree; 1, as for a failure, when it takes too long."""
     ours = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
     environment = ours | {
@@ -240,7 +209,7 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float) -> int:
         "PYTHONHASHSEED": "0",
     }
     process = subprocess.Popen(
-        [sys.executable, *_PYTEST, *tests],
+        [sys.executable, *_PYTEST, *arguments],
         cwd=copy,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -256,22 +225,7 @@ def run_tests(copy: Path, tests: Sequence[str], limit_s: float) -> int:
         return 1
 
 
-# --- the page
-
-
-def write_page(mutants: Sequence[Mutant], played: Sequence[Outcome]) -> None:
-    """Write build/mutants.md: the verdicts of this run, and those of earlier runs that the file has."""
-    file = ROOT / PAGE
-    now = {outcome.mutant: outcome for outcome in played}
-    before = set(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else set()
-    outcomes = [now.get(mutant) or Outcome(mutant, verdict_on(mutant, before)) for mutant in mutants]
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(page(outcomes), encoding="utf-8")
-
-
-def verdict_on(mutant: Mutant, lines: Set[str]) -> Verdict:
-    """What a page says of a mutant."""
-    return next((verdict for verdict in Verdict if row(mutant, verdict) in lines), Verdict.UNPLAYED)
+# --- the report
 
 
 def tally(outcomes: Sequence[Outcome]) -> str:
@@ -279,29 +233,14 @@ def tally(outcomes: Sequence[Outcome]) -> str:
     return ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items())
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
+def report(outcomes: Sequence[Outcome]) -> str:
     """The text of build/mutants.md."""
-    lines = [
-        "# Mutants",
-        "",
-        "<!-- Written by `./run mutants`; do not edit. -->",
-        "",
-        "Small faults that were put into the code one at a time, the promise that each breaks, and the test that",
-        "found it when it was last played. The faults themselves are in `tools/faults/`; `./run mutants` plays them",
-        "again.",
-        "",
-        f"{len(outcomes)} mutants: {tally(outcomes)}.",
-    ]
-    for file in dict.fromkeys(outcome.mutant.file for outcome in outcomes):
-        lines += ["", f"## {file}", "", "| promise | test | |", "|---|---|---|"]
-        lines += [row(each.mutant, each.verdict) for each in outcomes if each.mutant.file == file]
+    lines = ["# Breaks of the last run", "", f"{len(outcomes)} breaks: {tally(outcomes)}.", ""]
+    lines += ["| break | test | result |", "|---|---|---|"]
+    for each in outcomes:
+        name = f"{each.fault.seed} `{each.fault.text}`".strip().replace("|", "\\|")
+        lines.append(f"| {name} | `{each.fault.test}` | {each.verdict.value} {each.why} |")
     return "\n".join(lines) + "\n"
-
-
-def row(mutant: Mutant, verdict: Verdict) -> str:
-    path, _, name = mutant.test.partition("::")
-    test = f"`{Path(path).name}::{name}`".replace("|", "\\|")
-    return f"| {mutant.promise} | {test} | {verdict.value} |"
 
 
 if __name__ == "__main__":
