@@ -1,1 +1,1 @@
-"""Who may do what at a broker: accounts in files, what a request needs, and the check of its signature."""
+"""Access control of a broker: accounts in files, the permissions that a request needs, and its signature."""

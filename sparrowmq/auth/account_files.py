@@ -1,14 +1,14 @@
-"""The files that accounts stand in: found, loaded together, looked at again, and changed.
+"""The account files: find them, load them together, watch them for changes, and write changes.
 
     ROCKETMQ_HOME/conf/acl/**/*.yml, *.yaml     in the order of their names
     ROCKETMQ_HOME/conf/plain_acl.yml            the last; new accounts go here
 or  the one that aclFile names
 
-Of an account that stands in several files the first counts. All files hold together or not at all: one that is broken
-at the start ends the start, and later changes nothing of what was there before, which is told once. A change holds when
-it has stayed for one look, as who is cut off half-way may be an administrator without the limits that come below; what
-changes them over the wire holds at once.
-Source: PlainPermissionManager.load and AclFileWatchService, Java 4.9.7; there a broken file leaves half of itself.
+If several files have an account, the first one counts. The files take effect together or not at all. A broken file
+stops a start; later it changes nothing, and is reported once. A change takes effect at the second look that finds the
+same files, because a half-written file could show an administrator without its limits. Changes over the wire take
+effect at once.
+Source: PlainPermissionManager.load and AclFileWatchService, Java 4.9.7, where half of a broken file takes effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparrowmq.protocol.requests.bodies import DataVersion
 
 log = logging.getLogger(__name__)
 
-LOOK_PERIOD_S: Final = 2.0  # a change shall hold within 5 s, and does at the second look that sees it
+LOOK_PERIOD_S: Final = 2.0  # a change takes effect at the second look that sees it, so within 5 s
 _SOON_S: Final = 2 * LOOK_PERIOD_S
 MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 FOLDER: Final = Path("conf", "acl")
@@ -38,7 +38,7 @@ _Print = tuple[tuple[Path, int, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What all files say together."""
+    """The accounts of all files together."""
 
     by_key: Mapping[str, Account]
     file_of: Mapping[str, Path]
@@ -52,28 +52,28 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The next content of a file, or of several, in the order to write them. With it all files together still hold."""
+    """The next content of one file or of several, in the order of writing. All files are valid with it."""
 
     texts: Mapping[Path, str]
     accounts: Accounts
 
     def write(self) -> None:
-        """Put it on disk, each file whole or not at all; for a thread.
+        """Write each file, whole or not at all. Blocks: call it in a thread.
 
         Raises:
-            OSError: as `writing.replace`; of several files those before the one that it names are written.
+            OSError: as `writing.replace`. The files before the one that it names are written.
         """
         for path, text in self.texts.items():
             writing.replace(path, text.encode())
 
 
 class AccountFiles:
-    """The files and what they say now.
+    """The files and their current accounts.
 
     Args:
-        main: where new accounts go.
-        folder: where more files are, if there is one.
-        on_change: called when `now` has become another.
+        main: the file for new accounts.
+        folder: the folder with more files, if there is one.
+        on_change: called after `now` has changed.
     Raises:
         ConfigError: there is no file, or one is broken.
     """
@@ -88,9 +88,9 @@ class AccountFiles:
         self.now = _together(self._documents())
 
     def look(self) -> None:
-        """Take over what has changed and stayed for a look; what is broken is told once, and changes nothing."""
+        """Load changes that were the same at two looks. A broken file is reported once, and changes nothing."""
         last, self._seen = self._seen, self._print()
-        if self._seen != last or self._seen == self._loaded:  # Whoever writes a file is done with it.
+        if self._seen != last or self._seen == self._loaded:  # only a finished write has the same state twice
             return
         self._loaded = self._seen
         try:
@@ -101,21 +101,19 @@ class AccountFiles:
             self._take(_together(documents))
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
-                self._loaded = None  # It may be readable at the next look, and look as it does now.
+                self._loaded = None  # the file may become readable without a change that shows
             if str(error) != self._told:
                 self._told = str(error)
-                log.error("the accounts stay as they were, until this is mended: %s", error)
+                log.error("the accounts do not change until this is fixed: %s", error)
         else:
             self._told = ""
-            log.info(
-                "%d accounts of %d files hold from now on", len(self.now.by_key), len(self.now.documents)
-            )
+            log.info("%d accounts of %d files are in effect", len(self.now.by_key), len(self.now.documents))
 
     def with_account(self, fields: Mapping[str, Any], now_ms: int) -> Change:
-        """An account made or changed.
+        """The change that creates or changes an account.
 
         Raises:
-            ConfigError: it would not be one, or what the file says does not hold yet.
+            ConfigError: the account is invalid, or its file has a change that is not in effect yet.
         """
         path = self.now.file_of.get(fields[ACCESS_KEY], self.main)
         document = self._document(path)
@@ -123,12 +121,12 @@ class AccountFiles:
         return self._change({path: document}, now_ms)
 
     def without_account(self, access_key: str, now_ms: int) -> Change | None:
-        """An account removed from all files; None, there is none.
+        """The change that removes an account from all files; None if there is none.
 
-        The one that counts goes last: as long as another is there, nobody may more than before.
+        The entry that counts goes last: while another one would take its place, no client gains permissions.
 
         Raises:
-            ConfigError: what a file says does not hold yet.
+            ConfigError: a file has a change that is not in effect yet.
         """
         if access_key not in self.now.by_key:
             return None
@@ -139,11 +137,11 @@ class AccountFiles:
         return self._change(changed, now_ms)
 
     def with_addresses(self, patterns: Sequence[str], path: str, now_ms: int) -> Change:
-        """The addresses that hold for everybody, in the main file or the one that is named.
+        """The change of the addresses that need no signature, in the main file or in `path`.
 
         Raises:
-            ConfigError: a pattern is none, or what the file says does not hold yet, or this is none of the files; in
-                Java it may be any below its home.
+            ConfigError: a pattern is invalid, the file has a change that is not in effect yet, or `path` is none of the
+                files. Java takes any path below its home.
         """
         target = Path(path) if path else self.main
         if target != self.main and target not in self.now.documents:
@@ -154,21 +152,21 @@ class AccountFiles:
         return self._change({target: document}, now_ms)
 
     def take(self, change: Change) -> None:
-        """Let a change that was written hold at once; looks go on, as files may have been changed beside it."""
+        """Put a written change into effect at once. Looks go on, because other files may have changed too."""
         self._take(change.accounts)
 
     def _document(self, path: Path) -> Document:
-        """What a file says, to be changed.
+        """The document of a file, to change it.
 
         Raises:
-            ConfigError: that is not what holds: it may be half-written, and would be lost.
+            ConfigError: it is not the one in effect: a change that is being written would be lost.
         """
         document = Document(_read(path) if path.exists() else "", path)
         held = self.now.documents.get(path)
         if document.source != (held.source if held else ""):
             raise ConfigError(
-                f"{path} has changed and does not hold yet: try again in {_SOON_S:g} s; if it is broken, the broker's "
-                "log says how to mend it"
+                f"{path} has changed, and the change is not in effect yet: try again in {_SOON_S:g} s; if the file is "
+                "broken, the broker's log says how to fix it"
             )
         return document
 
@@ -184,7 +182,7 @@ class AccountFiles:
         self.on_change()
 
     def _documents(self) -> dict[Path, Document]:
-        """What all files say. Raises: ConfigError, there is none, or one is broken."""
+        """The documents of all files. Raises: ConfigError, there is no file, or one is broken."""
         paths = self._paths()
         if not paths:
             raise ConfigError(
@@ -194,12 +192,12 @@ class AccountFiles:
         return {path: Document(_read(path), path) for path in paths}
 
     def _refuse_emptied(self, documents: Mapping[Path, Document]) -> None:
-        """Raises: ConfigError, a file says nothing any more, as one that is about to be written."""
+        """Raises: ConfigError, a file has become empty, as a file does that is about to be written."""
         for path, document in documents.items():
             held = self.now.documents.get(path)
             if held and held.source.strip() and not document.source.strip():
                 raise ConfigError(
-                    f"{path} is empty; if it shall have no accounts, write 'accounts: []' or delete it"
+                    f"{path} is empty; to have no accounts in it, write 'accounts: []' or delete it"
                 )
 
     def _paths(self) -> list[Path]:
@@ -208,12 +206,12 @@ class AccountFiles:
         return paths + [path for path in (self.main,) if path.exists() and path not in paths]
 
     def _print(self) -> _Print:
-        """What tells that a file was changed, or is for others to read, without reading it."""
+        """The state of the files, which shows a change of content or permissions without reading them."""
         prints = []
         for path in self._paths():
             try:
                 stat = path.stat()
-            except OSError:  # it went just now
+            except OSError:  # it was deleted just now
                 continue
             prints.append((path, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino))
         return tuple(prints)
@@ -236,14 +234,14 @@ def _texts(documents: Mapping[Path, Document]) -> dict[Path, str]:
 
 
 def _together(documents: Mapping[Path, Document]) -> Accounts:
-    """What files say together, the first of them first. Raises: ConfigError, one is broken."""
+    """The accounts of all files; the first file of an account counts. Raises: ConfigError, a file is broken."""
     by_key: dict[str, Account] = {}
     file_of: dict[str, Path] = {}
     for path, document in documents.items():
         for account in _accounts(document):
             if account.access_key in by_key:
                 log.warning(
-                    "%s: account %r stands in %s already, which counts",
+                    "%s: account %r is in %s too, which counts",
                     *(path, account.access_key, file_of[account.access_key]),
                 )
                 continue
@@ -260,7 +258,7 @@ def _accounts(document: Document) -> list[Account]:
             raise ConfigError(f"{document.name}: {error}") from None
         for word in unknown_words(fields):
             log.warning(
-                "%s: account %r: the permission %r is none, and so DENY",
+                "%s: account %r: %r is no permission and counts as DENY",
                 document.name,
                 fields[ACCESS_KEY],
                 word,

@@ -1,11 +1,11 @@
-"""Accounts: who there is, and what each of them may do.
+"""Accounts and their permissions.
 
     accessKey, secretKey           more than 6 characters each
-    admin                          may do what others may not, and everything else where it lists no permissions
+    admin                          may administrate; may do everything else too, unless it lists permissions
     topicPerms    orders=PUB       DENY, PUB, SUB, PUB|SUB, SUB|PUB; any other word is DENY
     groupPerms    billing=SUB      kept as permissions of the group's retry topic, %RETRY%billing
-    defaultTopicPerm, defaultGroupPerm     for what is not listed; DENY if absent
-    whiteRemoteAddress             where it needs no signature
+    defaultTopicPerm, defaultGroupPerm     for topics and groups that are not listed; DENY if absent
+    whiteRemoteAddress             addresses from which it needs no signature
 
 Source: PlainPermissionManager, PlainAccessResource and Permission, Java 4.9.7.
 """
@@ -23,7 +23,7 @@ from sparrowmq.protocol.names import RETRY, retry_topic
 from sparrowmq.protocol.signature import SigningKey
 from sparrowmq.settings.setting_kinds import BOOLEAN
 
-LONGEST_TOO_SHORT: Final = 6  # AclConstants.ACCESS_KEY_MIN_LENGTH, which is not enough yet
+LONGEST_TOO_SHORT: Final = 6  # AclConstants.ACCESS_KEY_MIN_LENGTH, which Java still refuses
 
 ACCESS_KEY: Final = "accessKey"
 SECRET_KEY: Final = "secretKey"
@@ -39,7 +39,7 @@ KEYS: Final = (*TEXTS, *LISTS)
 
 
 class Perm(IntFlag):
-    """What may be done with a topic, or with a group by its retry topic."""
+    """Permissions on a topic, or on a group by its retry topic."""
 
     DENY = 0
     PUB = 1
@@ -60,8 +60,8 @@ class Account:
     """One account.
 
     Attributes:
-        perms: by the names of topics and retry topics; plain numbers, as each request looks here.
-        is_unlimited: an administrator who lists no permissions; one who lists some is held to all that it says.
+        perms: by topic and retry topic; plain numbers, because each request reads them.
+        is_unlimited: an administrator without listed permissions. With listed permissions, only these count.
     """
 
     access_key: str
@@ -77,7 +77,7 @@ class Account:
         return self.is_admin and not self.perms
 
     def may(self, resource: str, needed: int) -> bool:
-        """Whether it may do this with a topic or a retry topic."""
+        """Whether the account has a permission on a topic or a retry topic."""
         owned = self.perms.get(resource)
         if owned is None:
             if self.is_unlimited:
@@ -87,10 +87,10 @@ class Account:
 
 
 def parse_account(fields: Mapping[str, Any]) -> Account:
-    """An account as it stands in a file, all values text or lists of text.
+    """Parse the fields of a file's account: texts and lists of texts.
 
     Raises:
-        ConfigError: a key is too short, or a value is none of its kind; the text names the account, and no secret.
+        ConfigError: a key is too short, or a value is invalid. The error names the account, and no secret.
     """
     texts = {name: text_of(fields, name) for name in TEXTS}
     access_key, secret_key = texts[ACCESS_KEY], texts[SECRET_KEY]
@@ -129,7 +129,7 @@ def parse_perms(fields: Mapping[str, Any], key: str, who: str) -> list[tuple[str
 
 
 def is_admin(fields: Mapping[str, Any]) -> bool:
-    """Raises: ConfigError, it says neither yes nor no."""
+    """Raises: ConfigError, the value is no Boolean."""
     word = fields.get(ADMIN) or "false"
     try:
         return bool(BOOLEAN.parse(str(word)))
@@ -138,7 +138,7 @@ def is_admin(fields: Mapping[str, Any]) -> bool:
 
 
 def unknown_words(fields: Mapping[str, Any]) -> list[str]:
-    """Permissions that are none of the five words, which count as DENY."""
+    """Permissions that are none of the five words. They count as DENY."""
     words = [text_of(fields, TOPIC_PERM), text_of(fields, GROUP_PERM)]
     words += [line.rpartition("=")[2].strip() for key in LISTS for line in list_of(fields, key)]
     return [word for word in words if word and word not in PERMS]

@@ -1,14 +1,14 @@
-"""Addresses that need no further proof: the white lists of plain_acl.yml.
+"""Patterns of IP addresses: the white lists of plain_acl.yml, whose clients need no signature.
 
     192.168.1.7                  this one               fe80::1
     192.168.1.*  192.168.*.*     a wildcard             fe80::1:*
     192.168.1-10.*               a range                fe80::1-20:*    (hexadecimal, as the address)
     192.168.1.{3,5}              a set at the end       fe80::{1,2}
     10.0.0.1,10.0.0.2            a list of all these
-    *   *.*.*.*   *:*:*:*:*:*:*:*    everybody, of either family
+    *   *.*.*.*   *:*:*:*:*:*:*:*    every address, of both families
 
-Unlike Java: every part of a pattern counts. There the parts behind the first wildcard or range are not looked at
-(192.168.*.5 is 192.168.*.*), and a pattern that begins with one fails at each request.
+Unlike Java: every part of a pattern counts. Java ignores the parts after the first wildcard or range (192.168.*.5 is
+192.168.*.*), and a pattern that begins with one fails at each request.
 Source: RemoteAddressStrategyFactory and AclUtils, Java 4.9.7.
 """
 
@@ -34,7 +34,7 @@ class Addresses:
     """A set of IP addresses, by patterns.
 
     Raises:
-        ValueError: a pattern is none of the forms above; the text says which.
+        ValueError: a pattern has none of the forms above. The error names it.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -50,7 +50,7 @@ class Addresses:
         return self._is_everybody or bool(self._alternatives)
 
     def has(self, packed: bytes) -> bool:
-        """Whether an address of 4 or 16 bytes is among them; an IPv4 address within IPv6 is the IPv4 address."""
+        """Whether it has an address of 4 or 16 bytes. An IPv4 address inside an IPv6 one is the IPv4 address."""
         if self._is_everybody:
             return True
         values = _values(packed)
@@ -82,7 +82,7 @@ def _alternatives(pattern: str) -> Iterator[tuple[_Part, ...]]:
 
 
 def _unfolded(address: str) -> list[str]:
-    """The addresses that a set at the end stands for."""
+    """The addresses of a pattern with a set at the end."""
     if not address.endswith("}"):
         return [address]
     head, _, choices = address[:-1].rpartition("{")

@@ -1,14 +1,14 @@
-"""plain_acl.yml: read as it is written, and changed without touching what is not understood.
+"""plain_acl.yml: read it as it is written, and change it without touching unknown parts.
 
     globalWhiteRemoteAddresses: [10.10.103.*]
     accounts:
       - accessKey: RocketMQ
         secretKey: 12345678
         ...                             accounts.py
-    dataVersion: [{counter: 3, timestamp: 1795144375341}]     told with code 52; counts changes over the wire
+    dataVersion: [{counter: 3, timestamp: 1795144375341}]     sent with code 52; counts changes over the wire
 
-Scalars are the text that stands there. Unlike Java: a secret of digits keeps its zeros, one like 1e7 or 0x1F its form;
-there they are numbers first. A change edits the tree of the file, so all else stays as it was, but its comments go.
+Scalars are the text of the file. Unlike Java: a secret of digits keeps its leading zeros, and 1e7 or 0x1F keep their
+form; Java reads numbers. A change edits the syntax tree of the file: other values stay, comments are lost.
 Source: AclUtils and PlainPermissionManager, Java 4.9.7.
 """
 
@@ -41,7 +41,7 @@ class Document:
     Attributes:
         source: the text that was read.
     Raises:
-        ConfigError: it is no YAML, or not a table of what belongs there; the text names the file.
+        ConfigError: it is no YAML, or no table of accounts and addresses. The error names the file.
     """
 
     def __init__(self, text: str, name: object) -> None:
@@ -62,7 +62,7 @@ class Document:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """The patterns that hold for everybody. Raises: ConfigError."""
+        """The patterns of addresses that need no signature. Raises: ConfigError."""
         try:
             return list_of(self._values, ADDRESSES)
         except ConfigError as error:
@@ -70,7 +70,7 @@ class Document:
 
     @property
     def accounts(self) -> Sequence[Mapping[str, Any]]:
-        """The accounts, each as it stands there. Raises: ConfigError."""
+        """The fields of each account. Raises: ConfigError."""
         accounts = self._values.get(ACCOUNTS) or []
         if not isinstance(accounts, list) or not all(isinstance(each, dict) for each in accounts):
             raise ConfigError(
@@ -79,22 +79,22 @@ class Document:
         return accounts
 
     def has_account(self, access_key: str) -> bool:
-        """Whether an account of this name stands there, once at least. Raises: ConfigError."""
+        """Whether the file has an account of this name. Raises: ConfigError."""
         return any(text_of(fields, ACCESS_KEY) == access_key for fields in self.accounts)
 
     @property
     def version(self) -> DataVersion:
-        """How often it was changed over the wire, and when last."""
+        """The number and the time of changes over the wire."""
         versions = self._values.get(VERSION)
         first = versions[0] if isinstance(versions, list) and versions else {}
         numbers = [first.get(key, "") if isinstance(first, dict) else "" for key in ("counter", "timestamp")]
         counter, timestamp = [int(text) if str(text).isdecimal() else 0 for text in numbers]
         return DataVersion(counter, timestamp)
 
-    # Changes. Each alters the tree alone; `text` gives the file to write, and a new Document its values.
+    # Changes. Each edits only the tree. `text` is the file to write; a new Document has the new values.
 
     def set_account(self, fields: Mapping[str, Any]) -> None:
-        """Make an account, or change what `fields` names of one that is there."""
+        """Create an account, or change the given fields of an existing one."""
         account = next(self._account_nodes(str(fields[ACCESS_KEY])), None)
         if account is None:
             account = _mapping()
@@ -103,7 +103,7 @@ class Document:
             _put(account, key, _node(value))
 
     def remove_account(self, access_key: str) -> bool:
-        """Whether it was there."""
+        """Remove an account. Returns whether it existed."""
         gone = list(self._account_nodes(access_key))
         if gone:
             accounts = self._sequence(ACCOUNTS)
@@ -111,16 +111,16 @@ class Document:
         return bool(gone)
 
     def set_addresses(self, patterns: Sequence[str]) -> None:
-        """Replace the patterns that hold for everybody."""
+        """Replace the patterns of addresses that need no signature."""
         _put(self._root, ADDRESSES, _node(list(patterns)))
 
     def count_change(self, now_ms: int) -> None:
-        """The next version."""
+        """Raise the version by one."""
         version = {"counter": self.version.counter + 1, "timestamp": now_ms}
         _put(self._root, VERSION, _node([version]))
 
     def text(self) -> str:
-        """The file as it is to be written."""
+        """The file's new content."""
         import yaml
 
         return yaml.serialize(self._root, allow_unicode=True)
@@ -140,7 +140,7 @@ class Document:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with a text, without quoting it: it may be a secret key."""
+    """The reason for a YAML error, without quoting the text: it may be a secret key."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(error).split())
@@ -153,9 +153,9 @@ def _place(mark: Any) -> str:
 
 
 def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
-    """Text, lists and dicts. Raises: ConfigError, a key stands twice or is no text, or an alias within itself."""
+    """Convert to texts, lists and dicts. Raises: ConfigError, a key is double or no text, or an alias is recursive."""
     if id(node) in above:
-        raise ConfigError("an alias stands within what it names")
+        raise ConfigError("an alias is inside the value that it names")
     inside = (*above, id(node))
     if node.id == "scalar":
         return "" if node.value in ("~", "null") and node.style is None else node.value
@@ -169,7 +169,7 @@ def _plain(node: Node, above: tuple[int, ...] = ()) -> Any:
             )
         if key.value in values:
             raise ConfigError(
-                f"{key.value!r} stands twice in one table, the second time {_place(key.start_mark)}"
+                f"{key.value!r} is twice in one table, the second time {_place(key.start_mark)}"
             )
         values[str(key.value)] = _plain(value, inside)
     return values

@@ -1,13 +1,13 @@
 """Asked before each request is handled: who sent it, and may they?
 
-    a white-listed address           allowed, whoever it is
+    a white-listed address           allowed
     no access key; an unknown one    denied
     the account's own addresses      needs no signature, and no permission; what administrators do, only if it is one
     a wrong signature                denied
     the account's permissions        policy.py
 
 An address that is white-listed for everybody may do everything: it is for the operator's own machine. Unlike Java: an
-account's address makes no administrator of it, and secrets are told to signed administrators alone (`by_admin`).
+account's address makes no administrator of it, and only signed administrators get secrets (`by_admin`).
 Source: PlainAccessValidator and PlainPermissionManager.validate, Java 4.9.7.
 """
 
@@ -154,7 +154,7 @@ class Guard:
             return
         self._told.add((who, remark))
         reason = shown(remark.partition(": ")[2])
-        log.warning("%s of %s is denied: %s (told once)", row.name, peer.address, reason)
+        log.warning("%s of %s is denied: %s (reported once)", row.name, peer.address, reason)
 
 
 def _unknown(access_key: str | None) -> AccessDenied:

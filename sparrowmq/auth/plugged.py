@@ -1,17 +1,17 @@
-"""Checks of others: access control that asks a directory, a database, or whatever a site has.
+"""Plugged-in checks: access control by your own class, for example with a directory or a database.
 
     # mine.py
     class OfficeHours:
         def __init__(self, settings: Mapping[str, str]) -> None: ...
         def check(self, request: AccessRequest) -> None:
             if request.access == "write" and not 8 <= datetime.now().hour < 18:
-                raise AccessDenied(f"nobody writes to {request.topics} at night")
+                raise AccessDenied(f"no writes to {request.topics} at night")
 
     aclCheck=mine:OfficeHours        or the name of an entry point of the group `sparrowmq.access`
     aclCheck=plain;mine:OfficeHours  both must agree; `plain` are the accounts in files, and all there is by default
 
-`check` is called in the event loop for each request, so it must not wait: what it needs of elsewhere it fetches in a
-thread of its own. Whatever it raises denies the request. (Java: AccessValidator, found by META-INF/service.)
+The broker calls `check` in its event loop for each request, so `check` must not wait: it should fetch remote data in a
+thread of its own. Any exception denies the request. (Java: AccessValidator, found by META-INF/service.)
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class AccessRequest:
     """A request, as a check sees it.
 
     Attributes:
-        code, name: of the request, as 310 and SEND_MESSAGE_V2.
-        access: what it needs by the table of requests: read, write, client, admin or cluster.
+        code, name: of the request, such as 310 and SEND_MESSAGE_V2.
+        access: the access of its row in the request table: read, write, client, admin or cluster.
         address: of the peer, `host:port`.
-        topics, groups: what it is about, each with PUB or SUB.
-        fields: its header as it came, with AccessKey and Signature if it is signed.
+        topics, groups: those of the request, each with PUB or SUB.
+        fields: the header as it arrived, with AccessKey and Signature if it is signed.
     """
 
     code: int
@@ -61,19 +61,19 @@ class AccessRequest:
         return self.fields.get(ACCESS_KEY)
 
     def is_signed_with(self, secret_key: str) -> bool:
-        """Whether whoever sent it has the secret key, and nobody changed it since."""
+        """Whether the sender has the secret key, and the request is unchanged."""
         return SigningKey(secret_key).has_signed(self.fields, self._body)
 
 
 class AccessCheck(Protocol):
-    """What a plugged-in class has, besides a constructor that takes the broker's settings by their keys."""
+    """A plugged-in class. Its constructor takes the broker's settings, by their keys."""
 
     def check(self, request: AccessRequest) -> None:
-        """Do nothing if the request is allowed. Raises: AccessDenied, or anything else."""
+        """Do nothing if the request is allowed. Raises: AccessDenied, or any other exception."""
 
 
 class PluggedCheck:
-    """Shows each request to a check of others."""
+    """Passes each request to a plugged-in check."""
 
     def __init__(self, check: AccessCheck, topic_at: TopicAt) -> None:
         self._check = check
@@ -101,10 +101,10 @@ class PluggedCheck:
 
 
 def plugged_check(name: str, settings: Mapping[str, str]) -> AccessCheck:
-    """The check of a name: `module:Class`, or that of an entry point.
+    """Create the check with a name: `module:Class`, or the name of an entry point.
 
     Raises:
-        ConfigError: there is none, or it has no method `check`.
+        ConfigError: it does not exist, or has no method `check`.
     """
     kind = _from_module(name) if ":" in name else _from_entry_point(name)
     check = kind(settings)
@@ -124,7 +124,7 @@ def _from_module(name: str) -> Any:
 
 
 def _from_entry_point(name: str) -> Any:
-    # Imported here: it takes a megabyte and a half, which a broker without such a check saves.
+    # Imported here: it takes 1.5 MB, which a broker without such a check saves.
     from importlib.metadata import entry_points
 
     found = entry_points(group=ENTRY_POINTS)

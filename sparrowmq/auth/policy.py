@@ -1,18 +1,18 @@
-"""What a request needs: which topics and groups, and what of them; and whether an account has it.
+"""The permissions that a request needs on topics and groups, and the check whether an account has them.
 
     access of its row      needs
     WRITE                  PUB of the topic; to %RETRY%group SUB of the group, and of the producer's own
     READ                   SUB of the topic and of the group that the header names
-    CLIENT                 to be known
+    CLIENT                 any account
     ADMIN, CLUSTER         an administrator
 
-A group is asked about as its retry topic. Some requests name in their body, or by an offset alone, what they are about:
-NAMED_ELSEWHERE knows them. What is None or not there is not asked about; the handler refuses it.
+A group is checked as its retry topic. Some requests name their topics and groups in the body, or only by an offset:
+NAMED_ELSEWHERE lists them. Absent names are not checked here; the handler refuses them.
 
-Unlike Java 4.9.7, which asks about nothing but 10, 310, 11, 12, 15, 34, 35, 36 and 38, and wants an administrator for
-17, 25, 200, 207 and 215 alone: batches (320), lite pulls (361), locks (41, 42) and reading or giving back by offset
-(33, 36) need what a send, a pull, or a pull of that message's topic needs, and every code that changes or shows what
-belongs to others needs an administrator (docs/understand/differences.md).
+Unlike Java 4.9.7, which checks only 10, 310, 11, 12, 15, 34, 35, 36 and 38, and wants an administrator only for 17, 25,
+200, 207 and 215. Here batches (320) need the permission of a send, and lite pulls (361) and locks (41, 42) that of a
+pull. Reading or giving back a message by its offset (33, 36) needs a pull of its topic. Every code that changes or
+shows the state of others needs an administrator (docs/understand/differences.md).
 Source: PlainAccessValidator.parse and PlainPermissionManager.checkPerm, Java 4.9.7.
 """
 
@@ -32,18 +32,18 @@ from sparrowmq.protocol.wire.header import Request
 
 
 class Caller(Protocol):
-    """Whoever asks. (remoting/peer.py)
+    """The sender of a request (remoting/peer.py).
 
     Attributes:
         address: `host:port`.
-        host: the same as `hosts.pack` gives it.
+        host: the same, packed by `hosts.pack`.
     """
 
     address: str
     host: bytes
 
 
-Need = tuple[str, int]  # a topic or retry topic, and what of it
+Need = tuple[str, int]  # a topic or retry topic, and the permission
 TopicAt = Callable[[int], str | None]  # the topic of the record at an offset of the log
 
 PUB: Final = int(Perm.PUB)
@@ -52,10 +52,10 @@ ADMINISTRATORS: Final = frozenset({Access.ADMIN, Access.CLUSTER})
 
 
 def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """The topics and groups that a request is about.
+    """The topics and groups of a request, each with the permission that it needs.
 
     Raises:
-        RemoteProtocolError: its body cannot be read.
+        RemoteProtocolError: its body cannot be decoded.
     """
     elsewhere = NAMED_ELSEWHERE.get(row.code)
     if elsewhere is not None:
@@ -66,9 +66,9 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 
 def check(account: Account, row: Row, asked: list[Need]) -> None:
-    """Do nothing if the account may do that. Raises: AccessDenied."""
+    """Do nothing if the account has the permissions. Raises: AccessDenied."""
     if (TRACE_TOPIC, PUB) in asked:
-        return  # traces tell what happened, whoever it happened to
+        return  # every client may write traces
     if row.access in ADMINISTRATORS and not account.is_admin:
         raise needs_admin(account, row)
     for resource, needed in asked:
@@ -94,8 +94,8 @@ def _to_write(row: Row, header: Request[Any]) -> Iterator[Need]:
     if not topic.startswith(RETRY):
         yield topic, PUB
         return
-    # A consumer gives a message back so, in the name of some producer group, as whose retry topic Java takes it. Unlike
-    # Java: who may not consume as the group does not put messages before it either.
+    # A consumer gives a message back this way, with some producer group, whose retry topic Java checks. Unlike Java: a
+    # client that may not consume as the group may not send to its retry topic either.
     yield topic, SUB
     group = getattr(header, "producer_group", None)
     if group is not None:
@@ -112,12 +112,12 @@ def _to_read(row: Row, header: Request[Any]) -> Iterator[Need]:
 
 
 def _of_reply(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """An answer goes to whoever asked, and to nobody's topic."""
+    """A reply goes to the client that asked, not to a topic."""
     return iter(())
 
 
 def _of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """One denied group denies them all; producers need nothing."""
+    """One denied group denies the whole heartbeat; producers need no permission."""
     for consumer in Heartbeat.decode(body).consumer_data_set:
         yield retry_topic(consumer.group_name), SUB
         for subscription in consumer.subscription_data_set:
@@ -146,7 +146,7 @@ def _of_filter(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator
 
 
 def _of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """Whoever reads a message by its offset reads its topic, whatever topic the header names."""
+    """A read by offset needs the topic of the message, even if the header names another topic."""
     assert isinstance(header, headers.ViewMessage)
     topic = topic_at(header.offset)
     if topic is not None:
@@ -154,7 +154,7 @@ def _of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator
 
 
 def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """The message at the offset will be the group's to read."""
+    """The group will read the message at the offset, so its topic counts too."""
     assert isinstance(header, headers.ConsumerSendMsgBack)
     yield retry_topic(header.group), SUB
     topic = topic_at(header.offset)

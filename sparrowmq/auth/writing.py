@@ -1,10 +1,10 @@
-"""Replaces a file that holds secrets: whole or not at all, and never for other eyes than before.
+"""Replace a file with secrets: whole or not at all, and never readable for more users than before.
 
     write plain_acl.yml.tmp, with the mode of plain_acl.yml from its first byte on; sync it
     rename plain_acl.yml.tmp to plain_acl.yml; sync the folder
 
-At any moment there is the old file or the new one under the name that a start reads. snapshot.py has a moment with
-neither, since its `load` knows of `.tmp` and `.bak`; nobody looks for copies of this one.
+At any moment the old file or the new one has the name that a start reads. In snapshot.py there is a moment without both,
+because its `load` also reads `.tmp` and `.bak`. There are no such copies of this file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Give a file another content; behind a link, which stays. One that is not there yet is its owner's alone.
+    """Replace a file's content. A symbolic link stays a link. Only the owner can read a new file.
 
     Raises:
-        OSError: it names the file, whose old content is still there; but if its folder could not be synced, the new
-            one is, until a power cut perhaps.
+        OSError: the file has its old content. Only if the sync of its folder failed, it has the new content, which a
+            power cut may undo.
     """
     target = path.resolve()
     written = target.with_name(target.name + ".tmp")
@@ -50,7 +50,7 @@ def _mode(path: Path) -> int:
 def _write_synced(path: Path, content: bytes, mode: int) -> None:
     path.unlink(missing_ok=True)  # a killed process may have left it, with another mode
     with open(os.open(path, _ANEW, _OWNERS_ALONE), "wb") as file:
-        os.fchmod(file.fileno(), mode)  # before there is anything in it; open() goes by the umask
+        os.fchmod(file.fileno(), mode)  # while it is still empty; open() applies the umask
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

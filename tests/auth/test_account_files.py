@@ -53,7 +53,7 @@ def test_the_first_of_two_accounts_of_one_name_counts(tmp_path, main, caplog):
     write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("RocketMQ", admin="true"))
     files = account_files(tmp_path, None)
     assert files.now.by_key["RocketMQ"].is_admin
-    assert "account 'RocketMQ' stands in" in caplog.text and "more.yml already" in caplog.text
+    assert "account 'RocketMQ' is in" in caplog.text and "more.yml too" in caplog.text
 
 
 def test_there_must_be_a_file(tmp_path):
@@ -151,7 +151,7 @@ def test_a_file_that_changed_by_hand_is_not_overwritten_before_it_holds(tmp_path
             lambda: files.without_account("RocketMQ", 7),
             lambda: files.with_addresses(["10.0.0.1"], "", 7),
         ):
-            with pytest.raises(ConfigError, match=r"plain_acl.yml has changed .* try again"):
+            with pytest.raises(ConfigError, match=r"plain_acl.yml has changed, .* try again"):
                 change()
     main.write_text(SAMPLE + "  - {accessKey: accountTwo, secretKey: 12345678}\n")
     look_twice(files)
@@ -195,7 +195,7 @@ def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main
     main.write_text("accounts:\n" + account("accountOne"))
     look_twice(files)
     assert set(files.now.by_key) == {"accountOne"}
-    assert "1 accounts of 1 files hold" in caplog.text
+    assert "1 accounts of 1 files are in effect" in caplog.text
     main.unlink()
     look_twice(files)
     assert set(files.now.by_key) == {"accountOne"}, "no file is broken too"
@@ -228,7 +228,7 @@ def test_a_file_that_changed_in_place_and_kept_its_time_and_size_is_taken(main):
 def test_odd_words_and_keys_are_told(main, caplog):
     main.write_text("accounts:\n" + account("accountOne", defaultTopicPerm="ALL", topicPerm="x"))
     AccountFiles(main)
-    assert "the permission 'ALL' is none, and so DENY" in caplog.text
+    assert "'ALL' is no permission and counts as DENY" in caplog.text
     assert "the unknown key topicPerm is ignored" in caplog.text
 
 

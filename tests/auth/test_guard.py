@@ -233,8 +233,8 @@ def test_all_checks_must_agree_and_a_denial_is_logged_once(check, caplog):
     Guard([check])(*received(send("topicB"), b"", USER))
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert lines == [
-        "SEND_MESSAGE_V2 of 127.0.0.1:5000 is denied: never (told once)",
-        f"SEND_MESSAGE_V2 of 127.0.0.1:5000 is denied: {NOBODY} (told once)",
+        "SEND_MESSAGE_V2 of 127.0.0.1:5000 is denied: never (reported once)",
+        f"SEND_MESSAGE_V2 of 127.0.0.1:5000 is denied: {NOBODY} (reported once)",
     ]
 
 
