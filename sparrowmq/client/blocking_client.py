@@ -28,7 +28,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.callbacks import Callbacks, Started
-from sparrowmq.client.client import GROUP, Client, K
+from sparrowmq.client.client import GROUP, Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.consuming.checks import Check
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
@@ -43,7 +43,6 @@ from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutin
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.client.declared import ENDING, BlockingMiddleware, Declared, F, Options
-from sparrowmq.client.hooks import Hooks
 from sparrowmq.client.loop_thread import LoopThread
 from sparrowmq.client.sending.outcome import SendResult
 from sparrowmq.client.sending.producer import Producer
@@ -69,25 +68,20 @@ class Twin(Generic[A]):
         self._thread = thread
 
 
+@overload
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Twin[A], P], R]:
-    """The twin of a coroutine method."""
+) -> Callable[Concatenate[Twin[A], P], R]: ...
+@overload
+def blocking(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A], P], R]: ...
+def blocking(method: Any) -> Any:
+    """The twin of a method, which runs in the loop's thread; a coroutine method is awaited there."""
 
     @functools.wraps(method)
-    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._thread.run(method(self._inner, *args, **kwargs))
-
-    return call
-
-
-def plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A], P], R]:
-    """The twin of a plain method."""
-
-    @functools.wraps(method)
-    def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def run() -> R:
-            return method(self._inner, *args, **kwargs)
+    def call(self: Twin[Any], /, *args: Any, **kwargs: Any) -> Any:
+        async def run() -> Any:
+            result = method(self._inner, *args, **kwargs)
+            return await result if asyncio.iscoroutine(result) else result
 
         return self._thread.run(run())
 
@@ -251,10 +245,10 @@ class SyncConsumer(Context[Consumer]):
         """`closed` as a coroutine of the client's loop."""
         return self._inner.closed()
 
-    pause = plain(Consumer.pause)
-    resume = plain(Consumer.resume)
-    seek = plain(Consumer.seek)
-    position = plain(Consumer.position)
+    pause = blocking(Consumer.pause)
+    resume = blocking(Consumer.resume)
+    seek = blocking(Consumer.seek)
+    position = blocking(Consumer.position)
     lag = blocking(Consumer.lag)
 
     @property
@@ -278,12 +272,12 @@ class SyncPullConsumer(Context[PullConsumer]):
     """The blocking twin of `PullConsumer`."""
 
     queues = blocking(PullConsumer.queues)
-    assign = plain(PullConsumer.assign)
+    assign = blocking(PullConsumer.assign)
     subscribe = blocking(PullConsumer.subscribe)
     unsubscribe = blocking(PullConsumer.unsubscribe)
-    pause = plain(PullConsumer.pause)
-    resume = plain(PullConsumer.resume)
-    seek = plain(PullConsumer.seek)
+    pause = blocking(PullConsumer.pause)
+    resume = blocking(PullConsumer.resume)
+    seek = blocking(PullConsumer.seek)
     seek_to_beginning = blocking(PullConsumer.seek_to_beginning)
     seek_to_end = blocking(PullConsumer.seek_to_end)
     seek_to_time = blocking(PullConsumer.seek_to_time)
@@ -293,7 +287,7 @@ class SyncPullConsumer(Context[PullConsumer]):
     committed = blocking(PullConsumer.committed)
     commit = blocking(PullConsumer.commit)
     poll = blocking(PullConsumer.poll)
-    wakeup = plain(PullConsumer.wakeup)
+    wakeup = blocking(PullConsumer.wakeup)
 
     def watch(self, topic: str, changed: QueuesChanged) -> None:
         """As `PullConsumer.watch`; a plain function is called in a thread and may block."""
@@ -309,7 +303,7 @@ class SyncProducer(Twin[Producer]):
 
     send = blocking(Producer.send)
     send_soon = starting(Producer.send_soon)
-    send_nowait = plain(Producer.send_nowait)
+    send_nowait = blocking(Producer.send_nowait)
     send_many = blocking(Producer.send_many)
     recall = blocking(Producer.recall)
     drain = blocking(Producer.drain)
@@ -374,7 +368,7 @@ class SyncClient(Context[Client]):
 
     send = blocking(Client.send)
     send_soon = starting(Client.send_soon)
-    send_nowait = plain(Client.send_nowait)
+    send_nowait = blocking(Client.send_nowait)
     send_many = blocking(Client.send_many)
     request = blocking(Client.request)
     recall = blocking(Client.recall)
@@ -514,16 +508,8 @@ def _in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
 def connect(
     namesrv: str | Sequence[str] | None = None,
     *,
-    group: str = GROUP,
-    instance: str = "DEFAULT",
-    client_id: str | None = None,
-    settings: ProducerSettings | None = None,
-    credentials: Credentials | None = None,
-    tls: Tls = False,
-    namespace: str = "",
-    hooks: Sequence[Hooks] = (),
-    trace: bool | str = False,
     callback_threads: int | None = None,
+    **arguments: Unpack[ClientArguments],
 ) -> SyncClient:
     """A client of a cluster, for `with`. Arguments and errors are those of `Client`.
 
@@ -531,19 +517,7 @@ def connect(
         callback_threads: how many run the callbacks of `send_soon`'s futures, as `Callbacks` takes it.
     """
     callbacks = Callbacks(callback_threads)
-    client = Client(
-        namesrv,
-        group=group,
-        instance=instance,
-        client_id=client_id,
-        settings=settings,
-        credentials=credentials,
-        tls=tls,
-        namespace=namespace,
-        hooks=hooks,
-        trace=trace,
-    )
-    return SyncClient(client, LoopThread(callbacks), owns_thread=True)
+    return SyncClient(Client(namesrv, **arguments), LoopThread(callbacks), owns_thread=True)
 
 
 def admin(

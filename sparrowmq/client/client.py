@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from functools import wraps
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from sparrowmq.client import tracing
 from sparrowmq.client.admin.admin import Admin
@@ -457,34 +457,28 @@ class Client:
         return self._ids.next(self._network.clock.now_ms())
 
 
+class ClientArguments(TypedDict, total=False):
+    """The keyword arguments of `Client`, which describes them."""
+
+    group: str
+    instance: str
+    client_id: str | None
+    settings: ProducerSettings | None
+    credentials: Credentials | None
+    tls: Tls
+    namespace: str
+    hooks: Sequence[Hooks]
+    trace: bool | str
+
+
 def connect(
     namesrv: str | Sequence[str] | None = None,
     *,
-    group: str = GROUP,
-    instance: str = "DEFAULT",
-    client_id: str | None = None,
-    settings: ProducerSettings | None = None,
-    credentials: Credentials | None = None,
-    tls: Tls = False,
-    namespace: str = "",
-    hooks: Sequence[Hooks] = (),
-    trace: bool | str = False,
     clock: Clock | None = None,
+    **arguments: Unpack[ClientArguments],
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
-    return Client(
-        namesrv,
-        group=group,
-        instance=instance,
-        client_id=client_id,
-        settings=settings,
-        credentials=credentials,
-        tls=tls,
-        namespace=namespace,
-        hooks=hooks,
-        trace=trace,
-        clock=clock,
-    )
+    return Client(namesrv, clock=clock, **arguments)
 
 
 def _check_producer_group(group: str) -> str:

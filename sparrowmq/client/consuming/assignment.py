@@ -274,7 +274,7 @@ class Assignment:
         """Let other members have these queues; returns False when some cannot be given up yet."""
         states = [self._owned[queue].state for queue in sorted(queues)]
         for state in states:
-            state.is_leaving = True
+            state.leave()
             if self.locks is None:
                 self._owned[state.queue].stop_pulling()
             self._delivery.withdraw(state)
@@ -337,7 +337,7 @@ class Assignment:
         for queue in queues:
             owned = self._owned.get(queue)
             if owned is not None and owned.state.is_leaving:
-                owned.state.is_leaving = False
+                owned.state.stay()
                 self._delivery.renewed(owned.state)
                 self._pull(queue)
 

@@ -44,9 +44,10 @@ class FlowLimits:
 
 
 class State(Enum):
-    """Whether settling still matters."""
+    """Whether messages are handed out, and whether settling them still matters."""
 
     OWNED = auto()
+    LEAVING = auto()  # about to be given up: what is being handled may be settled, nothing more is handed out
     DROPPED = auto()  # another member's, or reset: whatever is still being handled is delivered again
 
 
@@ -63,7 +64,6 @@ class ProcessQueue:
         handed_out, failed: for orderly consumption: what is being handled, and is to be handled again.
         is_suspended: for orderly consumption: nothing more is handed out until a failed message had its pause.
         is_paused: the program wants nothing of it now.
-        is_leaving: it is being given up, nothing more is handed out.
         locked_until: for orderly consumption: when the broker's lock must have been renewed.
         answers: where answers to its messages go.
         pace: how fast its topic is consumed.
@@ -94,7 +94,6 @@ class ProcessQueue:
         self.failed: list[ReceivedMessage] = []
         self.is_suspended = False
         self.is_paused = False
-        self.is_leaving = False
         self.locked_until = 0.0
         self.last_pull_ms = 0
         self._limits = limits
@@ -105,7 +104,12 @@ class ProcessQueue:
 
     @property
     def is_owned(self) -> bool:
-        return self.state is State.OWNED
+        """Whether settling still matters."""
+        return self.state is not State.DROPPED
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.state is State.LEAVING
 
     @property
     def commit_offset(self) -> int:
@@ -138,8 +142,16 @@ class ProcessQueue:
         if not self._room.is_set() and (self.has_room or self.is_leaving):
             self._room.set()
 
+    def leave(self) -> None:
+        """Hand out nothing more, because another member is to have the queue."""
+        self.state = State.LEAVING
+
+    def stay(self) -> None:
+        """Undo `leave`."""
+        self.state = State.OWNED
+
     def drop(self) -> None:
-        """It is not ours any more."""
+        """Give the queue up, or forget what is being handled."""
         self.state = State.DROPPED
 
     def report(self, now: float) -> ProcessQueueState:

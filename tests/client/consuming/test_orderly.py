@@ -156,10 +156,10 @@ async def test_a_broadcast_group_needs_no_lock(background):
 async def test_a_queue_that_is_to_be_given_up_delivers_no_more(world):
     world.pull(2)
     (first,) = await world.take()
-    world.owned[0].is_leaving = True
+    world.owned[0].leave()
     first.ack()
     assert await world.is_idle()
-    world.owned[0].is_leaving = False
+    world.owned[0].stay()
     world.delivery.renewed(world.owned[0])
     assert (await world.take())[0].offset == 1
 

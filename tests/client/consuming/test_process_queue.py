@@ -91,7 +91,7 @@ def test_an_operator_sees_its_state():
 
 async def test_a_queue_that_is_given_up_tells_when_what_was_taken_is_settled():
     owned, messages = filled(3, FlowLimits(span=1))
-    owned.is_leaving = True
+    owned.leave()
     owned.pending.append(messages[2])
     waiting = asyncio.ensure_future(owned.settled())
     owned.settle(messages[1])
