@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ async def test_producers_consumers_and_operators_of_one_client_share_its_connect
     async with live_broker(tmp_path) as live:
         await live.send()
         before = len(live.broker._server.sessions)
-        async with connect(live.cluster.namesrv) as mq, connect(live.cluster.namesrv) as other:
+        named = partial(connect, live.cluster.namesrv, instance="of-one-name")
+        async with named() as mq, named() as other:
             await mq.send("orders", b"x")
             async with (
                 mq.subscribe("orders", group="g", start="earliest") as messages,

@@ -1,6 +1,7 @@
 import asyncio
 import inspect
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,6 @@ from sparrowmq.client.client import GROUP, Client, connect
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import ConfigError, InvalidName, RemoteError, SendFailed
-from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.requests.bodies import Heartbeat
@@ -119,11 +119,12 @@ async def test_the_queues_of_a_topic_can_be_chosen_from(peer):
 
 @pytest.mark.covers("S-CFG-07", "S-START-07")
 async def test_offsets_are_committed_every_5_s(peer):
-    class Hurried(SystemClock):
-        """Lets 5 s pass in 50 ms."""
+    clock, first_commit, handled = ManualClock(), asyncio.Event(), []
 
-        async def sleep(self, delay_s: float) -> None:
-            await asyncio.sleep(delay_s / 100)
+    async def handle(message):
+        if message.offset:
+            await first_commit.wait()
+        handled.append(message.offset)
 
     peer.has("t", queues=1)
     peer.usual |= {
@@ -131,16 +132,22 @@ async def test_offsets_are_committed_every_5_s(peer):
         RequestCode.QUERY_CONSUMER_OFFSET: lambda _: Answer(ResponseCode.QUERY_NOT_FOUND),
         RequestCode.UPDATE_CONSUMER_OFFSET: lambda _: Answer(),
     }
-    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
+    peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
+    commits: list[int] = []
     async with (
-        connect(peer.address, client_id="me", clock=Hurried()) as mq,
-        mq.subscribe("t", lambda message: None, group="g", start="earliest"),
+        connect(peer.address, client_id="me", clock=clock) as mq,
+        mq.subscribe("t", handle, group="g", start="earliest"),
     ):
-        begin = asyncio.get_running_loop().time()
-        await until(lambda: peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET))
-        assert asyncio.get_running_loop().time() - begin > 0.02
-    commits = peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
-    assert {commit.header(UpdateConsumerOffset).commit_offset for commit in commits} == {1}
+        for expected in ([1], [1, 2]):
+            await until(partial(handled.__contains__, len(expected) - 1))
+            await clock.advance(4.9)
+            assert commits == expected[:-1]
+            await clock.advance(0.1)
+            while commits != expected:
+                requests = peer.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
+                commits = [request.header(UpdateConsumerOffset).commit_offset for request in requests]
+                await asyncio.sleep(0)
+            first_commit.set()
 
 
 async def test_the_applications_own_error_passes_as_it_is(peer):

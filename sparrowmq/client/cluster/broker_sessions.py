@@ -28,6 +28,7 @@ from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 
+FIRST_HEARTBEAT_S: Final = 1.0
 HEARTBEAT_S: Final = 30.0
 _V5_0_0: Final = 413  # MQVersion's ordinal: from it on Apache's brokers deliver at any time
 
@@ -111,9 +112,11 @@ class Brokers:
                 log.warning("no heartbeat to %s: %s", address, error)
 
     async def keep_alive(self) -> None:
-        """For ever: a heartbeat every 30 s."""
+        """Send heartbeats after 1 s, then every 30 s, for ever."""
+        delay_s = FIRST_HEARTBEAT_S
         while True:
-            await self._clock.sleep(HEARTBEAT_S)
+            await self._clock.sleep(delay_s)
+            delay_s = HEARTBEAT_S
             await self.announce()
 
     async def tell_all(self, request: Request[Any], timeout_s: float = 1.0) -> None:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
 
+FIRST_REFETCH_S: Final = 10.0
 REFETCH_S: Final = 120.0
 PAGE_TIMEOUT_S: Final = 3.0
 MAX_PAGE_BYTES: Final = 64 * 1024
@@ -98,9 +99,11 @@ class NameServers:
             self._known.addresses = found
 
     async def keep_fresh(self, clock: Clock) -> None:
-        """For ever: ask the address server anew every two minutes. Without one there is nothing to do."""
+        """Ask the address server again after 10 s, then every two minutes. Without an address server return at once."""
+        delay_s = FIRST_REFETCH_S
         while self._page is not None:
-            await clock.sleep(REFETCH_S)
+            await clock.sleep(delay_s)
+            delay_s = REFETCH_S
             try:
                 await self.fetch()
             except NetworkError as error:

@@ -204,16 +204,11 @@ class Outbox:
         failed, slow = item.failed_brokers, self._slow_brokers
         if slow is None and not failed:
             return self._round_robin.next(route.writable)
+        wishes = [lambda name: name not in failed, lambda name: name not in failed[-1:]]
         if slow is not None:
             now = self._clock.monotonic()
-            queue = self._round_robin.next(
-                route.writable, lambda name: name not in failed and slow.is_usable(name, now)
-            )
-        else:
-            queue = self._round_robin.next(route.writable, lambda name: name not in failed)
-        if failed and queue.broker_name in failed:  # All have; or those that have not are avoided.
-            queue = self._round_robin.next(route.writable, lambda name: name not in failed[-1:])
-        return queue
+            wishes.insert(0, lambda name: name not in failed and slow.is_usable(name, now))
+        return self._round_robin.next(route.writable, wishes)
 
     def _line_up(self, item: Outgoing, route: Route) -> None:
         """Send an ordered message when those before it to the same queue are answered.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -28,21 +27,29 @@ class RoundRobin:
 
     def __init__(self, start: Callable[[int], int] = random.randrange) -> None:
         self._start = start
-        self._turns: dict[str, count[int]] = {}
+        self._turns: dict[str, int] = {}
 
     def next(
-        self, queues: Sequence[MessageQueue], is_usable: Callable[[str], bool] | None = None
+        self, queues: Sequence[MessageQueue], wishes: Iterable[Callable[[str], bool]] = ()
     ) -> MessageQueue:
-        """The next queue, the next on a usable broker if there is one. `queues` are all of one topic, and not empty."""
+        """Return the next queue whose broker fulfils the first wish that any broker fulfils, else simply the next.
+
+        `queues` are all of one topic, and not empty.
+        """
         topic = queues[0].topic
         turn = self._turns.get(topic)
         if turn is None:
-            turn = self._turns[topic] = count(self._start(1 << 16))
-        queue = queues[next(turn) % len(queues)]
-        if is_usable is None or is_usable(queue.broker_name):
-            return queue
-        others = (queues[next(turn) % len(queues)] for _ in queues)
-        return next((other for other in others if is_usable(other.broker_name)), queue)
+            turn = self._start(1 << 16)
+        turn += next((found for wish in wishes if (found := _steps(queues, turn, wish)) is not None), 0)
+        self._turns[topic] = turn + 1
+        return queues[turn % len(queues)]
+
+
+def _steps(queues: Sequence[MessageQueue], turn: int, wish: Callable[[str], bool]) -> int | None:
+    """Count the queues before the first one whose broker fulfils the wish; None if there is none."""
+    return next(
+        (step for step in range(len(queues)) if wish(queues[(turn + step) % len(queues)].broker_name)), None
+    )
 
 
 class SlowBrokers:

@@ -69,12 +69,14 @@ async def test_a_refused_greeting_does_not_bar_the_connection(peer, world):
 
 
 @pytest.mark.covers("S-CFG-06", "S-START-06")
-async def test_every_known_broker_gets_a_heartbeat_every_30_s(peer, world):
+async def test_every_known_broker_gets_a_heartbeat_after_1_s_and_every_30_s(peer, world):
     peer.has("t", others={"gone": "127.0.0.1:1"})
     await world.routes.of("t")
     beating = asyncio.ensure_future(world.brokers.keep_alive())
-    for count in (1, 2):
-        await world.clock.advance(30)
+    for count, wait_s in ((1, 1), (2, 30), (3, 30)):
+        await world.clock.advance(wait_s - 0.1)
+        assert len(peer.requests(BEAT)) == count - 1
+        await world.clock.advance(0.1)
         await until(lambda: len(peer.requests(BEAT)) == count)  # noqa: B023
     beating.cancel()
 

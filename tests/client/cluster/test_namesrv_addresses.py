@@ -1,5 +1,8 @@
+import socket
+
 import pytest
 
+from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.namesrv_addresses import NameServerList, addresses_of, local_ip
 from sparrowmq.errors import ConfigError
 
@@ -11,6 +14,12 @@ def test_one_name_server_is_asked_until_another_is_wanted():
     assert [next(given), next(given)] == ["b:2", "c:3"]
     assert list(servers.in_turn()) == ["c:3", "a:1", "b:2"]
     assert str(servers) == "a:1;b:2;c:3"
+
+
+@pytest.mark.covers("S-CFG-10")
+def test_clients_begin_at_random_name_servers():
+    addresses = ["a:1", "b:2", "c:3"]
+    assert {next(NameServerList(addresses).in_turn()) for _ in range(200)} == set(addresses)
 
 
 @pytest.mark.covers("S-CFG-01", "S-CFG-11")
@@ -57,6 +66,22 @@ def test_no_address_at_all_says_what_to_do(monkeypatch):
 )
 def test_without_a_port_it_is_that_of_name_servers(given, addresses):
     assert addresses_of(given) == (addresses, None)
+
+
+@pytest.mark.covers("S-CFG-02")
+def test_a_machine_of_two_networks_finds_the_address_that_the_name_server_sees(monkeypatch):
+    class Routed(socket.socket):
+        def connect(self, address) -> None:
+            self.peer = address[0]
+
+        def getsockname(self) -> tuple[str, int]:
+            return ("10.1.0.7" if self.peer.startswith("10.") else "192.168.0.7"), 5
+
+    monkeypatch.setattr(socket, "socket", Routed)
+    for address, own in (("10.1.0.1:9876", "10.1.0.7"), ("192.168.0.1:9876", "192.168.0.7")):
+        assert local_ip([address]) == own
+        assert connect(address).client_id.startswith(f"{own}@")
+        assert connect(address, client_id="1.2.3.4@mine").client_id == "1.2.3.4@mine"
 
 
 def test_the_address_is_the_one_that_the_name_server_sees():

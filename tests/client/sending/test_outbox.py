@@ -1,5 +1,6 @@
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -53,6 +54,16 @@ async def test_a_retriable_error_is_retried_on_another_broker(peer):
         await mq.send("t", b"x")
         # Whoever was asked first was busy, then the other one, then the first again.
         assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]
+
+
+@pytest.mark.covers("S-PROD-03")
+@pytest.mark.parametrize("queues", [2, 3])
+async def test_a_retry_on_the_only_broker_goes_to_another_queue(peer, queues):
+    peer.has("t", queues=queues)
+    peer.script(SEND, BUSY, BUSY)
+    async with client(peer) as mq:
+        await mq.send("t", b"x")
+    assert len(peer.sent) == 3 and all(one != next_one for one, next_one in pairwise(queue_ids(peer)))
 
 
 @pytest.mark.covers("S-PROD-03", "S-PROD-21")
@@ -264,13 +275,14 @@ async def test_queues_and_brokers_take_turns(peer):
 
 
 @pytest.mark.covers("S-PROD-15")
-async def test_a_slow_broker_is_left_alone_if_wanted(peer):
-    async with Scripted("broker-b") as other, client(peer, avoid_slow_brokers=True, timeout_s=2) as mq:
+@pytest.mark.parametrize(("settings", "is_avoided"), [({}, False), ({"avoid_slow_brokers": True}, True)])
+async def test_a_broker_that_failed_is_left_alone_if_wanted(peer, settings, is_avoided):
+    async with Scripted("broker-b") as other, client(peer, timeout_s=2, **settings) as mq:
         peer.has("t", queues=2, others={other.name: other.address})
-        other.script(SEND, *[Answer(ResponseCode.SYSTEM_ERROR)] * 2)
+        other.script(SEND, Answer(ResponseCode.SYSTEM_ERROR))
         for _ in range(8):
             await mq.send("t", b"x")
-        assert len(other.sent) == 1
+        assert (len(other.sent) == 1) == is_avoided
 
 
 async def test_a_broker_is_not_blamed_for_the_time_that_another_took(peer):

@@ -12,6 +12,7 @@ QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number 
 def test_queues_take_turns_from_a_random_start():
     turns = RoundRobin(start=lambda most: 3)
     assert [turns.next(QUEUES) for _ in range(5)] == [QUEUES[3], *QUEUES]
+    assert {RoundRobin().next(QUEUES) for _ in range(200)} == set(QUEUES)
 
 
 def test_each_topic_has_its_own_turn():
@@ -23,13 +24,18 @@ def test_each_topic_has_its_own_turn():
 @pytest.mark.covers("S-PROD-03")
 def test_the_broker_that_failed_is_passed_over():
     turns = RoundRobin(start=lambda most: 0)
-    chosen = Counter(turns.next(QUEUES, lambda name: name != "a").broker_name for _ in range(8))
+    chosen = Counter(turns.next(QUEUES, [lambda name: name != "a"]).broker_name for _ in range(8))
     assert chosen == {"b": 8}
 
 
 def test_a_lone_broker_is_taken_even_if_it_failed():
     turns = RoundRobin(start=lambda most: 0)
-    assert turns.next(QUEUES[:2], lambda name: name != "a") in QUEUES[:2]
+    assert [turns.next(QUEUES[:2], [lambda name: name != "a"]) for _ in range(3)] == [*QUEUES[:2], QUEUES[0]]
+
+
+def test_the_second_wish_counts_where_no_broker_fulfils_the_first():
+    turns = RoundRobin(start=lambda most: 0)
+    assert turns.next(QUEUES, [lambda name: False, lambda name: name == "b"]) == QUEUES[2]
 
 
 @pytest.mark.covers("S-PROD-16")
