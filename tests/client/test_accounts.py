@@ -187,6 +187,54 @@ async def test_a_group_needs_a_permission_too_and_has_none_by_itself(guarded: Gu
         assert "group:others" in await may_read(cluster, "prices", "others", *KEYS)
 
 
+@pytest.mark.parametrize(
+    ("lines", "topic", "group", "reason"),
+    [
+        ((), "prices", "mine", "group:mine"),
+        (("defaultTopicPerm: SUB", "groupPerms: [mine=SUB]"), "prices", "others", "group:others"),
+        (("topicPerms: [orders=SUB]", "defaultGroupPerm: SUB"), "prices", "mine", "topic:prices"),
+    ],
+)
+async def test_a_consumer_without_rights_is_an_error_at_once(
+    guarded: Guarded, lines: tuple[str, ...], topic: str, group: str, reason: str
+) -> None:
+    async with guarded(account(*lines)) as cluster, signed(cluster, *KEYS) as mq:
+        with pytest.raises(AccessDenied, match=reason):
+            async with mq.subscribe(topic, lambda message: None, group=group):
+                pass
+        async with mq.pull_consumer(group=group) as reader:
+            await reader.subscribe(topic)
+            with pytest.raises(AccessDenied, match=reason):
+                while True:
+                    await reader.poll()
+
+
+async def test_a_consumer_without_keys_is_an_error_at_once(guarded: Guarded) -> None:
+    async with guarded(account()) as cluster, signed(cluster) as mq:
+        with pytest.raises(AccessDenied, match="No accessKey is configured"):
+            async with mq.subscribe("orders", group="g"):
+                pass
+
+
+async def test_a_consumer_that_loses_its_rights_ends_with_the_error(guarded: Guarded, tmp_path: Path) -> None:
+    lines = ("defaultTopicPerm: SUB", "defaultGroupPerm: SUB")
+    async with (
+        guarded(account(*lines)) as cluster,
+        signed(cluster, *ADMIN) as operator,
+        signed(cluster, *KEYS) as mq,
+    ):
+        with pytest.raises(AccessDenied, match="topic:orders"):
+            async with mq.subscribe("orders", group="g", start="earliest") as consumer:
+                await operator.send("orders", b"x")
+                assert [message.body for message in await consumer.take(1)] == [b"x"]
+                denied = account("topicPerms: [orders=DENY]", "defaultGroupPerm: SUB")
+                (tmp_path / "plain_acl.yml").write_text(denied)
+                while True:
+                    await operator.send("orders", b"y")
+                    for message in await consumer.take(1):
+                        message.ack()
+
+
 @pytest.mark.covers("S-ACL-07")
 async def test_an_operator_may_all_but_not_without_the_right_signature(guarded: Guarded) -> None:
     """And not if permissions are listed, by which operators go too; the usual one does not count for them."""

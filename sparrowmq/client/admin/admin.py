@@ -256,7 +256,8 @@ class Admin:
         """Create a consumer group at every master; returns their names.
 
         Args:
-            max_retries: failures before a message ends in the group's dead letters.
+            max_retries: failures before a message ends in the group's dead letters, for clients that send no limit
+                of their own. This client and Java's send one: see `max_reconsume_times` of `subscribe`.
             retry_queues: how many queues its retry topic has on each broker; 0 is no retries.
             exist_ok: set a group to this that is there already.
         Raises:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.cluster.routes import Routes
-from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SparrowError
+from sparrowmq.errors import AccessDenied, BrokerUnreachable, NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.headers import HeartBeat
 from sparrowmq.protocol.wire.header import Request
@@ -50,6 +50,7 @@ class Brokers:
         self._greeted: dict[str, Session] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._at_any_time: set[str] = set()
+        self._denials: dict[str, AccessDenied] = {}
         self._masters: set[str] = set()
         routes.watch(self._leave_mute)
 
@@ -97,6 +98,10 @@ class Brokers:
         """Whether the broker said so in its answer to a heartbeat, or is Apache's of 5.0 or later."""
         return session.address in self._at_any_time or session.version >= _V5_0_0
 
+    def denial(self, session: Session) -> AccessDenied | None:
+        """Return the error by which access control refused the last heartbeat, if it did."""
+        return self._denials.get(session.address)
+
     async def announce(self) -> None:
         """Send a heartbeat to every broker that is known, or connected; those that do not answer are only logged."""
         addresses = {address for each in self._routes.brokers.values() for address in each.values()}
@@ -142,6 +147,7 @@ class Brokers:
         body = self._heartbeat()
         if body is None:
             return
+        self._denials.pop(session.address, None)
         try:
             reply = await session.call(HeartBeat(), body)
             if reply.header.timer_max_delay_sec:
@@ -151,3 +157,5 @@ class Brokers:
         except RemoteError as error:
             # It may still take our sends; whoever needs to be known there is told by an error of his own.
             log.warning("%s refused our heartbeat: %s", session.address, error)
+            if isinstance(error, AccessDenied):
+                self._denials[session.address] = error

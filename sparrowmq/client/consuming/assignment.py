@@ -29,7 +29,7 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received import ConsumeHooks
-from sparrowmq.errors import ConfigError, SparrowError
+from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 from sparrowmq.protocol.subscription import Subscription
@@ -267,7 +267,7 @@ class Assignment:
     async def _keep_pulling(self, puller: Puller) -> None:
         try:
             await puller.run()
-        except ConfigError as error:
+        except (AccessDenied, ConfigError) as error:
             self._failed(error)
 
     async def _give_up(self, queues: Collection[MessageQueue]) -> bool:

@@ -40,7 +40,7 @@ from sparrowmq.client.consuming.retries import Retries
 from sparrowmq.client.consuming.workers import Workers
 from sparrowmq.client.sending.outbox import Outbox
 from sparrowmq.client.tracebacks import short_traceback, shortened
-from sparrowmq.errors import ClientClosed, ConfigError, RemoteError, SparrowError
+from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError, SparrowError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
@@ -148,6 +148,7 @@ class Consumer:
         Raises:
             ClientClosed: the consumer was not entered, or its client was left.
             ConfigError: a broker cannot do the filter.
+            AccessDenied: the account may not consume any more.
         """
         try:
             return await self._delivery.take(max_count)
@@ -279,6 +280,12 @@ class Consumer:
     # Life -----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Consumer:
+        """Join the group, and wait a moment for the first queues.
+
+        Raises:
+            AccessDenied: the account may not consume a topic, or not as this group.
+            ClientClosed, ConfigError
+        """
         self._network.check_open()
         self._background.check_new()
         self._membership.add_consumer(self)
@@ -286,6 +293,8 @@ class Consumer:
         try:
             self._start()
             await self._network.clock.wait_for(self._rebalancer.first_round.wait(), FIRST_ROUND_S)
+            if isinstance(self._failure, AccessDenied):
+                raise shortened(self._failure)
         except TimeoutError:
             log.warning("group %s has no queues yet; it goes on trying", self.full_group)
         except BaseException:
@@ -312,7 +321,7 @@ class Consumer:
         self._delivery.open()
         spawn = self._background.spawn
         self._network.routes.watch(self._rebalancer.soon)
-        self._tasks.append(spawn(self._rebalancer.run(), f"rebalance {self.full_group}"))
+        self._tasks.append(spawn(self._rebalance(), f"rebalance {self.full_group}"))
         self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.full_group}"))
         if self._assignment.locks is not None:
             self._tasks.append(spawn(self._renew_locks(), f"lock {self.full_group}"))
@@ -356,6 +365,13 @@ class Consumer:
             await clock.wait_for(self._assignment.close(), LEAVE_S)
         except TimeoutError:
             log.warning("group %s could not commit everything; some messages come again", self.full_group)
+
+    async def _rebalance(self) -> None:
+        try:
+            await self._rebalancer.run()
+        except AccessDenied as error:
+            self._fail(error)
+            self._rebalancer.first_round.set()
 
     async def _commit_now_and_then(self) -> None:
         while True:

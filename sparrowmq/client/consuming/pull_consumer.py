@@ -43,8 +43,8 @@ from sparrowmq.client.consuming.offset_store import offsets_of, texts
 from sparrowmq.client.consuming.readings import Reading, Readings
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.tracebacks import short_tracebacks
-from sparrowmq.errors import ClientClosed, ConfigError, RemoteError
+from sparrowmq.client.tracebacks import short_tracebacks, shortened
+from sparrowmq.errors import AccessDenied, ClientClosed, ConfigError, RemoteError
 from sparrowmq.loop.background import Background
 from sparrowmq.protocol.allocation import strategy_of
 from sparrowmq.protocol.codes import ResponseCode
@@ -84,6 +84,7 @@ class PullConsumer:
         self._is_sharing = False
         self._is_woken = False
         self._is_cut_off = False
+        self._denial: AccessDenied | None = None
         self._rebalancer = Rebalancer(
             self.full_group,
             network,
@@ -168,7 +169,7 @@ class PullConsumer:
                 self._readings.refilter(reading, wanted)
         if not self._is_sharing:
             self._is_sharing = True
-            self._begin(self._rebalancer.run(), f"rebalance {self.full_group}")
+            self._begin(self._rebalance(), f"rebalance {self.full_group}")
         await self._subscriptions_changed()
 
     async def unsubscribe(self, topic: str) -> None:
@@ -296,6 +297,8 @@ class PullConsumer:
         while True:
             if self._is_cut_off:
                 raise ClientClosed(f"the client of the reader of group {self.group} was left")
+            if self._denial is not None:
+                raise shortened(self._denial)
             readings.collect()
             readings.ask()
             messages = readings.hand_out(max_count)
@@ -311,6 +314,13 @@ class PullConsumer:
         self._readings.nudge()
 
     # Sharing out ----------------------------------------------------------------------------------------------------
+
+    async def _rebalance(self) -> None:
+        try:
+            await self._rebalancer.run()
+        except AccessDenied as error:
+            self._denial = error
+            self._readings.nudge()
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         """Read exactly these queues of the topic, if it is still subscribed; else its queues have gone already."""

@@ -19,6 +19,7 @@ from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.errors import (
+    AccessDenied,
     ConfigError,
     CorruptRecord,
     NetworkError,
@@ -153,12 +154,15 @@ class Puller:
 
         Raises:
             ConfigError: the broker cannot filter by this subscription, and will not learn it.
+            AccessDenied
         """
         while True:
             if not self._owned.has_room:
                 await self._wait_for_room()
             try:
                 answer = await self._pull()
+            except AccessDenied:
+                raise
             except SparrowError as error:
                 await self._recover(error)
                 continue

@@ -21,7 +21,7 @@ from typing import Final
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.route import Route
-from sparrowmq.errors import NoRoute, RemoteError, SparrowError
+from sparrowmq.errors import AccessDenied, NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.allocation import Strategy
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
@@ -94,7 +94,7 @@ class Rebalancer:
         self._wanted.set()
 
     async def run(self) -> None:
-        """For ever: one round after the other."""
+        """For ever: one round after the other. Raises: AccessDenied, which another round would not change."""
         pause_s = SOONEST_S
         await self._network.brokers.announce()
         while True:
@@ -123,6 +123,8 @@ class Rebalancer:
         except NoRoute:
             await self._mention(topic)
             return Verdict.NO_TOPIC
+        except AccessDenied:
+            raise
         except SparrowError as error:
             self._report(topic, error)
             return Verdict.TROUBLE
@@ -162,13 +164,21 @@ class Rebalancer:
         for broker_name in route.brokers:
             try:
                 session = await brokers.of(broker_name)
+            except SparrowError as error:
+                failure = error
+                continue
+            try:
                 members = await self._members_at(session)
                 if self._network.client_id not in members:  # We would get nothing, without any error.
                     await brokers.announce()
+                    if denial := brokers.denial(session):
+                        raise denial
                     members = await self._members_at(session)
                 return members
+            except AccessDenied:
+                raise
             except RemoteError as error:
-                failure = error
+                failure = brokers.denial(session) or error
                 await brokers.announce()
             except SparrowError as error:
                 failure = error

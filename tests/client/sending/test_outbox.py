@@ -22,11 +22,9 @@ from sparrowmq.errors import (
 )
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import Message, MessageQueue
-from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.protocol.requests.headers import SendMessageV2
 from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.testing.clock import ManualClock
-from sparrowmq.testing.cluster import Cluster
 from tests.client.conftest import until
 from tests.client.scripted import Scripted, stored
 
@@ -333,25 +331,6 @@ async def test_when_all_are_avoided_another_than_the_one_that_failed_just_now_is
         with pytest.raises(SendFailed):
             await mq.send("t", b"x")
         assert sorted([len(peer.sent), len(other.sent)]) == [1, 2]
-
-
-@pytest.mark.covers("S-PROD-06", "S-PROD-19")
-async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path):
-    """One broker does not know the topic any more, one is gone: what is sent without waiting is stored all the same."""
-    async with (
-        Cluster(tmp_path, brokers=3, auto_create_topic=False) as cluster,
-        connect(cluster.namesrv) as mq,
-    ):
-        await mq.admin.create_topic("t", queues=2)
-        await mq.send("t", b"the route is known")
-        refusing, gone, living = cluster.brokers
-        session = await mq._network.brokers.session(refusing.address)
-        await session.call(DeleteTopic(topic="t"))
-        await gone.__aexit__(None, None, None)
-        answers = [mq.send_soon("t", b"%d" % number) for number in range(60)]
-        stored_at = {(await answer).queue.broker_name for answer in answers}
-        assert stored_at == {living.settings.name}
-        assert len(refusing._server.sessions) == 1, "it was there, and was asked"
 
 
 async def test_one_way_messages_wait_for_no_answer(peer):
