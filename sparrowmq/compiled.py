@@ -61,6 +61,7 @@ MODULES: Final = (
     "sparrowmq.store.intake",
     "sparrowmq.store.message_store",
     "sparrowmq.auth.guard",
+    "sparrowmq.remoting.request_in_flight",
     "sparrowmq.remoting.session",
     "sparrowmq.remoting.latencies",
     "sparrowmq.remoting.request_dispatch",

@@ -46,7 +46,7 @@ NAMES_OF_OTHERS = (
 # answer, the user's callbacks, the chores.
 CATCH_ALL = {
     "sparrowmq/remoting/request_dispatch.py",
-    "sparrowmq/remoting/session.py",
+    "sparrowmq/remoting/request_in_flight.py",
     "sparrowmq/loop/waiting.py",
     "sparrowmq/client/consuming/checks.py",
     "sparrowmq/client/consuming/handler_thread.py",

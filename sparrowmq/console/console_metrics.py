@@ -25,7 +25,7 @@ from sparrowmq.metrics.page import Page
 from sparrowmq.metrics.pauses import Pauses
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.door import Door
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")

@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout, remote_error
+from sparrowmq.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
@@ -24,6 +24,7 @@ from sparrowmq.protocol.wire.connection import Connection, Sign
 from sparrowmq.protocol.wire.frame import FrameLimits, Serializer
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, LEAST_TURN_BYTES, Budget
+from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Header)
 Buffer = bytes | bytearray | memoryview
 Dispatch = Callable[["Session", Command], None]
-Answered = Callable[["Response[Any] | None", "Exception | None"], object]
 
 # How precise request timeouts are: one timer a session looks at all that wait, instead of one timer a request.
 EXPIRY_PERIOD_S = 0.1
@@ -42,6 +42,24 @@ MUTE_S = 1.0
 # Requests are written at the end of a turn of the loop, or once there are so many pieces: a program that makes
 # hundreds in one turn lets the peer begin with the first while it still makes the last.
 REQUEST_PIECES = 64
+
+
+# Reasons to stop reading. They are bits, as several may hold at once.
+#
+#          begins                                       ends                                    counts while we wait
+#                                                                                               for answers ourselves
+#  UNREAD  the peer leaves too many answers unread      its socket takes answers again          no
+#  UNDONE  requests wait until the answers before       all that was received is handled        no
+#          them are with the socket
+#  ROOM    a large frame has no room in the budget      the budget has room, or the frame ends  yes
+#  HELD    too many of its requests wait for something  fewer wait                              yes
+#
+# A side that waits for answers must go on reading. Two sides that each wait for the other to read first, a client with
+# a large message and a broker with pulled ones, would wait forever.
+_UNREAD: Final = 1
+_UNDONE: Final = 2
+_ROOM: Final = 4
+_HELD: Final = 8
 
 
 @dataclass(frozen=True)
@@ -58,65 +76,6 @@ class SessionLimits:
     frame: FrameLimits = field(default_factory=FrameLimits)
     waiting_requests: int = 10_000
     unsent_bytes: int = 4 * 1024 * 1024
-
-
-class Response(Generic[R]):
-    """An answer. One with an accepted error code has its header too, or it is a RemoteProtocolError."""
-
-    __slots__ = ("body", "code", "header", "remark", "version")
-
-    def __init__(self, code: int, header: R, remark: str | None, body: bytes, version: int) -> None:
-        self.code = code
-        self.header = header
-        self.remark = remark
-        self.body = body
-        self.version = version
-
-
-class _Waiting:
-    """A request of ours in flight, and who is told how it ended: a future, or a function."""
-
-    __slots__ = ("accept", "deadline", "request", "timeout_s", "told")
-
-    def __init__(
-        self,
-        request: Request[Any],
-        accept: Collection[int],
-        told: asyncio.Future[Response[Any]] | Answered,
-        deadline: float,
-        timeout_s: float,
-    ) -> None:
-        self.request = request
-        self.accept = accept
-        self.told = told
-        self.deadline = deadline
-        self.timeout_s = timeout_s
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether nobody waits any more."""
-        told = self.told
-        return isinstance(told, asyncio.Future) and told.done()
-
-    @property
-    def is_long_poll(self) -> bool:
-        """Whether the peer may wait with its answer, as with that to a pull."""
-        return hasattr(self.request, "suspend_timeout_millis")
-
-    def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
-        """Tell of the answer, or of the error in its place."""
-        told = self.told
-        if not isinstance(told, asyncio.Future):
-            try:
-                told(answer, error)
-            except Exception:  # It would end the connection, and with it the requests of others.
-                log.exception("telling of an answer to %s failed", type(self.request).__name__)
-        elif told.done():
-            pass
-        elif error is not None:
-            told.set_exception(error)
-        elif answer is not None:
-            told.set_result(answer)
 
 
 class Session:
@@ -158,7 +117,7 @@ class Session:
         self._dispatch = dispatch
         self._clock = clock
         self._limits = limits or SessionLimits()
-        self._wire: Connection[_Waiting] = Connection(self._limits.frame, serializer, sign)
+        self._wire: Connection[InFlight] = Connection(self._limits.frame, serializer, sign)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
@@ -166,15 +125,13 @@ class Session:
         self._undone: list[Command] = []  # They wait until the answers before them are with the socket.
         self._budget = budget
         self._go_on_due = False
-        self._is_busy = False
         self._is_partial = False
         self._asked_for_room = False
-        self._awaits_room = False
         self._flush_due = False
         self._on_begin = on_begin
         self._held = 0
-        self._unread = False
-        self._throttled = False
+        self._stops = 0  # the reasons that hold now
+        self._is_paused = False
         self._end_callbacks: list[Callable[[Session], object]] = []
         self._expiry_due = False
 
@@ -251,8 +208,9 @@ class Session:
     def hold(self, change: int) -> None:
         """Count requests of the peer that wait for something; too many stop the reading."""
         self._held += change
-        if self._held > self._limits.waiting_requests or self._throttled:
-            self._regulate()
+        is_too_much = self._held > self._limits.waiting_requests
+        if is_too_much != (self._stops & _HELD != 0):
+            self._stop(_HELD, is_too_much)
 
     def on_end(self, callback: Callable[[Session], object]) -> None:
         """Call `callback(session)` once when the connection has ended."""
@@ -286,7 +244,7 @@ class Session:
     @property
     def is_backed_up(self) -> bool:
         """Whether the peer does not read what we write: more would only fill our memory."""
-        return self._unread
+        return self._stops & _UNREAD != 0
 
     @property
     def pending_bytes(self) -> int:
@@ -300,8 +258,7 @@ class Session:
 
     def room_made(self) -> None:
         """The budget has room for the unfinished frame now."""
-        self._awaits_room = False
-        self._regulate()
+        self._stop(_ROOM, False)
 
     # What the event loop calls --------------------------------------------------------------------------------------
 
@@ -344,7 +301,7 @@ class Session:
         if self._budget is not None:
             self._budget.frame_ended(self)
             self._budget.read(self)
-            self._be_busy(False)
+            self._count_busy(False)
         for waiting in self._wire.abandon():
             waiting.end(None, ConnectionClosed(self.address, exc))
         callbacks, self._end_callbacks = self._end_callbacks, []
@@ -352,16 +309,14 @@ class Session:
             callback(self)
 
     def pause_writing(self) -> None:
-        self._unread = True
         if self._budget is not None and self._transport is not None:
             self._budget.unread(self, self._transport.get_write_buffer_size() + self._wire.pending_bytes)
-        self._regulate()
+        self._stop(_UNREAD, True)
 
     def resume_writing(self) -> None:
-        self._unread = False
         if self._budget is not None:
             self._budget.read(self)
-        self._regulate()
+        self._stop(_UNREAD, False)
         self._flush_soon()
         if self._undone or self._wire.has_more:
             self._go_on_soon()  # What was written last may have been all there was, so no flush does this.
@@ -389,9 +344,12 @@ class Session:
                     continue
             dispatch(self, command)
         if self._undone or self._wire.has_more:
-            self._be_busy(True)
-            self._regulate()
+            self._count_busy(True)
+            self._stop(_UNDONE, True)
             self._go_on_soon()
+        elif self._stops & _UNDONE:
+            self._count_busy(False)
+            self._stop(_UNDONE, False)
 
     def _go_on_soon(self) -> None:
         if not self._go_on_due:
@@ -401,25 +359,22 @@ class Session:
     def _go_on(self) -> None:
         """Handle what was received and had to wait, unless answers still wait for the socket."""
         self._go_on_due = False
-        if self._transport is None or self._transport.is_closing() or self._unread or self._out_bytes:
+        if self._transport is None or self._transport.is_closing() or self.is_backed_up or self._out_bytes:
             return
         received, self._undone = self._undone, []
         if not received and self._wire.has_more:
             received = self._receive(b"")
             self._mark_partial(True)
         self._handle(received)
-        if not self._undone and not self._wire.has_more:
-            self._be_busy(False)
-            self._regulate()
 
     def _turn_bytes(self) -> int:
         most = self._limits.unsent_bytes
         return most if self._budget is None else min(most, self._budget.turn_bytes())
 
-    def _be_busy(self, busy: bool) -> None:
-        if busy != self._is_busy and self._budget is not None:
-            self._is_busy = busy
-            self._budget.busy += 1 if busy else -1
+    def _count_busy(self, is_busy: bool) -> None:
+        """Let the budget know whether requests of this connection wait, before `_UNDONE` says so."""
+        if is_busy != (self._stops & _UNDONE != 0) and self._budget is not None:
+            self._budget.busy += 1 if is_busy else -1
 
     def _mark_partial(self, is_new: bool) -> None:
         """Remember since when a frame is unfinished, and have room for a large one before more of it is read."""
@@ -431,11 +386,11 @@ class Session:
             return
         if pending_bytes > LARGE_FRAME_BYTES:
             self._asked_for_room = True
-            self._awaits_room = not self._budget.room_for(self, self._wire.frame_bytes)
-            self._regulate()
+            self._stop(_ROOM, not self._budget.room_for(self, self._wire.frame_bytes))
         elif self._asked_for_room:
             self._asked_for_room = False
             self._budget.frame_ended(self)
+            self._stop(_ROOM, False)
 
     def _write(self, head: bytes, body: bytes) -> None:
         self._out.append(head)
@@ -458,7 +413,7 @@ class Session:
 
     def _write_out(self) -> None:
         # Bodies are views of the log, which cost nothing until they are joined: a peer that does not read waits.
-        if self._transport is None or self.closed or self._unread:
+        if self._transport is None or self.closed or self._stops & _UNREAD:
             return
         most = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
         if self._out_bytes <= most:
@@ -499,30 +454,17 @@ class Session:
         told: asyncio.Future[Response[Any]] | Answered,
     ) -> None:
         deadline = self._clock.monotonic() + timeout_s
-        _, head = self._wire.request(request, body, _Waiting(request, accept, told, deadline, timeout_s))
-        if self._throttled:
+        _, head = self._wire.request(request, body, InFlight(request, accept, told, deadline, timeout_s))
+        if self._is_paused:
             self._regulate()
         self._write(head, body)
         self._watch_expiry()
 
     def _settle(self, reply: Command) -> None:
         waiting = self._wire.claim(reply)
-        if waiting is None or waiting.is_abandoned:
-            return  # It came after its time limit.
-        self.version = reply.version or 0
-        if reply.code != 0 and reply.code not in waiting.accept:
-            waiting.end(None, remote_error(reply.code, reply.remark))
-            return
-        try:
-            header = self._reply_header(waiting.request, reply)
-        except RemoteProtocolError as error:
-            waiting.end(None, error)
-            return
-        waiting.end(Response(reply.code, header, reply.remark, reply.body, reply.version or 0), None)
-
-    @staticmethod
-    def _reply_header(request: Request[R], reply: Command) -> R:
-        return cast(R, reply.header(request.Reply))
+        if waiting is not None and not waiting.is_abandoned:  # else it came after its time limit
+            self.version = reply.version or 0
+            waiting.settle(reply)
 
     def _watch_expiry(self) -> None:
         if not self._expiry_due:
@@ -541,19 +483,21 @@ class Session:
         if self._wire.in_flight and not self.closed:
             self._watch_expiry()
 
+    def _stop(self, reason: int, holds: bool) -> None:
+        """Note whether a reason to stop reading holds; stop, or go on."""
+        self._stops = self._stops | reason if holds else self._stops & ~reason
+        self._regulate()
+
     def _regulate(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        # Who waits for answers must go on reading. Two sides that each wait for the other to read first, a client with
-        # a large message and a broker with pulled ones, would wait for ever.
-        unread = self._unread and not self._wire.in_flight
-        undone = (self._undone or self._wire.has_more) and not self._wire.in_flight
-        too_much = unread or bool(undone) or self._awaits_room or self._held > self._limits.waiting_requests
-        if too_much and not self._throttled:
+        counted = _ROOM | _HELD if self._wire.in_flight else _UNREAD | _UNDONE | _ROOM | _HELD
+        is_paused = self._stops & counted != 0
+        if is_paused and not self._is_paused:
             self._transport.pause_reading()
-        elif self._throttled and not too_much:
+        elif self._is_paused and not is_paused:
             self._transport.resume_reading()
-        self._throttled = too_much
+        self._is_paused = is_paused
 
 
 def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:

@@ -13,7 +13,8 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import render
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply, SendMessageReply, SendMessageV2
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.session import Response, Session
+from sparrowmq.remoting.request_in_flight import Response
+from sparrowmq.remoting.session import Session
 from sparrowmq.testing import Cluster
 
 BORN_MS = 1_795_144_375_341

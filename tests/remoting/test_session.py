@@ -12,8 +12,10 @@ from sparrowmq.protocol.wire.codec import encode_reply, encode_request
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection
 from sparrowmq.protocol.wire.frame import FrameLimits
+from sparrowmq.remoting.budget import LARGE_FRAME_BYTES, Budget, BudgetLimits
+from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import Response, Session, SessionLimits, address_text
+from sparrowmq.remoting.session import Session, SessionLimits, address_text
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -242,6 +244,39 @@ async def test_who_waits_for_an_answer_goes_on_reading() -> None:
     session.resume_writing()
     assert not session.is_backed_up
     answer.cancel()
+
+
+async def test_reading_goes_on_only_when_no_reason_to_stop_holds_any_more() -> None:
+    session = Session(lambda session, command: None, ManualClock(), SessionLimits(waiting_requests=0))
+    transport = _Transport()
+    session.connection_made(transport)
+    session.hold(1)
+    session.pause_writing()
+    session.hold(-1)
+    assert transport.paused
+    session.hold(1)
+    session.resume_writing()
+    assert transport.paused
+    answer = session.call(pull())
+    assert transport.paused
+    session.hold(-1)
+    assert not transport.paused
+    answer.cancel()
+
+
+async def test_a_large_frame_that_ends_before_it_has_room_stops_reading_no_longer() -> None:
+    clock = ManualClock()
+    budget = Budget(clock, BudgetLimits(frame_bytes=2 * LARGE_FRAME_BYTES))
+    size = 2 * LARGE_FRAME_BYTES - 1000
+    frame = encode_request(pull(), PullMessage.code, 5, size, oneway=True) + bytes(size)
+    sessions = [Session(lambda session, command: None, clock, budget=budget) for _ in range(2)]
+    transports = [_Transport(), _Transport()]
+    for session, transport in zip(sessions, transports, strict=True):
+        session.connection_made(transport)
+        session.data_received(frame[: LARGE_FRAME_BYTES + 1])
+    assert [each.paused for each in transports] == [False, True]
+    sessions[1].data_received(frame[LARGE_FRAME_BYTES + 1 :])  # it was read before reading stopped
+    assert not transports[1].paused
 
 
 async def test_reading_stops_while_the_peer_does_not_read_our_answers(serve: Serve) -> None:

@@ -19,7 +19,7 @@ from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 

@@ -17,7 +17,7 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.errors import BrokerUnreachable, ChangeFailed, ConfigError, NoRoute, SparrowError
 from sparrowmq.protocol.requests.bodies import TopicRoute
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")

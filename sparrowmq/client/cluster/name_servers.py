@@ -19,7 +19,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.pool import Pool
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from sparrowmq.protocol.messages.message import MessageQueue, PullFlag, StoredMe
 from sparrowmq.protocol.requests.bodies import ClientConfigCheck
 from sparrowmq.protocol.requests.headers import CheckClientConfig, PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import TAG, Subscription
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.safe_text import shown
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import ProcessQueueState
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.protocol.subscription import Subscription
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from sparrowmq.client.sending.queue_choice import by_key
 from sparrowmq.errors import ClientClosed, InvalidMessage, NoRoute, SendFailed, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageReply
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 OVERHEAD_BYTES: Final = 512  # what a waiting message costs us besides its body
 

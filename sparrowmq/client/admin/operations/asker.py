@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Final, Protocol, TypeVar
 
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 

@@ -3,7 +3,7 @@ from sparrowmq.client.admin.operations.group_operations import group_progress
 from sparrowmq.protocol.requests.bodies import ConsumeStats
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.protocol.wire.header import NoFields
-from sparrowmq.remoting.session import Response
+from sparrowmq.remoting.request_in_flight import Response
 
 
 class Recorder:

@@ -1,0 +1,88 @@
+"""A request of ours that waits for its reply, and the reply that a program gets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Generic, TypeVar
+
+from sparrowmq.errors import RemoteProtocolError, remote_error
+from sparrowmq.protocol.wire.command import Command
+from sparrowmq.protocol.wire.header import Header, Request
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Header)
+Answered = Callable[["Response[Any] | None", "Exception | None"], object]
+
+
+class Response(Generic[R]):
+    """An answer. One with an accepted error code has its header too, or it is a RemoteProtocolError."""
+
+    __slots__ = ("body", "code", "header", "remark", "version")
+
+    def __init__(self, code: int, header: R, remark: str | None, body: bytes, version: int) -> None:
+        self.code = code
+        self.header = header
+        self.remark = remark
+        self.body = body
+        self.version = version
+
+
+class InFlight:
+    """A request of ours in flight, and who is told how it ended: a future, or a function."""
+
+    __slots__ = ("accept", "deadline", "request", "timeout_s", "told")
+
+    def __init__(
+        self,
+        request: Request[Any],
+        accept: Collection[int],
+        told: asyncio.Future[Response[Any]] | Answered,
+        deadline: float,
+        timeout_s: float,
+    ) -> None:
+        self.request = request
+        self.accept = accept
+        self.told = told
+        self.deadline = deadline
+        self.timeout_s = timeout_s
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits any more."""
+        told = self.told
+        return isinstance(told, asyncio.Future) and told.done()
+
+    @property
+    def is_long_poll(self) -> bool:
+        """Whether the peer may wait with its answer, as with that to a pull."""
+        return hasattr(self.request, "suspend_timeout_millis")
+
+    def settle(self, reply: Command) -> None:
+        """Pass on the peer's reply."""
+        if reply.code != 0 and reply.code not in self.accept:
+            self.end(None, remote_error(reply.code, reply.remark))
+            return
+        try:
+            header = reply.header(self.request.Reply)
+        except RemoteProtocolError as error:
+            self.end(None, error)
+            return
+        self.end(Response(reply.code, header, reply.remark, reply.body, reply.version or 0), None)
+
+    def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
+        """Tell of the answer, or of the error in its place."""
+        told = self.told
+        if not isinstance(told, asyncio.Future):
+            try:
+                told(answer, error)
+            except Exception:  # It would end the connection, and with it the requests of others.
+                log.exception("telling of an answer to %s failed", type(self.request).__name__)
+        elif told.done():
+            pass
+        elif error is not None:
+            told.set_exception(error)
+        elif answer is not None:
+            told.set_result(answer)
