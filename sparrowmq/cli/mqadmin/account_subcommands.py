@@ -76,10 +76,9 @@ async def cluster_acl_config_version(call: Call) -> None:
         call.line("get broker's plain access config version success.")
         return
     addresses = await brokers_of.masters(call, call.text("c"))
-    call.line(
+    call.heads(
         _VERSION,
-        *("#Cluster Name", "#Broker Name", "#Broker Addr"),
-        *("#AclFilePath", "#AclConfigVersionNum", "#AclLastUpdateTime"),
+        "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime",
     )
     for address in addresses:
         await _show_versions(call, address)
@@ -90,11 +89,8 @@ async def _show_versions(call: Call, address: str) -> None:
     header = await operations.account_versions(call, address)
     versions = msgspec.json.decode(header.all_acl_file_version or "{}", type=dict[str, DataVersion])
     for path, version in java.table(versions):
-        call.line(
-            _VERSION,
-            *(header.cluster_name, header.broker_name, header.broker_addr, path),
-            *(version.counter, java.when(version.timestamp)),
-        )
+        place = header.cluster_name, header.broker_name, header.broker_addr, path
+        call.line(_VERSION, *place, version.counter, java.when(version.timestamp))
 
 
 async def _places(call: Call) -> list[str]:

@@ -19,7 +19,7 @@ from sparrowmq.client.cluster.route import MASTER
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.subscription import Subscription
 
-_PROGRESS: Final = "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
+_PROGRESS: Final = "%-64.64s  %-64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
 _RULE: Final = "=" * 38
 
 
@@ -87,19 +87,7 @@ async def broker_consume_stats(call: Call) -> None:
     least = call.number("l")
     call.number("t")
     stats = await operations.progress_of_all_groups(call, call.text("b"), only_ordered=call.is_true("o"))
-    call.line(
-        _PROGRESS,
-        *(
-            "#Topic",
-            "#Group",
-            "#Broker Name",
-            "#QID",
-            "#Broker Offset",
-            "#Consumer Offset",
-            "#Diff",
-            "#LastTime",
-        ),
-    )
+    call.heads(_PROGRESS, "#Topic|#Group|#Broker Name|#QID|#Broker Offset|#Consumer Offset|#Diff|#LastTime")
     rows = [
         (group, queue, row)
         for groups in stats.consume_stats_list
@@ -110,11 +98,9 @@ async def broker_consume_stats(call: Call) -> None:
     for group, queue, row in rows:
         behind = row.broker_offset - row.consumer_offset
         if behind >= least and row.last_timestamp > 0:
-            call.line(
-                _PROGRESS,
-                *(java.front(queue.topic, 64), group, java.front(queue.broker_name, 32), queue.queue_id),
-                *(row.broker_offset, row.consumer_offset, behind, java.when(row.last_timestamp)),
-            )
+            offsets = row.broker_offset, row.consumer_offset, behind
+            place = queue.topic, group, queue.broker_name, queue.queue_id
+            call.line(_PROGRESS, *place, *offsets, java.when(row.last_timestamp))
     call.line("\nDiff Total: %d", stats.total_diff)
 
 
@@ -124,17 +110,10 @@ async def producer(call: Call) -> None:
         if not members:
             call.line("producer group (%s) instances are empty", group)
         for each in members:
-            call.line(
-                "producer group (%s) instance : clientId=%s,remoteIP=%s, language=%s, version=%d, "
-                "lastUpdateTimestamp=%d",
-                *(
-                    group,
-                    each.client_id,
-                    each.remote_ip,
-                    each.language,
-                    each.version,
-                    each.last_update_timestamp,
-                ),
+            call.write(
+                f"producer group ({group}) instance : clientId={each.client_id},remoteIP={each.remote_ip}, "
+                f"language={each.language}, version={each.version}, "
+                f"lastUpdateTimestamp={each.last_update_timestamp}\n"
             )
 
 
@@ -159,11 +138,10 @@ async def query_cq(call: Call) -> None:
     call.line(_RULE)
     for number, each in enumerate(found.queue_data or [], index):
         call.line("idx: %d", number)
-        call.line(
-            "ConsumeQueueData{physicOffset=%d, physicSize=%d, tagsCode=%d, extendDataJson='%s', bitMap='%s', "
-            "eval=%s, msg='%s'}",
-            *(each.physic_offset, each.physic_size, each.tags_code, java.truth(each.extend_data_json)),
-            *(java.truth(each.bit_map), java.truth(each.eval), java.truth(each.msg)),
+        call.write(
+            f"ConsumeQueueData{{physicOffset={each.physic_offset}, physicSize={each.physic_size}, "
+            f"tagsCode={each.tags_code}, extendDataJson='{java.truth(each.extend_data_json)}', "
+            f"bitMap='{java.truth(each.bit_map)}', eval={java.truth(each.eval)}, msg='{java.truth(each.msg)}'}}\n"
         )
         call.line(_RULE)
 

@@ -6,6 +6,7 @@ raises the `Failure` that stands for Java's exception, so commands can distingui
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final, TextIO, TypeVar
 
@@ -23,16 +24,17 @@ from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 
+_CELL: Final = re.compile(r"%(-?\d*)(?:\.\d+)?[dfs]")
 INT: Final = (1 << 31) - 1
 LONG: Final = (1 << 63) - 1
 
 
 class Call:
-    """What a command works with.
+    """The options, the cluster and the output of one command.
 
     Attributes:
-        credentials, tls: of this call's connections, for commands that need further ones.
-        failed: something went wrong, though the command may have gone on.
+        credentials, tls: of this call's connections, for commands that open more.
+        failed: whether something went wrong, although the command may have continued.
     """
 
     def __init__(
@@ -54,17 +56,17 @@ class Call:
         self._out = out
         self._err = err
 
-    # What was given -------------------------------------------------------------------------------------------------
+    # Options --------------------------------------------------------------------------------------------------------
 
     def has(self, letter: str) -> bool:
         return letter in self._given
 
     def text(self, letter: str, otherwise: str = "") -> str:
-        """The value of an option, without blanks around it."""
+        """Return an option's value without spaces around it."""
         return self._given.get(letter, otherwise).strip()
 
     def number(self, letter: str, otherwise: int = 0, most: int = LONG) -> int:
-        """The value of an option that is a number. Raises: Failure, it is none, or none of Java's."""
+        """Return an option's value as a number. Raises: Failure, Java has no such number."""
         text = self.text(letter, str(otherwise))
         try:
             found = int(text)
@@ -75,20 +77,24 @@ class Call:
         return found
 
     def is_true(self, letter: str, otherwise: bool = False) -> bool:
-        """Whether the value is "true", in whatever case."""
+        """Return whether the value is "true"; case does not matter."""
         return self.text(letter).lower() == "true" if self.has(letter) else otherwise
 
-    # What is told ---------------------------------------------------------------------------------------------------
+    # Output ---------------------------------------------------------------------------------------------------------
 
     def write(self, text: str) -> None:
         self._out.write(text)
 
     def line(self, form: str = "", *values: object) -> None:
-        """A line; `form` as printf's."""
+        """Write a line; `form` is one of printf."""
         self._out.write((form % values if values else form) + "\n")
 
+    def heads(self, form: str, names: str) -> None:
+        """Write the heads of a table's columns; `form` is the one of its rows, `names` has a | between two heads."""
+        self.line(_CELL.sub(r"%\1s", form), *names.split("|"))
+
     def complain(self, failure: Failure) -> None:
-        """Print a failure after which the command goes on, as Java's `printStackTrace` does."""
+        """Print a failure after which the command continues, as Java's `printStackTrace` does."""
         self.failed = True
         self._err.write(f"{failure}\n")
 

@@ -15,6 +15,9 @@ from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.protocol.requests.bodies import ClusterTable
 
 _BASE: Final = "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s"
+_BASE_HEADS: Final = (
+    "#Cluster Name|#Broker Name|#BID|#Addr|#Version|#InTPS(LOAD)|#OutTPS(LOAD)|#PCWait(ms)|#Hour|#SPACE"
+)
 _MORE: Final = "%-16s  %-32s %14s %14s %14s %14s"
 _MS_AN_HOUR: Final = 3_600_000
 
@@ -29,33 +32,17 @@ async def cluster_list(call: Call) -> None:
 
 
 async def _show(call: Call) -> None:
-    call.line(
-        _BASE,
-        *("#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)", "#OutTPS(LOAD)"),
-        *("#PCWait(ms)", "#Hour", "#SPACE"),
-    )
+    call.heads(_BASE, _BASE_HEADS)
     for cluster, name, broker_id, address in _brokers(await cluster_table(call)):
         figures = await _figures(call, address)
-        call.line(
-            _BASE,
-            *(cluster, name, broker_id, address, figures.get("brokerVersionDesc", "")),
-            *(_load(figures, TAKEN, "send"), _load(figures, GIVEN, "pull")),
-            *(figures.get("pageCacheLockTimeMills", ""), _hours(figures), _space(figures)),
-        )
+        place = cluster, name, broker_id, address, figures.get("brokerVersionDesc", "")
+        loads = _load(figures, TAKEN, "send"), _load(figures, GIVEN, "pull")
+        disk = figures.get("pageCacheLockTimeMills", ""), _hours(figures), _space(figures)
+        call.line(_BASE, *place, *loads, *disk)
 
 
 async def _show_more(call: Call) -> None:
-    call.line(
-        _MORE,
-        *(
-            "#Cluster Name",
-            "#Broker Name",
-            "#InTotalYest",
-            "#OutTotalYest",
-            "#InTotalToday",
-            "#OutTotalToday",
-        ),
-    )
+    call.heads(_MORE, "#Cluster Name|#Broker Name|#InTotalYest|#OutTotalYest|#InTotalToday|#OutTotalToday")
     for cluster, name, _, address in _brokers(await cluster_table(call)):
         figures = await _figures(call, address, silently=True)
 
@@ -78,7 +65,7 @@ def _brokers(table: ClusterTable) -> Iterator[tuple[str, str, int, str]]:
 
 
 async def _figures(call: Call, address: str, silently: bool = False) -> dict[str, str]:
-    """A broker's figures; none if it does not tell them."""
+    """Return a broker's figures; {} if it does not answer."""
     try:
         return await broker_figures(call, address)
     except Failure as failure:
@@ -88,7 +75,7 @@ async def _figures(call: Call, address: str, silently: bool = False) -> dict[str
 
 
 def _load(figures: Mapping[str, str], rates: tuple[str, ...], pool: str) -> str:
-    """Unlike Java's, which shows brokers since 4.9.5 without what they give: they spell it otherwise."""
+    """Unlike Java, which knows one spelling of the rate: so it shows none for brokers since 4.9.5."""
     rate = per_second(figures, *rates) or 0.0
     waiting = figures.get(f"{pool}ThreadPoolQueueSize", "")
     head = figures.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "")
@@ -96,7 +83,7 @@ def _load(figures: Mapping[str, str], rates: tuple[str, ...], pool: str) -> str:
 
 
 def _hours(figures: Mapping[str, str]) -> str:
-    """For how long messages are kept by now."""
+    """Return the age of the oldest message."""
     oldest = figures.get("earliestMessageTimeStamp")
     return f"{(time.time() * 1000 - int(oldest)) / _MS_AN_HOUR if oldest else 0.0:2.2f}"
 

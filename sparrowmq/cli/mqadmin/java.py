@@ -100,11 +100,6 @@ def pretty(value: Any, depth: int = 0) -> str:
 # Texts --------------------------------------------------------------------------------------------------------------
 
 
-def front(text: str, most: int) -> str:
-    """UtilAll.frontStringAtLeast."""
-    return text[:most]
-
-
 def when(timestamp_ms: int) -> str:
     """yyyy-MM-dd HH:mm:ss, local."""
     return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y-%m-%d %H:%M:%S}"

@@ -188,11 +188,8 @@ async def _report_group(call: Call, group: str) -> None:
     except Failure:
         return
     for topic, total, most in _behind(stats):
-        call.line(
-            "[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup=%s, topic=%s, undoneMsgsTotal=%d, "
-            "undoneMsgsSingleMQ=%d]",
-            *(group, topic, total, most),
-        )
+        values = f"consumerGroup={group}, topic={topic}, undoneMsgsTotal={total}, undoneMsgsSingleMQ={most}"
+        call.line("[MONITOR] reportUndoneMsgs: UndoneMsgs [%s]", values)
     said: dict[str, ConsumerRunning] = {}
     for each in found.connection_set:
         try:
@@ -203,10 +200,8 @@ async def _report_group(call: Call, group: str) -> None:
         call.line("[NOTIFY] reportConsumerRunningInfo: ConsumerGroup: %s, Subscription different", group)
     for client_id, member in sorted(said.items()):
         for complaint in complaints(client_id, member):
-            call.line(
-                "[NOTIFY] reportConsumerRunningInfo: ConsumerGroup: %s, ClientId: %s, %s",
-                *(group, client_id, complaint),
-            )
+            where = f"ConsumerGroup: {group}, ClientId: {client_id}"
+            call.line("[NOTIFY] reportConsumerRunningInfo: %s, %s", where, complaint)
 
 
 def _behind(stats: ConsumeStats) -> Iterator[tuple[str, int, int]]:

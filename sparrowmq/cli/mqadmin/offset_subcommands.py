@@ -119,7 +119,7 @@ async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
 def _show_members(call: Call, moved: dict[MessageQueue, int]) -> None:
     call.line(_ON_LINE, "#brokerName", "#queueId", "#offset")
     for queue in java.queues(moved):
-        call.line(_ON_LINE, java.front(queue.broker_name, 32), queue.queue_id, moved[queue])
+        call.line(_ON_LINE, queue.broker_name[:32], queue.queue_id, moved[queue])
 
 
 # In the place of members that are away ------------------------------------------------------------------------------
@@ -166,18 +166,7 @@ async def _reset_queue(
 
 
 def _show_rows(call: Call, rows: list[_Moved]) -> None:
-    call.line(
-        _AWAY,
-        "#brokerName",
-        "#queueId",
-        "#brokerOffset",
-        "#consumerOffset",
-        "#timestampOffset",
-        "#rollbackOffset",
-    )
+    call.heads(_AWAY, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
     for each in rows:
-        call.line(
-            _AWAY,
-            *(java.front(each.queue.broker_name, 32), each.queue.queue_id, each.before.broker_offset),
-            *(each.before.consumer_offset, each.wanted, each.now),
-        )
+        before = each.before.broker_offset, each.before.consumer_offset
+        call.line(_AWAY, each.queue.broker_name[:32], each.queue.queue_id, *before, each.wanted, each.now)

@@ -32,9 +32,9 @@ from sparrowmq.protocol.requests.bodies import (
     TopicRoute,
 )
 
-_QUEUE: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s"
-_QUEUE_WITH_CLIENT: Final = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
-_GROUP: Final = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
+_QUEUE: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
+_QUEUE_WITH_CLIENT: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
+_GROUP: Final = "%-64.64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
 _MEMBER: Final = "%-36s %-22s %-10s %s"
 
 
@@ -124,12 +124,9 @@ async def consumer_connection(call: Call) -> None:
     for _, wish in java.table(found.subscription_table):
         call.line("%-20s %s", wish.topic, wish.expression)
     call.line()
-    for name, word in (
-        ("ConsumeType", found.consume_type),
-        ("MessageModel", found.message_model),
-        ("ConsumeFromWhere", found.consume_from_where),
-    ):
-        call.line("%s: %s", name, java.truth(word))
+    call.line("ConsumeType: %s", java.truth(found.consume_type))
+    call.line("MessageModel: %s", java.truth(found.message_model))
+    call.line("ConsumeFromWhere: %s", java.truth(found.consume_from_where))
 
 
 async def producer_connection(call: Call) -> None:
@@ -152,23 +149,14 @@ async def consumer_progress(call: Call) -> None:
     stats = await consume_stats(call, group)
     clients = await _clients(call, group) if shows_clients else {}
     form = _QUEUE_WITH_CLIENT if shows_clients else _QUEUE
-    who = ["#Client IP"] if shows_clients else []
-    call.line(
-        form,
-        *("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", *who, "#Diff", "#LastTime"),
-    )
+    who = "#Client IP|" if shows_clients else ""
+    call.heads(form, f"#Topic|#Broker Name|#QID|#Broker Offset|#Consumer Offset|{who}#Diff|#LastTime")
     for queue, row in sorted(stats.offset_table.items()):
-        call.line(
-            form,
-            *(java.front(queue.topic, 64), java.front(queue.broker_name, 32), queue.queue_id),
-            *(
-                row.broker_offset,
-                row.consumer_offset,
-                *([clients.get(queue, "N/A")] if shows_clients else []),
-            ),
-            row.broker_offset - row.consumer_offset,
-            java.when(row.last_timestamp) if row.last_timestamp else "N/A",
-        )
+        place = queue.topic, queue.broker_name, queue.queue_id
+        offsets = row.broker_offset, row.consumer_offset
+        client = [clients.get(queue, "N/A")] if shows_clients else []
+        when = java.when(row.last_timestamp) if row.last_timestamp else "N/A"
+        call.line(form, *place, *offsets, *client, row.broker_offset - row.consumer_offset, when)
     call.line("\nConsume TPS: %.2f", stats.consume_tps)
     call.line("Diff Total: %d", lag_of(stats))
 
@@ -186,11 +174,11 @@ async def _clients(call: Call, group: str) -> dict[MessageQueue, str]:
 
 
 async def _all_groups(call: Call) -> None:
-    call.line(_GROUP, "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
+    call.heads(_GROUP, "#Group|#Count|#Version|#Type|#Model|#TPS|#Diff Total")
     for topic in await call.topics():
         if topic.startswith(RETRY):
             group = topic.removeprefix(RETRY)
-            call.line(_GROUP, java.front(group, 64), *await _summary(call, group))
+            call.line(_GROUP, group, *await _summary(call, group))
 
 
 async def _summary(call: Call, group: str) -> tuple[object, ...]:

@@ -144,9 +144,8 @@ async def cluster_rt(call: Call) -> None:
     clusters = (await cluster_table(call)).cluster_addr_table
     chosen = [call.text("c")] if call.has("c") else java.names(clusters)
     if not as_log:
-        call.line(
-            "%-24s  %-24s  %-4s  %-8s  %-8s",
-            *("#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount"),
+        call.heads(
+            "%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount"
         )
     async with producing(call) as mq:
         while True:

@@ -28,9 +28,8 @@ from sparrowmq.protocol.requests.bodies import ClusterTable, TopicConfig, TopicO
 _ROUTE: Final = "%-45s %-32s %-50s %-10s %-11s %-5s"
 _RULE: Final = "-" * 158
 _STATUS: Final = "%-32s  %-4s  %-20s  %-20s    %s"
-_STATS_HEAD: Final = "%-64s  %-64s %12s %11s %11s %14s %14s"
-_STATS: Final = "%-64s  %-64s %12d %11.2f %11.2f %14d %14d"
-_STATS_ALONE: Final = "%-64s  %-64s %12d %11.2f %11s %14d %14s"
+_STATS: Final = "%-64.64s  %-64.64s %12d %11.2f %11.2f %14d %14d"
+_STATS_ALONE: Final = "%-64.64s  %-64s %12d %11.2f %11s %14d %14s"
 _UNIT: Final = 1
 _UNIT_SUB: Final = 2
 
@@ -180,14 +179,11 @@ def _route_json(route: TopicRoute) -> dict[str, object]:
 async def topic_status(call: Call) -> None:
     """Where each queue of a topic begins and ends."""
     offsets = await topic_offsets(call, call.text("t"))
-    call.line(_STATUS, "#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated")
+    call.heads(_STATUS, "#Broker Name|#QID|#Min Offset|#Max Offset|#Last Updated")
     for queue, each in sorted(offsets.items()):
         updated = each.last_update_timestamp
-        call.line(
-            _STATUS,
-            *(java.front(queue.broker_name, 32), queue.queue_id, each.min_offset, each.max_offset),
-            java.when_exactly(updated) if updated > 0 else "",
-        )
+        when = java.when_exactly(updated) if updated > 0 else ""
+        call.line(_STATUS, queue.broker_name[:32], queue.queue_id, each.min_offset, each.max_offset, when)
 
 
 async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
@@ -212,7 +208,7 @@ async def topic_list(call: Call) -> None:
         if names.group_of(topic) is not None:
             continue
         for row in await _consumers(call, topic, cluster):
-            call.line("%-20s  %-64s  %-64s", *row)
+            call.line("%-20.20s  %-64.64s  %-64.64s", *row)
 
 
 async def _consumers(call: Call, topic: str, cluster: ClusterTable) -> list[tuple[str, str, str]]:
@@ -224,7 +220,7 @@ async def _consumers(call: Call, topic: str, cluster: ClusterTable) -> list[tupl
         groups = await consumers_of(call, topic)
     except Failure:
         pass
-    return [(java.front(where, 20), java.front(topic, 64), java.front(group, 64)) for group in groups or [""]]
+    return [(where, topic, group) for group in groups or [""]]
 
 
 async def topic_cluster_list(call: Call) -> None:
@@ -254,10 +250,7 @@ async def allocate_mq(call: Call) -> None:
 
 async def stats_all(call: Call) -> None:
     """What came into each topic and went to each of its groups."""
-    call.line(
-        _STATS_HEAD,
-        *("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS", "#InMsg24Hour", "#OutMsg24Hour"),
-    )
+    call.heads(_STATS, "#Topic|#Consumer Group|#Accumulation|#InTPS|#OutTPS|#InMsg24Hour|#OutMsg24Hour")
     chosen = call.text("t")
     for topic in await call.topics():
         if names.group_of(topic) is None and chosen in ("", topic):
@@ -278,10 +271,9 @@ async def _show_topic(call: Call, topic: str, only_active: bool) -> None:
         with suppress(Failure):
             behind = max(0, lag_of(await consume_stats(call, group, topic)))
         if not only_active or came_a_day > 0 or went_a_day > 0:
-            row = java.front(topic, 64), java.front(group, 64), behind, came, went, came_a_day, went_a_day
-            call.line(_STATS, *row)
+            call.line(_STATS, topic, group, behind, came, went, came_a_day, went_a_day)
     if not groups and (not only_active or came_a_day > 0):
-        call.line(_STATS_ALONE, java.front(topic, 64), "", 0, came, "", came_a_day, "NO_CONSUMER")
+        call.line(_STATS_ALONE, topic, "", 0, came, "", came_a_day, "NO_CONSUMER")
 
 
 def _masters(route: TopicRoute) -> Iterator[str]:
