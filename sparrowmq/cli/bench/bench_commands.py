@@ -23,8 +23,8 @@ import click
 
 from sparrowmq.cli.bench.run_result import Tally
 from sparrowmq.cli.bench.sending_turns import Turns, interrupting
-from sparrowmq.cli.terminal.asking import HELP, asking, connected
-from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, tables
+from sparrowmq.cli.terminal.asking import HELP, connected, timeout_s_of, verb
+from sparrowmq.cli.terminal.output import is_for_people, say, tables
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.consumer_settings import Start
@@ -116,9 +116,7 @@ class Load:
             yield alike
 
 
-@bench.command()
-@asking
-@OUTPUT
+@verb(bench)
 @click.argument("topic")
 @_SECONDS
 @_COUNT
@@ -148,8 +146,6 @@ class Load:
     "--delay-level", type=click.IntRange(0, LEVELS), default=0, help="Deliver them later: 3 is 10 s."
 )
 def send(
-    namesrv: str | None,
-    timeout_s: float,
     topic: str,
     seconds: float | None,
     count: int | None,
@@ -168,13 +164,13 @@ def send(
         wanted = Load(**load)
         if wanted.at_once < wanted.in_flight:
             say(f"requests are so large that {wanted.at_once} at once are in flight, not {wanted.in_flight}")
-        sender = Sender(mq.producer(GROUP, wanted.settings(timeout_s)), wanted, topic, clock)
+        sender = Sender(mq.producer(GROUP, wanted.settings(timeout_s_of())), wanted, topic, clock)
         turns = Turns(clock, count, _limit(seconds, count), rate)
         with interrupting(turns.stop), _lines(sender.tally, "sent"):
             await sender.run(turns)
         return sender.tally
 
-    _tell(connected(namesrv, run))
+    _tell(connected(run))
 
 
 class Sender:
@@ -232,9 +228,7 @@ class Sender:
 # Consume ------------------------------------------------------------------------------------------------------------
 
 
-@bench.command()
-@asking
-@OUTPUT
+@verb(bench)
 @click.argument("topic")
 @click.option("--group", help="Consume as a member of this group; by default a new one, deleted in the end.")
 @_SECONDS
@@ -249,8 +243,6 @@ class Sender:
     help="Where a group begins that has consumed nothing yet: at the oldest message, or with new ones.",
 )
 def consume(
-    namesrv: str | None,
-    timeout_s: float,
     topic: str,
     group: str | None,
     seconds: float | None,
@@ -274,7 +266,7 @@ def consume(
                 await taker.run(count, _limit(seconds, count))
         return taker.tally
 
-    tally = connected(namesrv, run)
+    tally = connected(run)
     if not tally.messages:
         say("nothing came; did the group consume it before, or does the filter leave nothing?")
     _tell(tally)

@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sparrowmq.cli.terminal.output import Table
+from sparrowmq.cli.terminal.output import Table, heads
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.stats import Histogram
 
-HEADS: Final = (
-    *("MESSAGES", "SECONDS", "MESSAGES/S", "MB/S"),
-    *("P50 MS", "P95 MS", "P99 MS", "GREATEST MS", "FAILED"),
-)
+HEADS: Final = heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 MS|P99 MS|GREATEST MS|FAILED")
 ERRORS: Final = ("ERROR", "COUNT", "THE FIRST")
 EACH_S: Final = 1.0
 

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.shared_verbs import refuse_no_change
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, confirm, is_for_people, say, table, tables
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, F, ask, verb
+from sparrowmq.cli.terminal.output import confirm, heads, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations.account_operations import (
     accounts,
@@ -28,19 +28,7 @@ from sparrowmq.protocol.requests.bodies import AccountEntry
 
 Where: TypeAlias = tuple[str, str]  # a broker's name, and its address
 
-_ACCOUNTS: Final = (
-    *(
-        "BROKER",
-        "ADDRESS",
-        "ACCOUNT",
-        "ADMIN",
-        "OTHER TOPICS",
-        "OTHER GROUPS",
-        "TOPICS",
-        "GROUPS",
-        "UNSIGNED FROM",
-    ),
-)
+_ACCOUNTS: Final = heads("BROKER|ADDRESS|ACCOUNT|ADMIN|OTHER TOPICS|OTHER GROUPS|TOPICS|GROUPS|UNSIGNED FROM")
 _WHITE: Final = ("BROKER", "ADDRESS", "NEEDS NO ACCOUNT")
 _PERMS: Final = {"deny": "DENY", "pub": "PUB", "sub": "SUB", "pubsub": "PUB|SUB"}
 
@@ -67,9 +55,9 @@ def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 
 
 def at_brokers(command: F) -> F:
-    """Gives a command what `asking` gives, --output, `cluster` and `broker`."""
+    """Give a command --cluster and --broker."""
     broker = click.option("--broker", metavar="NAME", help="At this broker and its slaves alone.")
-    return asking(OUTPUT(CLUSTER(broker(command))))
+    return CLUSTER(broker(command))
 
 
 @click.group(context_settings=HELP)
@@ -77,9 +65,9 @@ def acl() -> None:
     """Make, change, delete and look at the accounts of brokers with access control."""
 
 
-@acl.command("list")
+@verb(acl, "list")
 @at_brokers
-def list_accounts(namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None) -> None:
+def list_accounts(cluster: str | None, broker: str | None) -> None:
     """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature."""
 
     async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
@@ -87,14 +75,14 @@ def list_accounts(namesrv: str | None, timeout_s: float, cluster: str | None, br
         told = [(place, await accounts(admin.servers, place[1])) for place in places]
         return [(place, each.plain_access_configs, each.global_white_addrs) for place, each in told]
 
-    found = ask(namesrv, timeout_s, run)
+    found = ask(run)
     tables(
         accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in found for each in entries]),
         white=(_WHITE, [(*place, address) for place, _, addresses in found for address in addresses]),
     )
 
 
-@acl.command("set")
+@verb(acl, "set")
 @at_brokers
 @click.argument("account")
 @click.option("--secret", metavar="KEY", help="Its secret key; - asks for it without showing it.")
@@ -108,9 +96,7 @@ def list_accounts(namesrv: str | None, timeout_s: float, cluster: str | None, br
     "--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated."
 )
 @click.option("--unsigned-from", metavar="ADDRESSES", help="It need not sign from there: 10.0.0.*,10.1.2.3")
-def set_account(
-    namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None, account: str, **given: Any
-) -> None:
+def set_account(cluster: str | None, broker: str | None, account: str, **given: Any) -> None:
     """Make ACCOUNT, or change what is given of it; what is not given stays.
 
     PERM is pub, sub, pubsub or deny. The topics that are given replace all that it had, and so do the groups.
@@ -125,16 +111,14 @@ def set_account(
             is_admin = await _is_admin(servers, place, account)
         await put_account(servers, place[1], _wanted(account, is_admin, given))
 
-    _at_each(namesrv, timeout_s, cluster, broker, put, f"set account {account}")
+    _at_each(cluster, broker, put, f"set account {account}")
 
 
-@acl.command()
+@verb(acl)
 @at_brokers
 @click.argument("account")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(
-    namesrv: str | None, timeout_s: float, cluster: str | None, broker: str | None, account: str, yes: bool
-) -> None:
+def delete(cluster: str | None, broker: str | None, account: str, yes: bool) -> None:
     """Delete ACCOUNT: brokers refuse its requests from then on."""
     if not yes:
         confirm(f"delete account {account}? Brokers refuse its requests from then on")
@@ -142,16 +126,14 @@ def delete(
     async def remove(servers: Servers, place: Where) -> None:
         await delete_account(servers, place[1], account)
 
-    _at_each(namesrv, timeout_s, cluster, broker, remove, f"deleted account {account}")
+    _at_each(cluster, broker, remove, f"deleted account {account}")
 
 
-@acl.command()
+@verb(acl)
 @at_brokers
 @click.argument("addresses", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def white(
-    namesrv: str | None,
-    timeout_s: float,
     cluster: str | None,
     broker: str | None,
     addresses: tuple[str, ...],
@@ -170,12 +152,10 @@ def white(
     async def put(servers: Servers, place: Where) -> None:
         await set_white_addresses(servers, place[1], ",".join(addresses))
 
-    _at_each(namesrv, timeout_s, cluster, broker, put, f"set the addresses {patterns}")
+    _at_each(cluster, broker, put, f"set the addresses {patterns}")
 
 
 def _at_each(
-    namesrv: str | None,
-    timeout_s: float,
     cluster: str | None,
     broker: str | None,
     work: Callable[[Servers, Where], Coroutine[Any, Any, None]],
@@ -192,7 +172,7 @@ def _at_each(
             places.append(place)
 
     try:
-        ask(namesrv, timeout_s, run)
+        ask(run)
     finally:
         if not is_for_people():
             table(("BROKER", "ADDRESS"), places)
@@ -228,9 +208,6 @@ def _wanted(account: str, is_admin: bool, given: dict[str, Any]) -> UpdateAndCre
 
 
 def _row(each: AccountEntry) -> tuple[object, ...]:
-    return (
-        *(each.access_key, "yes" if each.admin else "no"),
-        *(each.default_topic_perm, each.default_group_perm),
-        *(", ".join(each.topic_perms or ()) or None, ", ".join(each.group_perms or ()) or None),
-        each.white_remote_address,
-    )
+    topics, groups = [", ".join(perms or ()) or None for perms in (each.topic_perms, each.group_perms)]
+    others = each.default_topic_perm, each.default_group_perm
+    return each.access_key, "yes" if each.admin else "no", *others, topics, groups, each.white_remote_address

@@ -14,8 +14,8 @@ from typing import Final
 import click
 
 from sparrowmq.cli.servers.serve import broker as serving
-from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, done, say, table
+from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, verb
+from sparrowmq.cli.terminal.output import done, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
@@ -45,13 +45,11 @@ def broker() -> None:
 broker.add_command(serving, "run")
 
 
-@broker.command("list")
-@asking
-@OUTPUT
+@verb(broker, "list")
 @CLUSTER
-def list_brokers(namesrv: str | None, timeout_s: float, cluster: str | None) -> None:
+def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
-    rows = ask(namesrv, timeout_s, lambda admin: _rows(admin, cluster))
+    rows = ask(lambda admin: _rows(admin, cluster))
     heads = ("BROKER", "CLUSTER", "ID", "ADDRESS", "VERSION", "IN/S", "OUT/S", "IN TODAY", "DISK USED")
     table(heads, rows)
 
@@ -77,11 +75,8 @@ async def _figures(admin: Admin, address: str) -> tuple[object, ...]:
         return "does not answer", None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
     disk = float(found.get("commitLogDiskRatio", "nan"))
-    return (
-        found.get("brokerVersionDesc"),
-        *(_rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)),
-        *(today, f"{disk:.0%}" if disk == disk else None),
-    )
+    rates = _rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)
+    return found.get("brokerVersionDesc"), *rates, today, f"{disk:.0%}" if disk == disk else None
 
 
 def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
@@ -89,26 +84,22 @@ def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
     return None if rate is None else f"{rate:.1f}"
 
 
-@broker.command()
-@asking
-@OUTPUT
+@verb(broker)
 @click.argument("name")
 @click.argument("keys", nargs=-1)
-def config(namesrv: str | None, timeout_s: float, name: str, keys: tuple[str, ...]) -> None:
+def config(name: str, keys: tuple[str, ...]) -> None:
     """Show the settings of the broker NAME, a name or an address; or only those called KEYS."""
-    found = ask(namesrv, timeout_s, lambda admin: admin.broker_settings(name))
+    found = ask(lambda admin: admin.broker_settings(name))
     unknown = set(keys) - set(found)
     if unknown:
         raise click.ClickException(f"broker {name} has no setting {', '.join(sorted(unknown))}")
     table(("KEY", "VALUE"), [(key, found[key]) for key in sorted(keys or found)])
 
 
-@broker.command("set")
-@asking
-@OUTPUT
+@verb(broker, "set")
 @click.argument("name")
 @click.argument("changes", metavar="KEY=VALUE...", nargs=-1, required=True)
-def change(namesrv: str | None, timeout_s: float, name: str, changes: tuple[str, ...]) -> None:
+def change(name: str, changes: tuple[str, ...]) -> None:
     """Change settings of the broker NAME, a name or an address, while it runs and for its next start.
 
     docs/operate/configuration.md lists the settings that can be changed. If one cannot be changed, none is.
@@ -117,23 +108,19 @@ def change(namesrv: str | None, timeout_s: float, name: str, changes: tuple[str,
     if wrong:
         raise click.UsageError(f"{wrong[0]!r} is no change; write KEY=VALUE")
     wanted = {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in changes)}
-    ask(namesrv, timeout_s, lambda admin: admin.change_broker(name, wanted))
+    ask(lambda admin: admin.change_broker(name, wanted))
     done(f"changed {', '.join(wanted)} of broker {name}", broker=name, changed=wanted)
 
 
-@broker.command()
-@asking
-@OUTPUT
+@verb(broker)
 @click.argument("name")
-def stats(namesrv: str | None, timeout_s: float, name: str) -> None:
+def stats(name: str) -> None:
     """Show all figures of the broker NAME, a name or an address; mqadmin's brokerStatus shows the same."""
-    found = ask(namesrv, timeout_s, lambda admin: admin.broker_figures(name))
+    found = ask(lambda admin: admin.broker_figures(name))
     table(("FIGURE", "VALUE"), sorted(found.items()))
 
 
-@broker.command()
-@asking
-@OUTPUT
+@verb(broker)
 @click.argument("name")
 @click.option(
     "--wait",
@@ -142,7 +129,7 @@ def stats(namesrv: str | None, timeout_s: float, name: str) -> None:
     type=click.FloatRange(min=0),
     help="Wait so long until groups have handled all that it has.",
 )
-def drain(namesrv: str | None, timeout_s: float, name: str, wait_s: float | None) -> None:
+def drain(name: str, wait_s: float | None) -> None:
     """Let no producer find the broker NAME any more, so that it can be emptied and stopped.
 
     Consumers go on. With --wait the exit status is 1 if a group still has lag. `undrain` reverts this; so does a
@@ -153,7 +140,7 @@ def drain(namesrv: str | None, timeout_s: float, name: str, wait_s: float | None
         count = await admin.drain(name)
         return count, await _until_handled(admin, name, wait_s or 0.0)
 
-    count, behind = ask(namesrv, timeout_s, run)
+    count, behind = ask(run)
     say(f"producers do not find broker {name} any more: its {count} topics are closed to them")
     table(("GROUP", "LAG"), sorted(behind.items()), keys={"LAG": "behind"})
     sys.exit(1 if wait_s is not None and any(behind.values()) else 0)
@@ -169,11 +156,9 @@ async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, in
     return behind
 
 
-@broker.command()
-@asking
-@OUTPUT
+@verb(broker)
 @click.argument("name")
-def undrain(namesrv: str | None, timeout_s: float, name: str) -> None:
+def undrain(name: str) -> None:
     """Let producers find the broker NAME again."""
-    count = ask(namesrv, timeout_s, lambda admin: admin.undrain(name))
+    count = ask(lambda admin: admin.undrain(name))
     done(f"producers find broker {name} again, with {count} topics", broker=name, topics=count)

@@ -7,12 +7,12 @@ import sys
 import click
 
 from sparrowmq.cli.terminal.asking import CLUSTER, HELP, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
+from sparrowmq.cli.terminal.output import OUTPUT, heads, is_for_people, table
 from sparrowmq.client.admin.standings import Standing
 
-_HEADS = (
-    *("CLUSTER", "BROKER", "ID", "ADDRESS", "ROLE", "MEMBER", "EPOCH", "IN SYNC", "LOG END"),
-    *("LAG BYTES", "LAG MESSAGES", "LAG SECONDS", "IN TPS", "OUT TPS", "VERSION", "PROBLEM"),
+_HEADS = heads(
+    "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG END|"
+    "LAG BYTES|LAG MESSAGES|LAG SECONDS|IN TPS|OUT TPS|VERSION|PROBLEM"
 )
 _KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
 # People see these where there are some.
@@ -26,12 +26,12 @@ _WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LAG MESSAGES", "PROBLEM")
 @click.option(
     "--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic."
 )
-def cluster(namesrv: str | None, timeout_s: float, cluster: str | None, messages: bool) -> None:
+def cluster(cluster: str | None, messages: bool) -> None:
     """Show the masters, the slaves in sync, the lag of each slave, and the messages per second of each broker.
 
     The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
     """
-    found = ask(namesrv, timeout_s, lambda admin: admin.standings(cluster, count=messages))
+    found = ask(lambda admin: admin.standings(cluster, count=messages))
     rows = [_row(each) for each in found]
     shown = list(range(len(_HEADS)))
     if is_for_people():
@@ -47,17 +47,7 @@ def cluster(namesrv: str | None, timeout_s: float, cluster: str | None, messages
 
 def _row(each: Standing) -> list[object]:
     in_sync = None if each.in_sync is None else ",".join(map(str, each.in_sync))
-    return [
-        *(
-            each.cluster,
-            each.broker,
-            each.broker_id,
-            each.address,
-            each.role,
-            each.member,
-            each.epoch,
-            in_sync,
-        ),
-        *(each.end, each.behind_bytes, each.behind_messages, each.behind_s),
-        *(each.in_tps, each.out_tps, each.version, each.problem),
-    ]
+    place = each.cluster, each.broker, each.broker_id, each.address, each.role
+    lag = each.behind_bytes, each.behind_messages, each.behind_s
+    rates = each.in_tps, each.out_tps
+    return [*place, each.member, each.epoch, in_sync, each.end, *lag, *rates, each.version, each.problem]

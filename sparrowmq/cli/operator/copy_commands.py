@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from sparrowmq.cli.terminal.asking import asking, connected
+from sparrowmq.cli.terminal.asking import asking, connected, timeout_s_of
 from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, say
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import moment
@@ -79,9 +79,7 @@ def _chosen(command: Any) -> Any:
     metavar="FILE",
     help="Encrypt it as tls.client.* in this file say.",
 )
-def copy(
-    namesrv: str | None, timeout_s: float, topic: str, target: str, to: str | None, **given: Any
-) -> None:
+def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
     """Send messages of TOPIC to the topic TARGET, with tag, keys and properties.
 
     Messages of one queue go to one queue, in their order. TARGET must exist: `sparrowmq topic create`.
@@ -108,11 +106,11 @@ def copy(
             async def send(messages: list[ReceivedMessage]) -> None:
                 queue = queues[places.index(messages[0].queue) % len(queues)]
                 copies = [_copied(each, target) for each in messages]
-                await there.send_many(copies, queue=queue, timeout_s=timeout_s)
+                await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
 
             return await _each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
 
-    count = connected(namesrv, run)
+    count = connected(run)
     is_dry = given["dry_run"]
     sentence = f"{'would copy' if is_dry else 'copied'} {count:,} messages of {topic} to {target}"
     done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
@@ -122,7 +120,7 @@ def copy(
 @_chosen
 @click.argument("topic")
 @click.argument("group")
-def replay(namesrv: str | None, timeout_s: float, topic: str, group: str, **given: Any) -> None:
+def replay(topic: str, group: str, **given: Any) -> None:
     """Let GROUP handle messages of TOPIC again; other groups do not get them.
 
     They come by the group's retries, in no particular order. To go back with all of a group, see `group reset`.
@@ -139,7 +137,7 @@ def replay(namesrv: str | None, timeout_s: float, topic: str, group: str, **give
             mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **given
         )
 
-    count = connected(namesrv, run)
+    count = connected(run)
     said = "would be sent" if given["dry_run"] else "were sent"
     sentence = f"{count:,} messages of {topic} {said} to group {group} again"
     done(sentence, topic=topic, group=group, messages=count, dry_run=given["dry_run"])

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.message_commands import SHOWN
-from sparrowmq.cli.terminal.asking import HELP, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, is_for_people, say, table
+from sparrowmq.cli.terminal.asking import HELP, ask, verb
+from sparrowmq.cli.terminal.output import confirm, done, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
 from sparrowmq.client.admin.admin import Admin
@@ -48,26 +48,22 @@ def dlq() -> None:
     """Look at dead letters, and let their groups try them again."""
 
 
-@dlq.command("list")
-@asking
-@OUTPUT
+@verb(dlq, "list")
 @click.argument("group")
 @_filters
 @click.option(
     "--limit", type=click.IntRange(1), default=_SHOWN_AT_ONCE, show_default=True, help="The eldest so many."
 )
-def list_letters(namesrv: str | None, timeout_s: float, group: str, **wanted: Any) -> None:
+def list_letters(group: str, **wanted: Any) -> None:
     """Show the dead letters of GROUP, the eldest first."""
 
     async def run(admin: Admin) -> list[tuple[object, ...]]:
         return [_row(letter) async for letter, _ in _chosen(admin, group, **wanted)]
 
-    table(_HEADS, ask(namesrv, timeout_s, run))
+    table(_HEADS, ask(run))
 
 
-@dlq.command()
-@asking
-@OUTPUT
+@verb(dlq)
 @click.argument("group")
 @_filters
 @click.option("--limit", type=click.IntRange(1), help="The eldest so many; without it all.")
@@ -75,8 +71,6 @@ def list_letters(namesrv: str | None, timeout_s: float, group: str, **wanted: An
 @click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def redrive(
-    namesrv: str | None,
-    timeout_s: float,
     group: str,
     rate: float | None,
     dry_run: bool,
@@ -100,7 +94,7 @@ def redrive(
         count, last = await _send_again(admin, letters, total, rate)
         return count, last if is_cut else None
 
-    count, last = ask(namesrv, timeout_s, run)
+    count, last = ask(run)
     sentence = f"sent {count:,} dead letters to group {group} again"
     if dry_run or not count:
         sentence = f"{count:,} dead letters of group {group} would be sent again"

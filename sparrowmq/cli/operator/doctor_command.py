@@ -26,11 +26,9 @@ _FEWEST_FILES: Final = 4096
 @click.option("--group", metavar="NAME", help="Look at this consumer group, too.")
 @OUTPUT
 @click.option("-v", "--verbose", is_flag=True, help="Show how each thing was looked at, and what is well.")
-def doctor(
-    namesrv: str | None, timeout_s: float, topic: str | None, group: str | None, verbose: bool
-) -> None:
+def doctor(topic: str | None, group: str | None, verbose: bool) -> None:
     """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
-    findings = [*_here(), *ask(namesrv, timeout_s, lambda admin: admin.examine(topic, group))]
+    findings = [*_here(), *ask(lambda admin: admin.examine(topic, group))]
     if is_for_people():
         _tell(findings, verbose)
     else:

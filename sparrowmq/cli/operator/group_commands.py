@@ -11,18 +11,21 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import HELP, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, confirm, say, table, tables
+from sparrowmq.cli.terminal.asking import HELP, ask, verb
+from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
 from sparrowmq.cli.terminal.time_arguments import time_of
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
-from sparrowmq.client.admin.groups import ResetTo
+from sparrowmq.client.admin.groups import QueueLag, ResetTo
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStatus
+from sparrowmq.protocol.requests.bodies import ConsumerRunning, ConsumeStatus, GroupConfig
 
 _COUNT = click.IntRange(0)
 _SHOWN: Final = 64  # dead letters
+_MEMBERS: Final = heads(
+    "MEMBER|ADDRESS|LANGUAGE|VERSION|TOPIC|FILTER|QUEUES|PREFETCHED|PULLED, S AGO|DONE/S|FAILED/S|MS EACH"
+)
 
 
 @click.group(context_settings=HELP)
@@ -35,20 +38,12 @@ add_list(
 )
 
 
-@group.command()
-@asking
-@OUTPUT
+@verb(group)
 @click.argument("name")
-def show(namesrv: str | None, timeout_s: float, name: str) -> None:
+def show(name: str) -> None:
     """Show how the group NAME may consume at each broker, and its online members."""
-    found = ask(namesrv, timeout_s, lambda admin: admin.group(name))
-    settings = [
-        (
-            *(broker, each.retry_max_times, each.retry_queue_nums),
-            *(_yes(each.consume_enable), _yes(each.consume_broadcast_enable)),
-        )
-        for broker, each in found.settings.items()
-    ]
+    found = ask(lambda admin: admin.group(name))
+    settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
     online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
     tables(
         brokers=(("BROKER", "MAX RETRIES", "RETRY QUEUES", "MAY CONSUME", "MAY BROADCAST"), settings),
@@ -56,7 +51,12 @@ def show(namesrv: str | None, timeout_s: float, name: str) -> None:
     )
 
 
-@group.command()
+def _settings(each: GroupConfig) -> tuple[object, ...]:
+    may = ["yes" if is_so else "no" for is_so in (each.consume_enable, each.consume_broadcast_enable)]
+    return each.retry_max_times, each.retry_queue_nums, *may
+
+
+@verb(group)
 @at_masters
 @click.option(
     "--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters."
@@ -64,72 +64,53 @@ def show(namesrv: str | None, timeout_s: float, name: str) -> None:
 @click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=True, show_default=True)
 @click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
-def create(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
+def create(name: str, **given: Any) -> None:
     """Create the group NAME at every master of the cluster."""
-    brokers = ask(namesrv, timeout_s, lambda admin: admin.create_group(name, **given))
+    brokers = ask(lambda admin: admin.create_group(name, **given))
     tell("created", name, brokers)
 
 
-@group.command()
+@verb(group)
 @at_masters
 @click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
 @click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=None)
 @click.option("--may-broadcast/--may-not-broadcast", default=None)
-def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
+def change(name: str, **given: Any) -> None:
     """Change the group NAME at every master; what is not given stays as it is."""
     refuse_no_change(given)
-    brokers = ask(namesrv, timeout_s, lambda admin: admin.change_group(name, **given))
+    brokers = ask(lambda admin: admin.change_group(name, **given))
     tell("changed", name, brokers)
 
 
-@group.command()
+@verb(group)
 @at_masters
 @click.option("--yes", is_flag=True, help="Do not ask whether its offsets and dead letters may go.")
-def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
+def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
     if not yes:
         confirm(f"delete group {name} with its offsets, retries and dead letters?")
-    brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_group(name, cluster=cluster))
+    brokers = ask(lambda admin: admin.delete_group(name, cluster=cluster))
     tell("deleted", name, brokers)
 
 
-@group.command()
-@asking
-@OUTPUT
+@verb(group)
 @click.argument("name")
-def members(namesrv: str | None, timeout_s: float, name: str) -> None:
+def members(name: str) -> None:
     """Show what the online members of the group NAME report of themselves.
 
     For each topic: the member's queues, its prefetched messages, and the seconds since it pulled from the queue that
     waits longest. Of the last minute: messages per second that were handled and that failed, and the milliseconds of a
     call of the handler.
     """
-    found = ask(namesrv, timeout_s, lambda admin: admin.members(name))
+    found = ask(lambda admin: admin.members(name))
     now_ms = time.time() * 1000
     rows = [
         (each.client_id, each.address, each.language, each.version, *row)
         for each in found
         for row in (_consumed(each.running, now_ms) if each.running is not None else [("-",) * 8])
     ]
-    table(
-        (
-            *(
-                "MEMBER",
-                "ADDRESS",
-                "LANGUAGE",
-                "VERSION",
-                "TOPIC",
-                "FILTER",
-                "QUEUES",
-                "PREFETCHED",
-                "PULLED, S AGO",
-            ),
-            *("DONE/S", "FAILED/S", "MS EACH"),
-        ),
-        rows,
-        keys={"PREFETCHED": "held"},
-    )
+    table(_MEMBERS, rows, keys={"PREFETCHED": "held"})
     for each in found:
         if each.silence is not None:
             say(f"{each.client_id} does not say what it does: {each.silence}")
@@ -147,28 +128,20 @@ def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object,
         yield each.topic, each.expression, len(queues), held, ago, *(f"{rate:.1f}" for rate in rates)
 
 
-@group.command()
-@asking
-@OUTPUT
+@verb(group)
 @click.argument("name")
 @click.argument("topic", required=False)
-def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> None:
+def lag(name: str, topic: str | None) -> None:
     """Show how far the group NAME is in each queue of TOPIC, or of all that it consumes.
 
     LAG SECONDS is the age of the message that the group handled last; 0 where no message waits.
     """
-    found = ask(namesrv, timeout_s, lambda admin: admin.lag(name, topic))
+    found = ask(lambda admin: admin.lag(name, topic))
     now = datetime.now().astimezone()
     seconds = [each.behind_s(now) for each in found.queues]
     table(
         ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "LAG SECONDS", "LAST CONSUMED"),
-        [
-            (
-                *(each.queue.topic, each.queue.broker_name, each.queue.queue_id),
-                *(each.broker_offset, each.committed, each.lag, _tenths(behind), each.last_consumed),
-            )
-            for each, behind in zip(found.queues, seconds, strict=True)
-        ],
+        map(_lag_row, found.queues, seconds),
         keys={"LAG SECONDS": "behind_s"},
     )
     most = max((each for each in seconds if each is not None), default=0.0)
@@ -176,17 +149,19 @@ def lag(namesrv: str | None, timeout_s: float, name: str, topic: str | None) -> 
     say(f"lag: {found.lag} messages{ago}; {found.per_second:.1f} messages per second")
 
 
-@group.command()
-@asking
-@OUTPUT
+def _lag_row(each: QueueLag, behind_s: float | None) -> tuple[object, ...]:
+    place = each.queue.topic, each.queue.broker_name, each.queue.queue_id
+    tenths = None if behind_s is None else round(behind_s, 1)
+    return *place, each.broker_offset, each.committed, each.lag, tenths, each.last_consumed
+
+
+@verb(group)
 @click.argument("name")
 @click.argument("topic")
 @click.argument("to", callback=lambda _context, _option, text: _target(text))
 @click.option("--dry-run", is_flag=True, help="Only show where each queue would continue.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def reset(
-    namesrv: str | None, timeout_s: float, name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool
-) -> None:
+def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
     """Reset the offsets of the group NAME in TOPIC to TO: "earliest", "latest", a time, or an offset.
 
     A time is written as 2026-11-20T08:00. Online members continue there within seconds. For an offset no
@@ -194,16 +169,14 @@ def reset(
     """
     if not dry_run and not yes:
         confirm(f"reset offsets of group {name} in topic {topic} to {to}? It skips messages that wait before")
-    moved = ask(namesrv, timeout_s, lambda admin: admin.reset(name, topic, to, dry_run=dry_run))
+    moved = ask(lambda admin: admin.reset(name, topic, to, dry_run=dry_run))
     table(
         ("BROKER", "QUEUE", "OFFSET"),
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
     )
 
 
-@group.command("dead-letters")
-@asking
-@OUTPUT
+@verb(group, "dead-letters")
 @click.argument("name")
 @click.option("--resend", metavar="ID", multiple=True, help="Let the group try this one again; or `all`.")
 @click.option(
@@ -211,21 +184,19 @@ def reset(
     type=click.IntRange(1),
     help=f"The eldest so many; without it {_SHOWN} are shown, and all are looked at for --resend.",
 )
-def dead_letters(
-    namesrv: str | None, timeout_s: float, name: str, resend: tuple[str, ...], limit: int | None
-) -> None:
+def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
     """Show what the group NAME could not handle, or let it try some of that again.
 
     They stay among the dead letters as well, until they are as old as the broker keeps messages.
     """
     if resend:
-        ask(namesrv, timeout_s, lambda admin: _resend(admin, name, set(resend), limit))
+        ask(lambda admin: _resend(admin, name, set(resend), limit))
         return
 
     async def found(admin: Admin) -> list[tuple[object, ...]]:
         return [_letter(each) async for each in _eldest(admin, name, limit or _SHOWN)]
 
-    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), ask(namesrv, timeout_s, found))
+    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), ask(found))
 
 
 async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:
@@ -251,19 +222,9 @@ async def _eldest(admin: Admin, name: str, limit: int | None) -> AsyncGenerator[
 
 
 def _letter(each: ReceivedMessage) -> tuple[object, ...]:
-    return (
-        *(each.msg_id, each.stored.properties.get(Property.RETRY_TOPIC, "-")),
-        *(each.queue.broker_name, each.offset, each.reconsume_times),
-        *(datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat(), len(each.body)),
-    )
-
-
-def _tenths(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 1)
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+    place = each.stored.properties.get(Property.RETRY_TOPIC, "-"), each.queue.broker_name, each.offset
+    stored = datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat()
+    return each.msg_id, *place, each.reconsume_times, stored, len(each.body)
 
 
 def _target(text: str) -> ResetTo:

@@ -12,9 +12,8 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.copy_commands import copy, replay
-from sparrowmq.cli.terminal.asking import HELP, ask, asking, connected
+from sparrowmq.cli.terminal.asking import HELP, ask, connected, timeout_s_of, verb
 from sparrowmq.cli.terminal.output import (
-    OUTPUT,
     as_json,
     csv_row,
     done,
@@ -59,9 +58,7 @@ message.add_command(replay)
 # Send ---------------------------------------------------------------------------------------------------------------
 
 
-@message.command()
-@asking
-@OUTPUT
+@verb(message)
 @click.argument("topic")
 @click.argument("body", required=False)
 @click.option("--file", type=click.File("rb"), help="Send this file instead; - is what comes in by the pipe.")
@@ -78,8 +75,6 @@ message.add_command(replay)
 )
 @click.option("--delay", help="Deliver it later: 10s, 5m, 2h.")
 def send(
-    namesrv: str | None,
-    timeout_s: float,
     topic: str,
     body: str | None,
     file: Any,
@@ -100,12 +95,12 @@ def send(
 
     async def run(mq: Client) -> list[_Sent]:
         async def one(number: int, each: bytes) -> _Sent:
-            sent = await mq.send(topic, each, timeout_s=timeout_s, **options)
+            sent = await mq.send(topic, each, timeout_s=timeout_s_of(), **options)
             return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
 
         return await _send_all(one, bodies, topic if lines else None)
 
-    rows = connected(namesrv, run)
+    rows = connected(run)
     if is_for_people() and lines:
         say(f"sent {len(rows):,} messages to {topic}")
     else:
@@ -177,15 +172,13 @@ def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 # Look ---------------------------------------------------------------------------------------------------------------
 
 
-@message.command()
-@asking
-@OUTPUT
+@verb(message)
 @click.argument("msg_id", metavar="ID")
 @click.argument("topic", required=False)
 @click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
-def show(namesrv: str | None, timeout_s: float, msg_id: str, topic: str | None, only_body: bool) -> None:
+def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     """Show all about the message ID; an id that its producer made needs its TOPIC."""
-    found = ask(namesrv, timeout_s, lambda admin: admin.message(msg_id, topic))
+    found = ask(lambda admin: admin.message(msg_id, topic))
     if only_body:
         sys.stdout.buffer.write(found.body)
         return
@@ -196,17 +189,15 @@ def show(namesrv: str | None, timeout_s: float, msg_id: str, topic: str | None, 
         done("", **told)
 
 
-@message.command()
-@asking
-@OUTPUT
+@verb(message)
 @click.argument("topic")
 @click.option("--key", help="Those with this key.")
 @click.option("--since", callback=moment, help="Stored since: 2026-11-20T08:00, or 15m for so long ago.")
 @click.option("--until", callback=moment, help="Stored before, likewise.")
 @click.option("--limit", type=click.IntRange(1), default=64, show_default=True)
-def find(namesrv: str | None, timeout_s: float, topic: str, **wanted: Any) -> None:
+def find(topic: str, **wanted: Any) -> None:
     """Find messages of TOPIC by a key, or by when they were stored."""
-    found = ask(namesrv, timeout_s, lambda admin: _find(admin, topic, wanted))
+    found = ask(lambda admin: _find(admin, topic, wanted))
     table(_FOUND, map(_row, found))
 
 
@@ -219,9 +210,7 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
     return found
 
 
-@message.command()
-@asking
-@OUTPUT
+@verb(message)
 @click.argument("topic")
 @click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
 @click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
@@ -229,8 +218,6 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 @click.option("--limit", type=click.IntRange(1), help="End after so many.")
 @click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
 def tail(
-    namesrv: str | None,
-    timeout_s: float,
     topic: str,
     tag: str | None,
     where: str | None,
@@ -256,7 +243,7 @@ def tail(
                 return
 
     try:
-        connected(namesrv, run)
+        connected(run)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -303,10 +290,9 @@ def described(found: ReceivedMessage) -> dict[str, Any]:
 def _row(found: ReceivedMessage) -> tuple[object, ...]:
     stored = found.stored
     queue = found.queue
-    return (
-        *(found.msg_id, found.topic, queue.broker_name, queue.queue_id, found.offset),
-        *(iso(stored.store_timestamp_ms), stored.tags, " ".join(stored.keys) or None, _beginning(found)),
-    )
+    place = found.topic, queue.broker_name, queue.queue_id, found.offset
+    keys = " ".join(stored.keys) or None
+    return found.msg_id, *place, iso(stored.store_timestamp_ms), stored.tags, keys, _beginning(found)
 
 
 def _line(found: ReceivedMessage) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from sparrowmq.cli.terminal import output
-from sparrowmq.cli.terminal.asking import CLUSTER, F, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT
+from sparrowmq.cli.terminal.asking import CLUSTER, F, ask, verb
 from sparrowmq.client.admin.admin import Admin
 
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
@@ -23,18 +22,16 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
         names: asks for them, in a cluster or in all, with the hidden ones or without.
     """
 
-    @noun.command("list", help=f"Print the names of all {noun.name}s, one on a line.")
-    @asking
-    @OUTPUT
+    @verb(noun, "list", f"Print the names of all {noun.name}s, one on a line.")
     @CLUSTER
     @click.option("--all", "hidden", is_flag=True, help=hidden)
-    def list_names(namesrv: str | None, timeout_s: float, cluster: str | None, hidden: bool) -> None:
-        output.names(ask(namesrv, timeout_s, lambda admin: names(admin, cluster, hidden)), noun.name or "")
+    def list_names(cluster: str | None, hidden: bool) -> None:
+        output.names(ask(lambda admin: names(admin, cluster, hidden)), noun.name or "")
 
 
 def at_masters(command: F) -> F:
-    """Gives a command what `asking` gives, --output, `cluster`, and NAME."""
-    return asking(OUTPUT(CLUSTER(click.argument("name")(command))))
+    """Give a command --cluster and NAME."""
+    return CLUSTER(click.argument("name")(command))
 
 
 def refuse_no_change(given: Mapping[str, object]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
-from sparrowmq.cli.terminal.asking import HELP, ask, asking
-from sparrowmq.cli.terminal.output import OUTPUT, confirm, tables
+from sparrowmq.cli.terminal.asking import HELP, ask, verb
+from sparrowmq.cli.terminal.output import confirm, tables
 from sparrowmq.client.admin.topics import PERMS
 
 _PERM = click.Choice(list(PERMS))
@@ -27,13 +27,11 @@ add_list(
 )
 
 
-@topic.command()
-@asking
-@OUTPUT
+@verb(topic)
 @click.argument("name")
-def show(namesrv: str | None, timeout_s: float, name: str) -> None:
+def show(name: str) -> None:
     """Show what each broker has of the topic NAME, and where its queues begin and end."""
-    found = ask(namesrv, timeout_s, lambda admin: admin.topic(name))
+    found = ask(lambda admin: admin.topic(name))
     tables(
         brokers=(
             ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM"),
@@ -55,35 +53,35 @@ def show(namesrv: str | None, timeout_s: float, name: str) -> None:
     )
 
 
-@topic.command()
+@verb(topic)
 @at_masters
 @click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
-def create(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
+def create(name: str, **given: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
-    brokers = ask(namesrv, timeout_s, lambda admin: admin.create_topic(name, **given))
+    brokers = ask(lambda admin: admin.create_topic(name, **given))
     tell("created", name, brokers)
 
 
-@topic.command()
+@verb(topic)
 @at_masters
 @click.option("-q", "--queues", type=_COUNT, help="Queues on each broker.")
 @click.option("--read-queues", type=_COUNT, help="Those that are consumed, if another number.")
 @click.option("--write-queues", type=_COUNT, help="Those that are sent to, if another number.")
 @click.option("--perm", type=_PERM, help="What clients may do with it.")
-def change(namesrv: str | None, timeout_s: float, name: str, **given: Any) -> None:
+def change(name: str, **given: Any) -> None:
     """Change the topic NAME at every master that has it; what is not given stays as it is."""
     refuse_no_change(given)
-    brokers = ask(namesrv, timeout_s, lambda admin: admin.change_topic(name, **given))
+    brokers = ask(lambda admin: admin.change_topic(name, **given))
     tell("changed", name, brokers)
 
 
-@topic.command()
+@verb(topic)
 @at_masters
 @click.option("--yes", is_flag=True, help="Do not ask whether its messages may go.")
-def delete(namesrv: str | None, timeout_s: float, name: str, cluster: str | None, yes: bool) -> None:
+def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
     if not yes:
         confirm(f"delete topic {name} with all its messages?")
-    brokers = ask(namesrv, timeout_s, lambda admin: admin.delete_topic(name, cluster=cluster))
+    brokers = ask(lambda admin: admin.delete_topic(name, cluster=cluster))
     tell("deleted", name, brokers)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sparrowmq.cli.servers.serve import fail, run
-from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, tls_of
+from sparrowmq.cli.terminal.asking import HELP, asking, credentials_of, namesrv_of, tls_of
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
 from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
 from sparrowmq.errors import ConfigError
@@ -53,7 +53,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
     "--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
-def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
+def console(**given: Any) -> None:
     """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
 
     Without --users and --user there is the user admin, with a password made for this start and printed.
@@ -67,7 +67,7 @@ def console(namesrv: str | None, timeout_s: float, **given: Any) -> None:
         accounts, told = accounts_of(given["users"], given["user"])
         settings = ConsoleSettings(
             accounts,
-            namesrv,
+            namesrv_of(),
             host=given["host"],
             port=given["port"],
             prefix=given["prefix"],

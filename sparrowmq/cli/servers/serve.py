@@ -45,11 +45,23 @@ S = TypeVar("S", bound=LogSettings)
 V = TypeVar("V", bound="Server")
 
 # What `-m` prints.
-IMPORTANT: Final[tuple[str, ...]] = (
-    *("brokerClusterName", "brokerName", "brokerId", "brokerRole"),
-    *("listenPort", "bindAddress", "brokerIP1", "namesrvAddr", "insecure", "aclEnable"),
-    *("flushDiskType", "storePathRootDir", "fileReservedTime", "autoCreateTopicEnable", "kvConfigPath"),
-)
+IMPORTANT: Final = [
+    "brokerClusterName",
+    "brokerName",
+    "brokerId",
+    "brokerRole",
+    "listenPort",
+    "bindAddress",
+    "brokerIP1",
+    "namesrvAddr",
+    "insecure",
+    "aclEnable",
+    "flushDiskType",
+    "storePathRootDir",
+    "fileReservedTime",
+    "autoCreateTopicEnable",
+    "kvConfigPath",
+]
 
 
 # Environment variables that Apache's scripts set, and the keys that they stand for.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from sparrowmq.cli.terminal.output import shown
+from sparrowmq.cli.terminal.output import OUTPUT, shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.errors import ConfigError, InvalidName, SparrowError
@@ -32,8 +32,12 @@ CLUSTER: Final = click.option("--cluster", metavar="NAME", help="Which cluster, 
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Keep an option for `ask`, so that not every command hands it on."""
+    """Keep an option's value for `ask`, so that commands need not pass it on."""
     ctx.meta[f"sparrowmq.{param.name}"] = value
+
+
+def _kept(name: str) -> Any:
+    return click.get_current_context().meta.get(f"sparrowmq.{name}")
 
 
 _ASKING: Final = (
@@ -41,10 +45,19 @@ _ASKING: Final = (
         "-n",
         "--namesrv",
         metavar="ADDRESSES",
+        expose_value=False,
+        callback=_keep,
         help="Name servers: host:port;host:port. By default the environment's NAMESRV_ADDR.",
     ),
     click.option(
-        "--timeout", "timeout_s", type=float, default=TIMEOUT_S, show_default=True, help="In seconds."
+        "--timeout",
+        "timeout_s",
+        type=float,
+        default=TIMEOUT_S,
+        show_default=True,
+        expose_value=False,
+        callback=_keep,
+        help="In seconds.",
     ),
     click.option(
         "--access-key",
@@ -77,35 +90,44 @@ _ASKING: Final = (
 
 
 def showing_who(command: F) -> F:
-    """Gives a command the options that `credentials_of` and `tls_of` look at."""
+    """Give a command the options that `credentials_of` and `tls_of` read."""
     for option in reversed(_ASKING[2:]):
         command = option(command)
     return command
 
 
 def asking(command: F) -> F:
-    """Gives a command the options `namesrv` and `timeout_s`, which `ask` takes."""
+    """Give a command the options that `ask` and `connected` read."""
     for option in reversed(_ASKING):
         command = option(command)
     return command
 
 
-def ask(namesrv: str | None, timeout_s: float, question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
-    """What a question to the cluster brings; ends the program with a sentence if it brings an error."""
+def verb(
+    noun: click.Group, name: str | None = None, help: str | None = None
+) -> Callable[[Callable[..., object]], click.Command]:
+    """Make a function a command of a noun, with the options of `asking`, and --output."""
+    return lambda command: noun.command(name, help=help)(asking(OUTPUT(command)))
+
+
+def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Return the answer to a question to the cluster; an error ends the program with one sentence."""
 
     async def run() -> T:
-        async with Admin(namesrv, timeout_s=timeout_s, tls=tls_of(), credentials=credentials_of()) as admin:
+        async with Admin(
+            namesrv_of(), timeout_s=timeout_s_of(), tls=tls_of(), credentials=credentials_of()
+        ) as admin:
             return await question(admin)
 
     return _run(run())
 
 
-def connected(namesrv: str | None, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """What a client of the cluster brings that sends or reads; ends the program likewise."""
+def connected(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """Return the result of work with a client that sends or reads; an error ends the program likewise."""
     from sparrowmq.client.client import Client
 
     async def run() -> T:
-        async with Client(namesrv, tls=tls_of(), credentials=credentials_of()) as client:
+        async with Client(namesrv_of(), tls=tls_of(), credentials=credentials_of()) as client:
             return await work(client)
 
     return _run(run())
@@ -119,19 +141,26 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         sys.exit(2 if isinstance(error, ConfigError | InvalidName) else 1)
 
 
+def namesrv_of() -> str | None:
+    """Return the name servers that the command line names."""
+    namesrv: str | None = _kept("namesrv")
+    return namesrv
+
+
+def timeout_s_of() -> float:
+    timeout_s: float = _kept("timeout_s")
+    return timeout_s
+
+
 def credentials_of() -> Credentials | None:
-    """In whose name the options want requests signed. Raises: ConfigError, one of the two keys is missing."""
-    meta = click.get_current_context().meta
-    access_key, secret_key = [meta.get(f"sparrowmq.{name}") or "" for name in ("access_key", "secret_key")]
-    if not access_key and not secret_key:
-        return None
-    return Credentials(access_key, secret_key)
+    """Return the account that signs requests. Raises: ConfigError, one of the two keys is missing."""
+    access_key, secret_key = _kept("access_key") or "", _kept("secret_key") or ""
+    return Credentials(access_key, secret_key) if access_key or secret_key else None
 
 
 def tls_of() -> bool | Path:
-    """How the options want connections encrypted."""
-    meta = click.get_current_context().meta
-    if file := meta.get("sparrowmq.tls_config"):
+    """Return whether connections are encrypted, and by which file."""
+    if file := _kept("tls_config"):
         return Path(file)
-    wanted = bool(meta.get("sparrowmq.tls"))
+    wanted = bool(_kept("tls"))
     return SHARED_FILE if wanted and SHARED_FILE.is_file() else wanted

@@ -50,6 +50,11 @@ OUTPUT: Final = click.option(
 )
 
 
+def heads(names: str) -> tuple[str, ...]:
+    """Return the heads of a table, which are written with a | between two of them."""
+    return tuple(names.split("|"))
+
+
 def table(heads: Sequence[str], rows: Rows, *, keys: Mapping[str, str] | None = None) -> None:
     """Print rows under their heads.
 

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.operator.shared_verbs import add_list, at_masters, refuse_no_change, tell
+from sparrowmq.cli.terminal.asking import verb
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -20,10 +21,10 @@ async def names(admin, cluster, hidden):
 add_list(fruit, "The hidden ones too.", names)
 
 
-@fruit.command()
+@verb(fruit)
 @at_masters
 @click.option("--colour")
-def change(namesrv, timeout_s, name, **given):
+def change(name, **given):
     refuse_no_change(given)
     tell("changed", name, ["a", "b"])
 
