@@ -3,14 +3,13 @@
 The hot path only adds: `counter.value += n`, `histogram.record(n)`. What needs time is sampled by the owner's chores,
 so a message costs no clock call for its statistics.
 
-`Figures` is where all numbers of one server meet: its parts bring theirs, and whoever tells them to somebody
-(brokerStatus, a metrics endpoint, a console) reads them by name, so all of them tell the same.
+`sparrowmq.metrics.figures` gives such numbers the names that users see.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sparrowmq.compiled import mypyc_attr
@@ -68,7 +67,7 @@ class Rate:
 
 @mypyc_attr(acyclic=True)
 class _Bucket:
-    """How many values fell into it. A list of such counts without making an object of each new number."""
+    """The number of values in it. Adding to it makes no object, as adding to an int of a list would."""
 
     __slots__ = ("count",)
 
@@ -86,7 +85,7 @@ class Histogram:
     __slots__ = ("_buckets", "count", "greatest", "total")
 
     def __init__(self) -> None:
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[_Bucket | None] = []  # None where no value was seen
         self.count: i64 = 0
         self.total: i64 = 0
         self.greatest: i64 = 0
@@ -97,16 +96,15 @@ class Histogram:
             value = 0
         index = _bucket(value)
         if index >= len(self._buckets):
-            self._grow(index + 1)
-        self._buckets[index].count += times
+            self._buckets.extend([None] * int(index + 1 - len(self._buckets)))
+        bucket = self._buckets[index]
+        if bucket is None:
+            bucket = self._buckets[index] = _Bucket()
+        bucket.count += times
         self.count += times
         self.total += value * times
         if value > self.greatest:
             self.greatest = value
-
-    def _grow(self, size: i64) -> None:
-        while len(self._buckets) < size:
-            self._buckets.append(_Bucket())
 
     @property
     def mean(self) -> float:
@@ -116,16 +114,24 @@ class Histogram:
         """A value that `share` of all values do not exceed; 0 without values."""
         wanted = share * int(self.count)
         seen = 0
-        for index, bucket in enumerate(self._buckets):
-            seen += bucket.count
-            if bucket.count and seen >= wanted:
-                return min(_last_of(index), self.greatest)
+        for end, count in self._counts():
+            seen += count
+            if count and seen >= wanted:
+                return min(end, self.greatest)
         return self.greatest
 
     def at_most(self, bounds: Iterable[int]) -> list[int]:
-        """How many values lie in the buckets that end at or below each bound, as a metrics endpoint tells them."""
-        ends = [(_last_of(index), bucket.count) for index, bucket in enumerate(self._buckets)]
-        return [sum(count for end, count in ends if end <= bound) for bound in bounds]
+        """The number of values in the buckets that end at or below each bound."""
+        counts = self._counts()
+        return [sum(count for end, count in counts if end <= bound) for bound in bounds]
+
+    def _counts(self) -> list[tuple[int, int]]:
+        """The greatest value that falls into each bucket, and the number of values in it."""
+        return [
+            (_last_of(index), int(bucket.count))
+            for index, bucket in enumerate(self._buckets)
+            if bucket is not None
+        ]
 
 
 def _bucket(value: i64) -> i64:
@@ -143,80 +149,3 @@ def _last_of(bucket: int) -> int:
         return bucket
     shift, top = divmod(bucket, 8)
     return ((top + 8 + 1) << (shift - 1)) - 1
-
-
-Values = Iterable[tuple[tuple[str, ...], float]]  # what each of the labels is, and the number
-
-
-class Figure:
-    """One number, or one for each value of its labels.
-
-    Attributes:
-        rate: how fast it rises, if it is a counter.
-    """
-
-    __slots__ = ("labels", "meaning", "name", "rate", "read")
-
-    def __init__(
-        self, name: str, meaning: str, labels: tuple[str, ...], read: Callable[[], Values], rate: Rate | None
-    ) -> None:
-        self.name = name
-        self.meaning = meaning
-        self.labels = labels
-        self.read = read
-        self.rate = rate
-
-
-class Figures:
-    """All figures of one server, by their names."""
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, Figure] = {}
-
-    def __iter__(self) -> Iterator[Figure]:
-        return iter(self._by_name.values())
-
-    def counter(self, name: str, meaning: str) -> Counter:
-        """A new number that only rises; the part that brings it adds to it. Raises: ValueError, the name is taken."""
-        counter = Counter()
-        self._add(Figure(name, meaning, (), lambda: [((), counter.value)], Rate(counter)))
-        return counter
-
-    def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """A number that is looked up when somebody asks. Raises: ValueError, the name is taken."""
-        self._add(Figure(name, meaning, (), lambda: [((), read())], None))
-
-    def family(self, name: str, meaning: str, labels: tuple[str, ...], read: Callable[[], Values]) -> None:
-        """Numbers that are told apart by labels, looked up alike. Raises: ValueError, the name is taken."""
-        self._add(Figure(name, meaning, labels, read, None))
-
-    def sample(self, now_s: float) -> None:
-        """Remember where the counters are; about every second, for `rates`."""
-        for figure in self._by_name.values():
-            if figure.rate is not None:
-                figure.rate.sample(now_s)
-
-    def knows(self, name: str) -> bool:
-        """Whether there is such a figure."""
-        return name in self._by_name
-
-    def value(self, name: str) -> float:
-        """A figure without labels. Raises: KeyError."""
-        ((_, value),) = self._by_name[name].read()
-        return value
-
-    def values(self, name: str) -> dict[tuple[str, ...], float]:
-        """A figure by its labels. Raises: KeyError."""
-        return dict(self._by_name[name].read())
-
-    def rates(self, name: str, now_s: float) -> tuple[float, ...]:
-        """How much a counter rises in a second, over ten seconds, a minute and ten minutes. Raises: KeyError."""
-        rate = self._by_name[name].rate
-        if rate is None:
-            raise KeyError(f"{name} is no counter")
-        return rate.per_second(now_s)
-
-    def _add(self, figure: Figure) -> None:
-        if figure.name in self._by_name:
-            raise ValueError(f"two figures are called {figure.name}")
-        self._by_name[figure.name] = figure

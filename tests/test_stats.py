@@ -1,8 +1,10 @@
+import gc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.stats import Counter, Figures, Histogram, Rate
+from sparrowmq.stats import Counter, Histogram, Rate
 
 
 def rate_after(per_second, seconds):
@@ -76,6 +78,12 @@ def test_small_values_are_exact():
     assert (histogram.count, histogram.total) == (9, 28)
 
 
+def test_a_first_value_makes_one_bucket():
+    histogram = Histogram()
+    histogram.record(150)
+    assert len([each for each in gc.get_referents(histogram._buckets) if each is not None]) == 1
+
+
 def test_values_up_to_bounds_are_counted():
     assert histogram_of([1, 5, 7, 15, 1000]).at_most([0, 1, 7, 15, 2000]) == [0, 1, 3, 4, 5]
 
@@ -86,37 +94,3 @@ def test_a_quantile_is_never_too_low_and_at_most_an_eighth_too_high(values, shar
     exact = next(value for rank, value in enumerate(values, 1) if rank >= share * len(values))
     found = histogram_of(values).quantile(share)
     assert exact <= found <= exact * 1.125
-
-
-def test_a_figure_is_read_by_its_name():
-    figures, level = Figures(), {"1": 5, "2": 7}
-    received = figures.counter("received", "messages stored")
-    figures.gauge("end", "where the log ends", lambda: 4096)
-    figures.family("delivered", "delayed messages", ("level",), lambda: [((k,), v) for k, v in level.items()])
-    received.value += 3
-    assert (figures.value("received"), figures.value("end")) == (3, 4096)
-    assert figures.values("delivered") == {("1",): 5, ("2",): 7}
-    assert [(each.name, each.labels) for each in figures] == [
-        ("received", ()),
-        ("end", ()),
-        ("delivered", ("level",)),
-    ]
-
-
-def test_only_counters_have_rates():
-    figures = Figures()
-    received = figures.counter("received", "messages stored")
-    figures.gauge("end", "where the log ends", lambda: 4096)
-    for second in range(11):
-        figures.sample(float(second))
-        received.value += 100
-    assert figures.rates("received", 10.0)[0] == pytest.approx(110)
-    with pytest.raises(KeyError, match="no counter"):
-        figures.rates("end", 10.0)
-
-
-def test_a_name_is_given_once():
-    figures = Figures()
-    figures.counter("received", "messages stored")
-    with pytest.raises(ValueError, match="two figures are called received"):
-        figures.gauge("received", "again", lambda: 0)

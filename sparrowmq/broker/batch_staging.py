@@ -49,6 +49,7 @@ from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import in_turns
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -58,7 +59,6 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.safe_text import shown
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -216,9 +216,9 @@ class Staging:
         self._alarms = Alarms()
         self._saved = SavedStaging()
         self._seen: tuple[SavedStaging, int] | None = None  # what may be saved when the log is on disk so far
-        self._committed = figures.counter("batches_committed", "staged batches committed")
-        self._published = figures.counter("staged_published", "messages of staged batches published")
-        figures.gauge("batches_publishing", "committed batches on their way", lambda: len(self._pending))
+        self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
+        self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
+        figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self._pending))
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
         if not is_masters:
             self._recover(snapshot.load(path, SavedStaging) or SavedStaging())

@@ -46,7 +46,7 @@ from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.broker.metrics.measured_parts import Known
+from sparrowmq.broker.metrics.measured_parts import Measured
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
@@ -56,7 +56,6 @@ from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.replication.ha_port import demand_role, ha_door, primary_rules, replica_rules
 from sparrowmq.broker.replication.primary import Primary
 from sparrowmq.broker.replication.refusal import refusing, refusing_once_over
-from sparrowmq.broker.replication.replica_lag import follow
 from sparrowmq.broker.spare_room import SpareRoom
 from sparrowmq.broker.storage import storage, while_writable
 from sparrowmq.broker.topics import Topics
@@ -65,6 +64,7 @@ from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.turn import LOOKS, Turn
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
@@ -77,7 +77,6 @@ from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.tls_contexts import ServerTls, client_context
 from sparrowmq.settings.live_settings import Changing
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ class Broker:
         )
         self._tell_changes(store, groups, sends, pulls)
         replies = ReplyRules(settings.store_replies, store.settings.store_host)
-        known = Known(figures, status, topics, groups, clients, consumption, offsets, registration)
+        parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
             storage(store, self._turn, figures, partial(_refuse_writes, registration, topics)),
             topics.file.part("topics", 1),
@@ -295,7 +294,7 @@ class Broker:
             locks.part(),
             status.part(),
             consumption.part(),
-            self._metrics_part(store, known),
+            self._metrics_part(parts),
             Part((sends, ReplyHandler(sends, clients, replies, clock))),
             Part((pulls,)),
             Part((RecallHandler(store, writer, topics, is_over, clock, settings.name, settings.recalls),)),
@@ -331,15 +330,13 @@ class Broker:
         )
         return (traffic.part(), Part(handlers))
 
-    def _metrics_part(self, store: MessageStore, known: Known) -> Part:
+    def _metrics_part(self, parts: Measured) -> Part:
         if not self.settings.is_measured:
             return Part()
-        # What it is made with takes 3 MB, so only who wants metrics has it.
-        from sparrowmq.broker.metrics.port import MetricsPort
+        # Loading this takes 3 MB, so only a broker with metrics does it.
+        from sparrowmq.broker.metrics.broker_metrics import metrics_part
 
-        follow(store, self._clock, known.figures)
-        latencies = self._measuring.latencies
-        return MetricsPort(self._metrics, self.settings, store, known, self._clock, latencies).part()
+        return metrics_part(self._metrics, self.settings, parts, self._measuring.latencies, self._clock)
 
     def _tell_changes(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler

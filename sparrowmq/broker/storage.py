@@ -16,8 +16,8 @@ from typing import Any, Final
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.turn import Turn
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.record import store_timestamp_ms
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -33,35 +33,25 @@ def storage(
     Args:
         on_failure: is called once, when the store takes nothing any more.
     """
-    figures.gauge("log_begin_offset", "offset of the oldest byte that is kept", lambda: store.begin)
-    figures.gauge("log_end_offset", "offset behind the newest message", lambda: store.end)
+    figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
+    figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
     at_start = store.end
-    figures.gauge("stored_bytes", "bytes stored since the start", lambda: store.end - at_start)
+    figures.gauge("sparrowmq_stored_bytes", "bytes stored since the start", lambda: store.end - at_start)
     figures.gauge(
-        "flush_behind_bytes", "bytes that are not on disk yet", lambda: store.end - store.flushed.value
+        "sparrowmq_flush_behind_bytes", "bytes not on disk yet", lambda: store.end - store.flushed.value
     )
     figures.gauge(
-        "dispatch_behind_bytes",
-        "bytes that queues do not know yet",
+        "sparrowmq_dispatch_behind_bytes",
+        "bytes not in the queues yet",
         lambda: store.end - store.dispatched.value,
     )
-    figures.gauge(
-        "oldest_message_ms", "when the oldest message was stored; -1 without any", lambda: _oldest(store)
-    )
+    figures.gauge("sparrowmq_oldest_message_ms", "time of the oldest message, or -1", lambda: _oldest(store))
     scrubber = store.scrubber
-    figures.gauge(
-        "scrub_rounds", "how often all of the log was looked through for rot", lambda: scrubber.rounds
-    )
-    figures.gauge("scrub_bytes", "bytes of the log that were looked through", lambda: scrubber.checked_bytes)
-    figures.gauge("log_damages", "places of the log that rotted", lambda: len(scrubber.damaged))
-    figures.gauge(
-        "newest_message_ms", "when the newest message was stored; 0 without any", lambda: store.newest_ms
-    )
-    figures.gauge(
-        "store_failed",
-        "1 once a write or sync failed: nothing is taken any more",
-        lambda: int(has_failed(store)),
-    )
+    figures.gauge("sparrowmq_scrub_rounds", "complete checks of the log for damage", lambda: scrubber.rounds)
+    figures.gauge("sparrowmq_scrub_bytes", "bytes checked for damage", lambda: scrubber.checked_bytes)
+    figures.gauge("sparrowmq_log_damages", "damaged places in the log", lambda: len(scrubber.damaged))
+    figures.gauge("sparrowmq_newest_message_ms", "time of the newest message, or 0", lambda: store.newest_ms)
+    figures.gauge("sparrowmq_store_failed", "1 after a failed write or sync", lambda: int(has_failed(store)))
     return Part(
         tasks=(
             Task("store", lambda: store.run(turn), needs_writing=False),

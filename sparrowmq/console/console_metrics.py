@@ -7,12 +7,11 @@ GET /readyz     200 while a name server answers, else 503 with the reason
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparrowmq.client.admin.admin import Admin
@@ -20,17 +19,16 @@ from sparrowmq.client.admin.operations.namesrv_operations import cluster_table
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import SparrowError
-from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
-from sparrowmq.metrics.page import Page
-from sparrowmq.metrics.pauses import Pauses
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_port import MetricsPort
+from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")
-
-_STATUSES: Final = 20  # there are five kinds
 
 
 class CountedServers(Servers):
@@ -95,53 +93,40 @@ class CountedRequests:
         await self._app(scope, receive, counted)
 
 
-class MetricsPort:
+def metrics_port(
+    door: Door,
+    servers: CountedServers,
+    requests: CountedRequests,
+    sessions: Callable[[], int],
+    pages: Callable[[], int],
+    clock: Clock,
+) -> MetricsPort:
     """Answers Prometheus.
 
     Args:
         door: bound.
         sessions, pages: how many visitors are logged in, and how many pages they have open.
     """
-
-    def __init__(
-        self,
-        door: Door,
-        servers: CountedServers,
-        requests: CountedRequests,
-        sessions: Callable[[], int],
-        pages: Callable[[], int],
-    ) -> None:
-        self._servers = servers
-        self._requests = requests
-        self._sessions = sessions
-        self._pages = pages
-        self._pauses = Pauses()
-        answers = {"/metrics": self._metrics, "/healthz": self._healthy, "/readyz": self._ready}
-        self._endpoint = Endpoint(door, answers)
-
-    async def run(self) -> None:
-        """Until cancelled. Raises: ConfigError, nobody can listen."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._endpoint.run())
-            tasks.create_task(self._pauses.run())
-
-    async def _metrics(self, _: Query) -> Answer:
-        page = Page({"node_type": "console"}, _STATUSES)
-        answered = [((status,), float(count)) for status, count in sorted(self._requests.statuses.items())]
-        page.counters("sparrowmq_console_requests_total", "answers over HTTP", ("status",), answered)
-        page.gauge("sparrowmq_console_sessions", "log-ins that are not over", self._sessions())
-        page.gauge("sparrowmq_console_pages", "pages that are open in browsers", self._pages())
-        asked = "questions to name servers and brokers"
-        page.counter("sparrowmq_console_calls_total", asked, self._servers.calls)
-        failed = "those of them that were refused or not answered"
-        page.counter("sparrowmq_console_calls_failed_total", failed, self._servers.failures)
-        self._pauses.tell(page)
-        page.process()
-        return Answer(200, page.text(), CONTENT_TYPE_PLAIN_0_0_4)
-
-    async def _healthy(self, _: Query) -> Answer:
-        return Answer(200, b"ok\n")
-
-    async def _ready(self, _: Query) -> Answer:
-        await cluster_table(self._servers)  # what it raises is the reason
-        return Answer(200, b"ok\n")
+    figures = Figures()
+    figures.counters(
+        "sparrowmq_console_requests_total",
+        "answers over HTTP",
+        ("status",),
+        lambda: sorted(((status,), float(count)) for status, count in requests.statuses.items()),
+    )
+    figures.gauge("sparrowmq_console_sessions", "log-ins that are not over", sessions)
+    figures.gauge("sparrowmq_console_pages", "pages that are open in browsers", pages)
+    figures.counters(
+        "sparrowmq_console_calls_total",
+        "questions to name servers and brokers",
+        (),
+        lambda: [((), servers.calls)],
+    )
+    figures.counters(
+        "sparrowmq_console_calls_failed_total",
+        "those of them that were refused or not answered",
+        (),
+        lambda: [((), servers.failures)],
+    )
+    asks = partial(cluster_table, servers)  # the error that it raises is the reason
+    return MetricsPort(door, MetricsSettings(), figures, {"node_type": "console"}, {}, clock, ready=asks)

@@ -27,7 +27,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
 from sparrowmq.client.cluster.credentials import Credentials, Tls
-from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
+from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import Guard
@@ -124,8 +124,11 @@ class Console:
             self._background.spawn(self._sweep(guard), "sessions")
             if self._metrics is not None:
                 sessions = partial(len, guard.sessions)
-                port = MetricsPort(self._metrics, self._look.servers, requests, sessions, _open_pages)
-                self._background.spawn(port.run(), "metrics")
+                port = metrics_port(
+                    self._metrics, self._look.servers, requests, sessions, _open_pages, self._clock
+                )
+                for name, run in port.tasks.items():
+                    self._background.spawn(run(), name)
             while not server.started and not serving.done():
                 await self._clock.sleep(0.01)
             self._serving = serving

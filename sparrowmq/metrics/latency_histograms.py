@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.figures import Figures, Histograms
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.latencies import Latencies, name_of
 
@@ -20,14 +20,16 @@ _BOUNDS: Final = (
 )
 
 
-def tell_latencies(page: Page, latencies: Latencies) -> None:
+def declare_latencies(figures: Figures, latencies: Latencies) -> None:
     """By request and response code, in milliseconds."""
-    rows = [
-        (("remoting", name_of(code).lower(), _response(response_code), "true" if held else "false"), seen)
-        for code, response_code, held, seen in latencies.kinds()
-    ]
-    meaning = "how long requests took, from when they were read until their answer was made"
-    page.histograms("rocketmq_rpc_latency_milliseconds", meaning, LABELS, rows, _BOUNDS, 1e-3)
+
+    def read() -> Histograms:
+        for code, response_code, held, seen in latencies.kinds():
+            is_held = "true" if held else "false"
+            yield ("remoting", name_of(code).lower(), _response(response_code), is_held), seen
+
+    help = "how long requests took, from when they were read until their answer was made"
+    figures.histograms("rocketmq_rpc_latency_milliseconds", help, LABELS, read, _BOUNDS, 1e-3)
 
 
 def _response(code: int) -> str:

@@ -1,6 +1,6 @@
 """The same metrics sent to a collector: OTLP over HTTP, every minute.
 
-    page ── families as /metrics tells them ── OTLP's gauges, sums and histograms ── POST to metricsOtlpEndpoint
+    series, as /metrics shows them ── OTLP's gauges, sums and histograms ── POST to metricsOtlpEndpoint
 
 Names and labels are those of `/metrics`, so one alert fits both; what is the same for all of a server is also its
 resource: `service.name`, `service.instance.id`. The exporter is OpenTelemetry's own: it repeats what a collector cannot
@@ -34,11 +34,9 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.samples import Sample
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.series import Buckets, Series
 from sparrowmq.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -49,12 +47,12 @@ _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 
 class Push:
-    """Sends a page now and then.
+    """Sends all series now and then.
 
     Args:
         endpoint: where to, as http://127.0.0.1:4318/v1/metrics.
         who: what the resource says: service.name and so on.
-        make: the page of this moment.
+        make: the series of this moment.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Push:
         endpoint: str,
         period_s: float,
         who: Mapping[str, str],
-        make: Callable[[], Awaitable[Page]],
+        make: Callable[[], Awaitable[Iterable[Series]]],
         clock: Clock,
     ) -> None:
         self._endpoint = endpoint
@@ -85,9 +83,12 @@ class Push:
 
     async def send(self) -> None:
         """Send what there is now."""
-        families = (await self._make()).collect()
-        metrics = [_metric(family, self._began_ns, time.time_ns()) for family in families]
-        scopes = [ScopeMetrics(_SCOPE, [each for each in metrics if each is not None], "")]
+        metrics = [
+            _metric(series, self._began_ns, time.time_ns())
+            for series in await self._make()
+            if series.rows or series.buckets
+        ]
+        scopes = [ScopeMetrics(_SCOPE, metrics, "")]
         told = MetricsData([ResourceMetrics(self._resource, scopes, "")])
         reached = await asyncio.to_thread(self._exporter.export, told) is MetricExportResult.SUCCESS
         if reached and not self._reaches:
@@ -99,47 +100,34 @@ class Push:
         self._reaches = reached
 
 
-def _metric(family: Family, began_ns: int, now_ns: int) -> Metric | None:
-    """A family as OTLP has it; None without any number."""
-    if not family.samples:
-        return None
-    if family.type == "histogram":
-        points = _histograms(family, began_ns, now_ns)
-        return Metric(family.name, family.documentation, None, Histogram(points, _CUMULATIVE))
-    numbers = [
-        NumberDataPoint(sample.labels, began_ns, now_ns, float(sample.value))
-        for sample in family.samples
-        if not sample.name.endswith("_created")
-    ]
-    if family.type == "counter":
-        name = f"{family.name}_total"
-        return Metric(name, family.documentation, None, Sum(numbers, _CUMULATIVE, True))
-    return Metric(family.name, family.documentation, None, Gauge(numbers))
+def _metric(series: Series, began_ns: int, now_ns: int) -> Metric:
+    data: Gauge | Sum | Histogram
+    if series.kind == "histogram":
+        points = [
+            _point(dict(zip(series.labels, values, strict=True)), buckets, began_ns, now_ns)
+            for values, buckets in series.buckets
+        ]
+        data = Histogram(points, _CUMULATIVE)
+    else:
+        numbers = [
+            NumberDataPoint(dict(zip(series.labels, values, strict=True)), began_ns, now_ns, float(number))
+            for values, number in series.rows
+        ]
+        data = Sum(numbers, _CUMULATIVE, True) if series.kind == "counter" else Gauge(numbers)
+    return Metric(series.name, series.help, None, data)
 
 
-def _histograms(family: Family, began_ns: int, now_ns: int) -> list[HistogramDataPoint]:
-    """Prometheus counts all that is at most a bound, OTLP what lies between two."""
-    by_labels: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
-    for sample in family.samples:
-        labels = tuple((name, value) for name, value in sample.labels.items() if name != "le")
-        by_labels.setdefault(labels, []).append(sample)
-    return [_point(dict(labels), samples, began_ns, now_ns) for labels, samples in by_labels.items()]
-
-
-def _point(
-    labels: Mapping[str, str], samples: Iterable[Sample], began_ns: int, now_ns: int
-) -> HistogramDataPoint:
-    buckets = [sample for sample in samples if sample.name.endswith("_bucket")]
-    [total] = [sample.value for sample in samples if sample.name.endswith("_sum")]
-    upto = [int(bucket.value) for bucket in buckets]
+def _point(labels: Mapping[str, str], buckets: Buckets, began_ns: int, now_ns: int) -> HistogramDataPoint:
+    """Prometheus counts the values up to each bound, OTLP those between two bounds."""
+    upto = [*buckets.at_most, buckets.size]
     return HistogramDataPoint(
         labels,
         began_ns,
         now_ns,
-        count=upto[-1],
-        sum=total,
+        count=buckets.size,
+        sum=buckets.total,
         bucket_counts=[count - before for before, count in zip([0, *upto], upto, strict=False)],
-        explicit_bounds=[float(bucket.labels["le"]) for bucket in buckets[:-1]],
-        min=None,  # type: ignore[arg-type]  # of all time nobody knows
+        explicit_bounds=buckets.bounds,
+        min=None,  # type: ignore[arg-type]  # not known of all time
         max=None,  # type: ignore[arg-type]
     )

@@ -13,21 +13,25 @@ import gc
 from time import perf_counter
 from typing import Final
 
-from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.stats import Histogram
 
 _PERIOD_S: Final = 1.0
-# In microseconds: 0.1 ms to 10 s.
-_BOUNDS: Final = (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 10_000_000)
 
 
 class Pauses:
     """Measures while `run` does."""
 
-    def __init__(self) -> None:
+    def __init__(self, figures: Figures) -> None:
         self._late = Histogram()
         self._collections = Histogram()
         self._collecting_since = 0.0
+        figures.times(
+            "sparrowmq_loop_lag_seconds", "how late a timer came, looked at once a second", lambda: self._late
+        )
+        figures.times(
+            "sparrowmq_gc_pause_seconds", "what a garbage collection took", lambda: self._collections
+        )
 
     async def run(self) -> None:
         """For ever."""
@@ -40,14 +44,6 @@ class Pauses:
                 self._late.record(int((loop.time() - due) * 1e6))
         finally:
             gc.callbacks.remove(self._collecting)
-
-    def tell(self, page: Page) -> None:
-        """What was measured."""
-        late = "how late a timer came, looked at once a second"
-        page.histogram("sparrowmq_loop_lag_seconds", late, self._late, _BOUNDS, 1e-6)
-        page.histogram(
-            "sparrowmq_gc_pause_seconds", "what a garbage collection took", self._collections, _BOUNDS, 1e-6
-        )
 
     def _collecting(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":

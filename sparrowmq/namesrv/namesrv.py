@@ -114,13 +114,18 @@ class Namesrv:
         if self._metrics is not None:
             stack.callback(self._metrics.close)
         # Its library takes 5 MB, so it is loaded only for metrics.
-        from sparrowmq.namesrv.namesrv_metrics import MetricsPort
+        from sparrowmq.namesrv.namesrv_metrics import metrics_port
 
-        latencies = self._measuring.latencies
-        port = MetricsPort(
-            self._metrics, settings, self.routes, lambda: len(server.sessions), latencies, self._clock
+        port = metrics_port(
+            self._metrics,
+            settings,
+            self.routes,
+            lambda: len(server.sessions),
+            self._measuring.latencies,
+            self._clock,
         )
-        tasks.spawn(port.run(), "metrics")
+        for name, run in port.tasks.items():
+            tasks.spawn(run(), name)
 
     async def _expire(self) -> None:
         while True:

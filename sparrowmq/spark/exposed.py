@@ -16,22 +16,22 @@ from functools import partial
 from threading import Thread
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
-from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.prometheus import page, process_series
+from sparrowmq.metrics.series import series_of
 from sparrowmq.remoting.door import Door
 
-Tell = Callable[[Page], object]
+Declare = Callable[[Figures], object]
 
 _MOST_SERIES: Final = 200
 _END_LIMIT_S: Final = 10
 
 
 @contextmanager
-def exposed(address: str | None, tell: Tell) -> Iterator[str | None]:
-    """Answer at `host:port` what `tell` puts on a page; gives the address, with the real port where 0 was asked for.
+def exposed(address: str | None, declare: Declare) -> Iterator[str | None]:
+    """Serve the figures that `declare` declares at `host:port`. Returns the address, with the real port for port 0.
 
     Without an address nothing is done.
 
@@ -41,10 +41,11 @@ def exposed(address: str | None, tell: Tell) -> Iterator[str | None]:
     if address is None:
         yield None
         return
-    door = _door(address)
+    door, figures = _door(address), Figures()
+    declare(figures)
     door.bind()
     running: Future[Callable[[], object]] = Future()
-    thread = Thread(target=asyncio.run, args=[_serve(door, tell, running)], name="metrics", daemon=True)
+    thread = Thread(target=asyncio.run, args=[_serve(door, figures, running)], name="metrics", daemon=True)
     thread.start()
     end = running.result(_END_LIMIT_S)
     try:
@@ -55,14 +56,11 @@ def exposed(address: str | None, tell: Tell) -> Iterator[str | None]:
         thread.join(_END_LIMIT_S)
 
 
-async def _serve(door: Door, tell: Tell, running: Future[Callable[[], object]]) -> None:
+async def _serve(door: Door, figures: Figures, running: Future[Callable[[], object]]) -> None:
     """Answer until what `running` gives is called; it gives that once the port listens, or why it cannot."""
 
     async def metrics(_: Query) -> Answer:
-        page = Page({"node_type": "spark"}, _MOST_SERIES)
-        tell(page)
-        page.process()
-        return Answer(200, page.text(), CONTENT_TYPE_PLAIN_0_0_4)
+        return page([*series_of(figures, {"node_type": "spark"}, _MOST_SERIES), *process_series()])
 
     async def health(_: Query) -> Answer:
         return Answer(200, b"ok\n")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from sparrowmq.metrics.page import Page
+    from sparrowmq.metrics.figures import Figures, Rows
 
 
 class Lag(NamedTuple):
@@ -112,10 +112,10 @@ class LagListener(StreamingQueryListener):
         self.lags.pop(name, None)
         self.losses.pop(name, None)
 
-    def tell_metrics(self, page: Page) -> None:
-        """Put all of it on a page for Prometheus, by Kafka's names."""
-        tell_lags(page, dict(self.lags))
-        tell_losses(page, dict(self.losses))
+    def tell_metrics(self, figures: Figures) -> None:
+        """Declare all of it for Prometheus, by Kafka's names."""
+        declare_lags(figures, self.lags.copy)
+        declare_losses(figures, self.losses.copy)
 
     def _count_losses(self, name: str, event: QueryProgressEvent) -> None:
         lost = 0
@@ -133,27 +133,35 @@ def bad_counted(rows: DataFrame) -> DataFrame:
     return rows.observe(_OBSERVED, f.count_if(f.col("body").isNull()).alias("bad"))
 
 
-def tell_lags(page: Page, lags: Mapping[str, Lag]) -> None:
-    """How far queries are behind."""
-    for name, meaning in _MEANINGS.items():
-        rows = [((query,), float(lag.metrics()[name])) for query, lag in sorted(lags.items())]
-        page.gauges(
-            name, f"offsets that a query is behind its topics, of its queues {meaning}", ("query",), rows
-        )
+def declare_lags(figures: Figures, lags: Callable[[], Mapping[str, Lag]]) -> None:
+    """The lag of each query."""
+
+    def declare(name: str, meaning: str) -> None:
+        def read() -> Rows:
+            return [((query,), float(lag.metrics()[name])) for query, lag in sorted(lags().items())]
+
+        about = f"offsets that a query is behind its topics, of its queues {meaning}"
+        figures.gauges(name, about, ("query",), read)
+
+    declare("minOffsetsBehindLatest", "the least")
+    declare("maxOffsetsBehindLatest", "the most")
+    declare("avgOffsetsBehindLatest", "the mean")
 
 
-_MEANINGS: Final = {
-    "minOffsetsBehindLatest": "the least",
-    "maxOffsetsBehindLatest": "the most",
-    "avgOffsetsBehindLatest": "the mean",
-}
-
-
-def tell_losses(page: Page, losses: Mapping[str, Losses]) -> None:
-    """What queries did not get."""
-    for name, meaning in (("lost", "that did not come"), ("bad", "whose body was damaged")):
-        rows = [((query,), float(getattr(each, name))) for query, each in sorted(losses.items())]
-        page.counters(f"sparrowmq_spark_rows_{name}_total", f"rows {meaning}", ("query",), rows)
+def declare_losses(figures: Figures, losses: Callable[[], Mapping[str, Losses]]) -> None:
+    """The rows that queries did not get."""
+    figures.counters(
+        "sparrowmq_spark_rows_lost_total",
+        "rows that did not come",
+        ("query",),
+        lambda: [((query,), float(each.lost)) for query, each in sorted(losses().items())],
+    )
+    figures.counters(
+        "sparrowmq_spark_rows_bad_total",
+        "rows whose body was damaged",
+        ("query",),
+        lambda: [((query,), float(each.bad)) for query, each in sorted(losses().items())],
+    )
 
 
 def missing(started: str | None, ended: str | None, rows: int) -> int:

@@ -7,13 +7,13 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import DiskFull, RemoteError
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.stats import Figures
 from sparrowmq.store.intake import FULL_PAUSE_S
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush, StoreSettings
@@ -107,7 +107,7 @@ async def test_a_batch_is_seen_when_it_is_committed_and_not_before(it):
     assert (message.flag, message.tags, message.unique_key) == (7, "t", "id-1")
     assert (message.born_host, message.born_timestamp_ms) == ("127.0.0.1:5000", it.clock.now_ms())
     assert message.properties["CLUSTER"] == "c"
-    assert it.figures.value("staged_published") == 3
+    assert it.figures.value("sparrowmq_staged_published_total") == 3
 
 
 async def test_only_the_attempts_that_the_commit_names_are_published(it):

@@ -8,7 +8,7 @@ import pytest
 from sparrowmq.broker.storage import has_failed, storage, while_writable
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.turn import Turn
-from sparrowmq.stats import Figures
+from sparrowmq.metrics.figures import Figures
 from tests.broker.handlers.conftest import Desk
 
 
@@ -21,15 +21,21 @@ def desk(tmp_path: Any, clock: Any) -> Any:
 
 def test_the_figures_follow_the_store(desk: Desk) -> None:
     figures = desk.figures
-    assert figures.value("oldest_message_ms") == -1
+    assert figures.value("sparrowmq_oldest_message_ms") == -1
     stored_ms = desk.clock.now_ms()
     desk.send(b"one")
     end = desk.store.end
-    assert (figures.value("log_begin_offset"), figures.value("log_end_offset")) == (0, end)
-    assert (figures.value("flush_behind_bytes"), figures.value("dispatch_behind_bytes")) == (end, 0)
+    assert (figures.value("sparrowmq_log_begin_offset"), figures.value("sparrowmq_log_end_offset")) == (
+        0,
+        end,
+    )
+    assert (
+        figures.value("sparrowmq_flush_behind_bytes"),
+        figures.value("sparrowmq_dispatch_behind_bytes"),
+    ) == (end, 0)
     desk.store.flush()
-    assert figures.value("flush_behind_bytes") == 0
-    assert figures.value("oldest_message_ms") == stored_ms
+    assert figures.value("sparrowmq_flush_behind_bytes") == 0
+    assert figures.value("sparrowmq_oldest_message_ms") == stored_ms
 
 
 async def test_a_failed_disk_is_told_once(desk: Desk) -> None:
@@ -39,10 +45,10 @@ async def test_a_failed_disk_is_told_once(desk: Desk) -> None:
     (watching,) = [task for task in part.tasks if task.name == "disk"]
     running = asyncio.ensure_future(while_writable(watching.start(), "disk"))
     await asyncio.sleep(0)
-    assert (told, has_failed(desk.store), figures.value("store_failed")) == ([], False, 0)
+    assert (told, has_failed(desk.store), figures.value("sparrowmq_store_failed")) == ([], False, 0)
     desk.store.fail(OSError(5, "Input/output error"))
     await running
-    assert (told, has_failed(desk.store), figures.value("store_failed")) == (["failed"], True, 1)
+    assert (told, has_failed(desk.store), figures.value("sparrowmq_store_failed")) == (["failed"], True, 1)
 
 
 async def test_work_that_stores_ends_with_the_store_and_other_errors_pass(caplog: Any) -> None:

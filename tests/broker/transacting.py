@@ -8,11 +8,11 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.transactions import TransactionRules, Transactions
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from tests.store.stores import copy_cut
@@ -117,7 +117,7 @@ class Transacting:
         return [message.body for message in self.messages(topic, queue_id)]
 
     def figure(self, name):
-        return self.figures.value(f"transaction{name}")
+        return self.figures.value(f"sparrowmq_transaction{name}")
 
     async def close(self):
         await self.transactions.close()

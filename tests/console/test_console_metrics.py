@@ -7,9 +7,10 @@ import urllib.request
 
 import pytest
 
-from sparrowmq.console.console_metrics import CountedRequests, MetricsPort
+from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.errors import NetworkError
+from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.door import Door
 from tests.broker.metrics.visits import samples, visit
 
@@ -30,8 +31,8 @@ async def served(look, requests):
     """The port's address, and the task that serves it."""
     door = Door("127.0.0.1", 0, "--metrics-port")
     door.bind()
-    port = MetricsPort(door, look.servers, requests, lambda: 3, lambda: 5)
-    task = asyncio.create_task(port.run())
+    port = metrics_port(door, look.servers, requests, lambda: 3, lambda: 5, SystemClock())
+    task = asyncio.gather(*(run() for run in port.tasks.values()))
     while not door.is_open:
         await asyncio.sleep(0)
     return f"127.0.0.1:{door.port}", task

@@ -1,9 +1,9 @@
 """How long requests took, under 5.x's name."""
 
-from sparrowmq.metrics.latency_histograms import tell_latencies
-from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.latency_histograms import declare_latencies
 from sparrowmq.remoting.latencies import Latencies
-from tests.metrics.test_page import read
+from tests.metrics.test_series import read
 
 
 def test_latencies_are_told_by_request_response_and_whether_the_poll_was_held() -> None:
@@ -11,9 +11,9 @@ def test_latencies_are_told_by_request_response_and_whether_the_poll_was_held() 
     latencies.add(310, 0, 0.0002, times=3)
     latencies.add(310, 10, 4.0)
     latencies.add(11, 9999, 15.0, held=True)
-    page = Page({"node_id": "b"}, most=1)
-    tell_latencies(page, latencies)
-    found = read(page)
+    figures = Figures()
+    declare_latencies(figures, latencies)
+    found = read(figures, {"node_id": "b"})
 
     def labels(**more: str) -> tuple[tuple[str, str], ...]:
         return tuple(sorted({"node_id": "b", "protocol_type": "remoting", **more}.items()))

@@ -7,26 +7,28 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.otlp import Push
-from sparrowmq.metrics.page import Page
+from sparrowmq.metrics.series import Series, series_of
 from sparrowmq.stats import Histogram
 from sparrowmq.testing.clock import ManualClock
 from tests.metrics.receiver import Receiver, receiving
 
 
-async def page() -> Page:
-    made = Page({"node_id": "b"}, most=1)
-    made.gauge("behind", "bytes", 7)
-    made.counters("messages_total", "messages", ("topic",), [(("a",), 3), (("b",), 4)])
+async def series() -> list[Series]:
+    figures = Figures()
+    figures.gauge("behind", "bytes", lambda: 7)
+    figures.counters("messages_total", "messages", ("topic",), lambda: [(("a",), 3), (("b",), 4)])
+    figures.gauges("empty", "no series", ("topic",), list)
     seen = Histogram()
     for value in (50, 50, 2000, 5_000_000):
         seen.record(value)
-    made.histogram("took_seconds", "how long", seen, (100, 10_000), 1e-6)
-    return made
+    figures.histograms("took_seconds", "how long", (), lambda: [((), seen)], (100, 10_000), 1e-6)
+    return list(series_of(figures, {"node_id": "b"}, 1))
 
 
 def push_to(receiver: Receiver, clock: ManualClock) -> Push:
-    return Push(receiver.address, 60, {"service.name": "s", "service.instance.id": "b"}, page, clock)
+    return Push(receiver.address, 60, {"service.name": "s", "service.instance.id": "b"}, series, clock)
 
 
 def labels(point: Any) -> dict[str, str]:
@@ -42,6 +44,7 @@ async def test_a_collector_gets_every_number_with_its_labels() -> None:
     assert {"service.name": "s", "service.instance.id": "b"}.items() <= labels(told.resource).items()
     [scope] = told.scope_metrics
     metrics = {metric.name: metric for metric in scope.metrics}
+    assert "empty" not in metrics
     [behind] = metrics["behind"].gauge.data_points
     assert (behind.as_double, labels(behind)) == (7, {"node_id": "b"})
     messages = metrics["messages_total"].sum

@@ -18,8 +18,12 @@ def read(url):
 
 
 def test_figures_are_looked_up_when_somebody_asks():
-    figures = iter([1, 2])
-    with exposed("127.0.0.1:0", lambda page: page.gauge("rows", "so many", next(figures))) as address:
+    rows = iter([1, 2])
+
+    def declare(figures):
+        figures.gauge("rows", "so many", lambda: next(rows))
+
+    with exposed("127.0.0.1:0", declare) as address:
         assert '\nrows{node_type="spark"} 1.0\n' in read(f"http://{address}/metrics")
         assert '\nrows{node_type="spark"} 2.0\n' in read(f"http://{address}/metrics")
         assert read(f"http://{address}/healthz") == "ok\n"
@@ -40,7 +44,7 @@ def before_it_listens(monkeypatch, happens):
 
 def test_whoever_is_given_the_address_is_answered_there(monkeypatch):
     before_it_listens(monkeypatch, lambda _: asyncio.sleep(0.3))
-    with exposed("127.0.0.1:0", lambda page: None) as address:
+    with exposed("127.0.0.1:0", lambda figures: None) as address:
         assert read(f"http://{address}/healthz") == "ok\n"
 
 
@@ -53,34 +57,34 @@ def test_a_port_that_another_listens_on_by_then_is_told(monkeypatch):
             other.listen()
 
         before_it_listens(monkeypatch, taken)
-        with pytest.raises(ConfigError, match="cannot listen"), exposed("127.0.0.1:0", lambda page: None):
+        with pytest.raises(ConfigError, match="cannot listen"), exposed("127.0.0.1:0", lambda figures: None):
             pass
 
 
 def test_without_an_address_nobody_listens():
-    with exposed(None, lambda page: None) as address:
+    with exposed(None, lambda figures: None) as address:
         assert address is None
 
 
 @pytest.mark.parametrize("address", ["", "5558", ":5558", "localhost:", "localhost:http", "localhost:70000"])
 def test_what_is_no_address_is_told(address):
-    with pytest.raises(ConfigError, match="write host:port"), exposed(address, lambda page: None):
+    with pytest.raises(ConfigError, match="write host:port"), exposed(address, lambda figures: None):
         pass
 
 
 def test_a_port_that_is_taken_is_told():
-    with exposed("127.0.0.1:0", lambda page: None) as address:
+    with exposed("127.0.0.1:0", lambda figures: None) as address:
         assert address is not None
-        with pytest.raises(ConfigError, match="cannot listen"), exposed(address, lambda page: None):
+        with pytest.raises(ConfigError, match="cannot listen"), exposed(address, lambda figures: None):
             pass
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_figures_that_end_their_thread_do_not_fail_what_they_are_of():
-    def leave(page):
+    def leave():
         raise SystemExit
 
-    with exposed("127.0.0.1:0", leave) as address:
+    with exposed("127.0.0.1:0", lambda figures: figures.gauge("rows", "so many", leave)) as address:
         with pytest.raises(OSError):
             read(f"http://{address}/metrics")
         for thread in threading.enumerate():

@@ -7,7 +7,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.metrics.page import Page
+
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.prometheus import page
+from sparrowmq.metrics.series import series_of
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
 from sparrowmq.spark.read_limits import HAS_LIMITS
@@ -99,9 +102,9 @@ def test_a_listener_knows_how_far_a_query_is_behind_and_what_it_lost(spark, peer
 def test_prometheus_gets_it_by_kafkas_names():
     listener = LagListener()
     listener.lags["q"], listener.losses["q"] = Lag(0, 15, 7.5, 20), Losses(3, 1)
-    page = Page({}, 200)
-    listener.tell_metrics(page)
-    said = page.text().decode().splitlines()
+    figures = Figures()
+    listener.tell_metrics(figures)
+    said = page(series_of(figures, {}, 200)).body.decode().splitlines()
     assert (
         'maxOffsetsBehindLatest{query="q"} 15.0' in said and 'avgOffsetsBehindLatest{query="q"} 7.5' in said
     )

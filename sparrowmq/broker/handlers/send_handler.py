@@ -18,6 +18,7 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
@@ -33,7 +34,6 @@ from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.fields import Written
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.request_dispatch import After, handles
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
 
@@ -69,7 +69,7 @@ class SendHandler:
         self._topics = topics
         self._groups = groups
         self._rules = rules
-        self._received = figures.counter("messages_received", "messages stored for producers")
+        self._received = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
         # Topics that were found open to clients.
         self._open: set[str] = set()

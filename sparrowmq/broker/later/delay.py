@@ -30,6 +30,7 @@ from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.errors import BadStore, CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.watermark import Waiter
+from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels, level_of, queue_of
 from sparrowmq.protocol.messages import record
@@ -40,7 +41,6 @@ from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.wire import json
 from sparrowmq.safe_text import shown
-from sparrowmq.stats import Figures, Values
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -119,8 +119,8 @@ class DelayedDelivery:
         self._alarms = Alarms()
         self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
         self.file = SavedFile(path, self.content)
-        figures.family("delay_delivered", "delayed messages delivered", ("level",), self._delivered)
-        figures.family("delay_parked", "delayed messages parked, ever", ("level",), self._parked)
+        figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
+        figures.gauges("sparrowmq_delay_parked", "delayed messages parked, ever", ("level",), self._parked)
 
     def part(self, save_period_s: float) -> Part:
         """It delivers, and saves how far it is."""
@@ -170,11 +170,11 @@ class DelayedDelivery:
         """What delayOffset.json holds, and what GET_ALL_DELAY_OFFSET answers."""
         return DelayOffsets(dict(self._safe))
 
-    def _delivered(self) -> Values:
+    def _delivered(self) -> Rows:
         """How far each level in use is delivered."""
         return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
 
-    def _parked(self) -> Values:
+    def _parked(self) -> Rows:
         return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
 
     def _end_of(self, each: _Level) -> int:

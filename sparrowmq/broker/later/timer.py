@@ -25,14 +25,10 @@ from sparrowmq.broker.detour import Detour, move, restore
 from sparrowmq.broker.later.delivery import Alarms, Delivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.errors import (
-    CorruptRecord,
-    InvalidMessage,
-    RemoteError,
-    RemoteProtocolError,
-)
+from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.watermark import Waiter
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -41,7 +37,6 @@ from sparrowmq.protocol.messages.properties import mark
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.safe_text import shown
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timers.timer_wheel import RECALL
 from sparrowmq.store.timers.timers import Timer, settling
@@ -161,10 +156,10 @@ class TimedDelivery:
         self._alarms = Alarms()
         self._waiter: Waiter | None = None
         self._one_save = asyncio.Lock()
-        self._delivered = figures.counter("timers_delivered", "messages delivered at their time")
-        self._recalled = figures.counter("timers_recalled", "messages recalled before their time")
-        self._rolled = figures.counter("timers_rolled", "timers stored again because their file should go")
-        figures.gauge("timers_pending", "messages that wait for their time", lambda: len(self._timers))
+        self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
+        self._recalled = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
+        self._rolled = figures.counter("sparrowmq_timers_rolled_total", "timers moved to newer files")
+        figures.gauge("sparrowmq_timers_pending", "timers waiting", lambda: len(self._timers))
 
     def part(self) -> Part:
         """It delivers, and saves how far it is."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from heapq import nlargest
 from typing import Final, NamedTuple, TypeVar
 
@@ -37,12 +38,35 @@ class GroupProgress(NamedTuple):
     lag: int
 
 
+class Found(NamedTuple):
+    """The result of a look-up. `waiting` has the store time, in ms, of the oldest message before a group."""
+
+    ends: Mapping[str, int] = {}
+    groups: Sequence[GroupProgress] = ()
+    waiting: Sequence[tuple[GroupProgress, int]] = ()
+
+
 class Progress:
-    """What is in the store, and how far the groups are in it."""
+    """What is in the store, and how far the groups are in it.
+
+    Attributes:
+        found: within `looked_up`, for the figures.
+    """
 
     def __init__(self, store: MessageStore, offsets: Offsets) -> None:
+        self.found = Found()
         self._store = store
         self._offsets = offsets
+
+    @asynccontextmanager
+    async def looked_up(self, most: int) -> AsyncIterator[None]:
+        """Look up everything; of the ages those of the `most` greatest lags."""
+        ends, groups = await self.ends(), await self.of_groups()
+        self.found = Found(ends, groups, await self.waiting_since(groups, most))
+        try:
+            yield
+        finally:
+            self.found = Found()
 
     async def ends(self) -> dict[str, int]:
         """Of each topic, the sum of its queues' ends."""

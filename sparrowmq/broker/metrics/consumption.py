@@ -15,7 +15,8 @@ from typing import Final
 
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
-from sparrowmq.stats import Counter, Figures, Rate, Values
+from sparrowmq.metrics.figures import Figures, Rows
+from sparrowmq.stats import Counter, Rate
 
 WINDOW_S: Final = 60.0
 SAMPLE_PERIOD_S: Final = 6.0
@@ -34,11 +35,11 @@ class Consumption:
 
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
-        self.messages = figures.counter("messages_sent", "messages handed to consumers")
-        self.found = figures.counter("pulls_found", "pulls that brought messages")
-        self.missed = figures.counter("pulls_missed", "pulls that brought none")
-        figures.family(
-            "group_pace", "messages that a group takes a second, by topic", ("group", "topic"), self.paces
+        self.messages = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")
+        self.found = figures.counter("sparrowmq_pulls_found_total", "pulls that brought messages")
+        self.missed = figures.counter("sparrowmq_pulls_missed_total", "pulls that brought none")
+        figures.gauges(
+            "sparrowmq_group_pace", "messages per second by group and topic", ("group", "topic"), self.paces
         )
         self._pairs: dict[tuple[str, str], Rate] = {}
 
@@ -66,7 +67,7 @@ class Consumption:
         rates = (self._pairs.get((group, topic)) for topic in topics)
         return sum((rate.per_second(now_s)[0] for rate in rates if rate is not None), 0.0)
 
-    def paces(self) -> Values:
+    def paces(self) -> Rows:
         """Messages a second that each pair of group and topic took, over the last minute."""
         now_s = self._clock.monotonic()
         return [(pair, rate.per_second(now_s)[0]) for pair, rate in self._pairs.items()]

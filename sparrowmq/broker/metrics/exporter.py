@@ -8,16 +8,16 @@ Source: RMQMetricsCollector and MetricsCollectTask of rocketmq-exporter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.clients import Clients
-from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
-from sparrowmq.broker.metrics.consumption import Consumption
-from sparrowmq.metrics.page import Page
+from sparrowmq.broker.metrics.consumer_lag import Progress
+from sparrowmq.broker.metrics.measured_parts import Measured
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.names import DLQ, RETRY
-from sparrowmq.stats import Figures
+from sparrowmq.stats import WINDOWS_S
 
 CLUSTERING: Final = "1"  # as Java numbers MessageModel
 # The exporter's name behind rocketmq_brokeruntime_, and brokerStatus's.
@@ -45,101 +45,114 @@ RATES: Final = {
     "gettotal": "getTotalTps",
     "gettransfered": "getTransferedTps",
 }
-_WINDOWS: Final = ("10", "60", "600")
 
 
-def tell_broker(page: Page, settings: BrokerSettings, status: Mapping[str, str], figures: Figures) -> None:
-    """What it says of the broker as a whole.
+def declare(
+    figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
+) -> None:
+    """All of them."""
+    _declare_broker(figures, parts, settings)
+    _declare_topics(figures, progress, settings)
+    _declare_groups(figures, parts, progress, settings, clock)
 
-    Args:
-        status: brokerStatus.
-    """
+
+def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings) -> None:
+    """The broker as a whole, mostly from brokerStatus."""
     broker = (settings.cluster, settings.ip, settings.name)
     labels = ("cluster", "brokerIP", "broker")
-    for name, key in (("tps", "putTps"), ("qps", "getTransferedTps")):
-        per_second = float(status[key].split()[0])
-        page.gauges(f"rocketmq_broker_{name}", "messages a second", labels, [(broker, per_second)])
-    behind = (
-        sum(lacks for _, lacks in figures.values("slave_behind_bytes").items()) if _has_slaves(figures) else 0
-    )
-    page.gauges("rocketmq_broker_commitlog_diff", "bytes that slaves lack", labels, [(broker, behind)])
     of_runtime = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
-    who = (
-        *(settings.cluster, settings.ip, settings.name),
-        *(status["brokerVersionDesc"], status["bootTimestamp"], status["brokerVersion"]),
+
+    def per_second(key: str) -> Rows:
+        return [(broker, float(parts.status.table()[key].split()[0]))]
+
+    def runtime(name: str, key: str, window: int = 0) -> None:
+        def read() -> Rows:
+            said = parts.status.table()
+            who = (said["brokerVersionDesc"], said["bootTimestamp"], said["brokerVersion"])
+            return [((*broker, *who), float(said[key].split()[window]))]
+
+        figures.gauges(f"rocketmq_brokeruntime_{name}", key, of_runtime, read)
+
+    figures.gauges("rocketmq_broker_tps", "messages a second", labels, lambda: per_second("putTps"))
+    figures.gauges("rocketmq_broker_qps", "messages a second", labels, lambda: per_second("getTransferedTps"))
+    figures.gauges(
+        "rocketmq_broker_commitlog_diff",
+        "bytes that slaves lack",
+        labels,
+        lambda: [(broker, _lacking(parts.figures))],
     )
     for name, key in RUNTIME.items():
-        page.gauges(f"rocketmq_brokeruntime_{name}", key, of_runtime, [(who, float(status[key]))])
+        runtime(name, key)
     for name, key in RATES.items():
-        for window, rate in zip(_WINDOWS, status[key].split(), strict=True):
-            page.gauges(f"rocketmq_brokeruntime_{name}_tps{window}", key, of_runtime, [(who, float(rate))])
+        for window, seconds in enumerate(WINDOWS_S):
+            runtime(f"{name}_tps{seconds}", key, window)
 
 
-async def tell_topics(page: Page, settings: BrokerSettings, progress: Progress) -> None:
+def _declare_topics(figures: Figures, progress: Progress, settings: BrokerSettings) -> None:
     """Where topics end."""
-    ends, where = await progress.ends(), (settings.cluster, settings.name)
-    plain = [name for name in ends if not name.startswith((RETRY, DLQ))]
-    retries = [name for name in ends if name.startswith(RETRY)]
-    dead = [name for name in ends if name.startswith(DLQ)]
-    labels = ("cluster", "broker", "topic")
-    for name, topics in (("rocketmq_producer_offset", plain), ("rocketmq_topic_retry_offset", retries)):
-        page.gauges(
-            name, "the sum of its queues' ends", labels, [((*where, topic), ends[topic]) for topic in topics]
-        )
-    page.gauges(
-        "rocketmq_topic_dlq_offset",
-        "dead letters of a group",
-        ("cluster", "broker", "group"),
-        [((*where, topic.removeprefix(DLQ)), ends[topic]) for topic in dead],
-    )
+
+    def ends(name: str, help: str, last_label: str, wanted: Callable[[str], bool]) -> None:
+        def read() -> Rows:
+            for topic, end in progress.found.ends.items():
+                if wanted(topic):
+                    yield (settings.cluster, settings.name, topic.removeprefix(DLQ)), end
+
+        figures.gauges(name, help, ("cluster", "broker", last_label), read)
+
+    about = "the sum of its queues' ends"
+    ends("rocketmq_producer_offset", about, "topic", lambda topic: not topic.startswith((RETRY, DLQ)))
+    ends("rocketmq_topic_retry_offset", about, "topic", lambda topic: topic.startswith(RETRY))
+    ends("rocketmq_topic_dlq_offset", "dead letters of a group", "group", lambda topic: topic.startswith(DLQ))
 
 
-async def tell_groups(
-    page: Page,
-    settings: BrokerSettings,
-    progress: Progress,
-    clients: Clients,
-    consumption: Consumption,
-    now_ms: int,
+def _declare_groups(
+    figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
 ) -> None:
-    """How far groups are, and who is there."""
-    groups, where = await progress.of_groups(), (settings.cluster, settings.name)
-    labels = ("group", "topic", "countOfOnlineConsumers", "msgModel")
-    for name, is_retry in (("rocketmq_group_diff", False), ("rocketmq_group_retrydiff", True)):
-        told = [each for each in groups if each.topic.startswith(RETRY) is is_retry]
-        rows = [((*_who(each, clients), CLUSTERING), each.lag) for each in told]
-        page.gauges(name, "messages that a group has not consumed", labels, rows)
+    """The lag of groups, and their members."""
+    where, clients = (settings.cluster, settings.name), parts.clients
     labels = ("cluster", "broker", "topic", "group")
-    page.gauges(
+
+    def lags(name: str, is_retry: bool) -> None:
+        def read() -> Rows:
+            for each in progress.found.groups:
+                if each.topic.startswith(RETRY) is is_retry:
+                    online = str(len(clients.members(each.group)))
+                    yield (each.group, each.topic, online, CLUSTERING), each.lag
+
+        about = "messages that a group has not consumed"
+        figures.gauges(name, about, ("group", "topic", "countOfOnlineConsumers", "msgModel"), read)
+
+    lags("rocketmq_group_diff", is_retry=False)
+    lags("rocketmq_group_retrydiff", is_retry=True)
+    figures.gauges(
         "rocketmq_consumer_offset",
         "the sum of a group's offsets",
         labels,
-        [((*where, each.topic, each.group), each.committed) for each in groups],
+        lambda: [((*where, each.topic, each.group), each.committed) for each in progress.found.groups],
     )
-    page.gauges(
+    figures.gauges(
         "rocketmq_consumer_tps",
         "messages a second that a group took",
         labels,
-        [((*where, topic, group), pace) for (group, topic), pace in consumption.paces()],
+        lambda: [((*where, topic, group), pace) for (group, topic), pace in parts.consumption.paces()],
     )
-    waiting = await progress.waiting_since(groups, settings.metrics_series)
-    page.gauges(
+    figures.gauges(
         "rocketmq_group_get_latency_by_storetime",
         "how long the oldest message is stored that it has not consumed, in ms",
         labels,
-        [((*where, each.topic, each.group), max(now_ms - stored, 0)) for each, stored in waiting],
+        lambda: [
+            ((*where, each.topic, each.group), max(clock.now_ms() - stored_ms, 0))
+            for each, stored_ms in progress.found.waiting
+        ],
     )
-    page.gauges(
+    figures.gauges(
         "rocketmq_producer_count",
         "producers of a group",
         ("cluster", "broker", "group"),
-        [((*where, group), len(members)) for group, members in clients.producer_groups()],
+        lambda: [((*where, group), len(members)) for group, members in clients.producer_groups()],
     )
 
 
-def _who(each: GroupProgress, clients: Clients) -> tuple[str, str, str]:
-    return each.group, each.topic, str(len(clients.members(each.group)))
-
-
-def _has_slaves(figures: Figures) -> bool:
-    return any(figure.name == "slave_behind_bytes" for figure in figures)
+def _lacking(figures: Figures) -> float:
+    name = "sparrowmq_slave_behind_bytes"
+    return sum(figures.values(name).values()) if name in figures else 0

@@ -1,4 +1,4 @@
-"""The parts of a broker that its metrics tell of."""
+"""The parts of a broker that its metrics read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.topics import Topics
-from sparrowmq.stats import Figures
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True)
-class Known:
+class Measured:
     """All of them."""
 
     figures: Figures
+    store: MessageStore
     status: Status
     topics: Topics
     groups: Groups

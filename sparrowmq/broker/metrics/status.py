@@ -19,8 +19,8 @@ from typing import Final
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
-from sparrowmq.stats import Figures
 
 VERSION_NAME: Final = "V4_9_8"
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
@@ -69,7 +69,10 @@ class Status:
         if self._date() != self._today:
             self._today = self._date()
             self._yesterday_morning = self._this_morning
-            self._this_morning = (self._number("messages_received"), self._number("messages_sent"))
+            self._this_morning = (
+                self._number("sparrowmq_messages_received_total"),
+                self._number("sparrowmq_messages_sent_total"),
+            )
 
     def table(self) -> dict[str, str]:
         """All figures by their names."""
@@ -95,11 +98,14 @@ class Status:
 
     def _about_messages(self) -> dict[str, str]:
         now_s = self._clock.monotonic()
-        put_tps = _rates(self._figures.rates("messages_received", now_s))
-        get_tps = _rates(self._figures.rates("messages_sent", now_s))
-        found = self._figures.rates("pulls_found", now_s)
-        missed = self._figures.rates("pulls_missed", now_s)
-        received, sent = self._number("messages_received"), self._number("messages_sent")
+        put_tps = _rates(self._figures.rates("sparrowmq_messages_received_total", now_s))
+        get_tps = _rates(self._figures.rates("sparrowmq_messages_sent_total", now_s))
+        found = self._figures.rates("sparrowmq_pulls_found_total", now_s)
+        missed = self._figures.rates("sparrowmq_pulls_missed_total", now_s)
+        received, sent = (
+            self._number("sparrowmq_messages_received_total"),
+            self._number("sparrowmq_messages_sent_total"),
+        )
         return {
             "putTps": put_tps,
             "getTransferedTps": get_tps,  # 4.9's spelling, which its clusterList reads
@@ -118,22 +124,22 @@ class Status:
         }
 
     def _about_store(self) -> dict[str, str]:
-        begin, end = self._number("log_begin_offset"), self._number("log_end_offset")
-        stored = self._number("stored_bytes")
-        parked = self._figures.values("delay_parked")
+        begin, end = self._number("sparrowmq_log_begin_offset"), self._number("sparrowmq_log_end_offset")
+        stored = self._number("sparrowmq_stored_bytes")
+        parked = self._figures.values("sparrowmq_delay_parked")
         levels = {
             f"scheduleMessageOffset_{level[0]}": f"{int(offset)},{int(parked[level])}"
-            for level, offset in self._figures.values("delay_delivered").items()
+            for level, offset in self._figures.values("sparrowmq_delay_delivered").items()
         }
         return {
             "commitLogMinOffset": str(begin),
             "commitLogMaxOffset": str(end),
             "putMessageSizeTotal": str(stored),
-            "putMessageAverageSize": str(stored / (self._number("messages_received") or 1)),
-            "earliestMessageTimeStamp": str(self._number("oldest_message_ms")),
-            "dispatchBehindBytes": str(self._number("dispatch_behind_bytes")),
+            "putMessageAverageSize": str(stored / (self._number("sparrowmq_messages_received_total") or 1)),
+            "earliestMessageTimeStamp": str(self._number("sparrowmq_oldest_message_ms")),
+            "dispatchBehindBytes": str(self._number("sparrowmq_dispatch_behind_bytes")),
             "dispatchMaxBuffer": "0",
-            "remainHowManyDataToFlush": _bytes(self._number("flush_behind_bytes")),
+            "remainHowManyDataToFlush": _bytes(self._number("sparrowmq_flush_behind_bytes")),
             "remainTransientStoreBufferNumbs": "0",
             "pageCacheLockTimeMills": "0",
             "putMessageEntireTimeMax": "0",
@@ -144,10 +150,10 @@ class Status:
 
     def _about_copies(self) -> dict[str, str]:
         """Unlike Java: how far a slave is, in time, is what its newest message and its master's are apart."""
-        has_slaves = self._figures.knows("slaves") and self._number("slaves")
+        has_slaves = "sparrowmq_slaves" in self._figures and self._number("sparrowmq_slaves")
         if not has_slaves and not self._settings.is_slave:
             return {}
-        return {"newestMessageTimeStamp": str(self._number("newest_message_ms"))}
+        return {"newestMessageTimeStamp": str(self._number("sparrowmq_newest_message_ms"))}
 
     def _about_disk(self) -> dict[str, str]:
         disk = os.statvfs(self._settings.store_path)

@@ -21,7 +21,7 @@ from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.metrics.spans import SAMPLE_PERIOD_S, Amount, Spans
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.loop.clock import Clock
-from sparrowmq.stats import Figures
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.store.message_store import MessageStore
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
@@ -74,5 +74,5 @@ class Traffic:
     def _others(self) -> Iterator[tuple[Key, int]]:
         for (group, topic), count in self._consumption.counts():
             yield (GROUP_GET_NUMS, f"{topic}@{group}"), count
-        yield (BROKER_PUT_NUMS, self._cluster), int(self._figures.value("messages_received"))
-        yield (BROKER_GET_NUMS, self._cluster), int(self._figures.value("messages_sent"))
+        yield (BROKER_PUT_NUMS, self._cluster), int(self._figures.value("sparrowmq_messages_received_total"))
+        yield (BROKER_GET_NUMS, self._cluster), int(self._figures.value("sparrowmq_messages_sent_total"))

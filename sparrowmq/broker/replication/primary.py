@@ -24,9 +24,9 @@ from sparrowmq.errors import NoSlaveNear
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.watermark import Watermark
+from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.remoting.door import Door
-from sparrowmq.stats import Figures, Values
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import Flush
 
@@ -82,12 +82,13 @@ class Primary:
             in_sync.on_advance = store.show_within(in_sync.shown_end)
         if rules.is_sync:
             store.also_wait_for(self._safety())
-        figures.gauge("slaves", "slaves that follow this master", lambda: len(self._following()))
-        figures.family(
-            "slave_behind_bytes", "bytes of the log that each slave lacks", ("slave",), self._behind
-        )
-        figures.family(
-            "slave_lag_seconds", "how long the first message is stored that it lacks", ("slave",), self._lags
+        figures.gauge("sparrowmq_slaves", "slaves of this master", lambda: len(self._following()))
+        figures.gauges("sparrowmq_slave_behind_bytes", "bytes that a slave lacks", ("slave",), self._behind)
+        figures.gauges(
+            "sparrowmq_slave_lag_seconds",
+            "age of the oldest message that a slave lacks",
+            ("slave",),
+            self._lags,
         )
 
     def part(self) -> Part:
@@ -124,12 +125,7 @@ class Primary:
 
     def _make(self) -> SlaveLink:
         link = SlaveLink(
-            self._store,
-            self._shipped,
-            self._clock,
-            self._rules.shipping,
-            self._acknowledged,
-            self._ended,
+            self._store, self._shipped, self._clock, self._rules.shipping, self._acknowledged, self._ended
         )
         if len(self.links) >= MOST_LINKS:  # The one that was silent for longest is the least likely slave.
             min(self.links, key=lambda each: (each.acked is not None, each.last_heard)).close(
@@ -161,7 +157,7 @@ class Primary:
     def _following(self) -> list[SlaveLink]:
         return [link for link in self.links if link.acked is not None]
 
-    def _lags(self) -> Values:
+    def _lags(self) -> Rows:
         now_ms = self._clock.now_ms()
         return [
             ((link.address,), lag_s(self._store, link.acked, now_ms))
@@ -169,7 +165,7 @@ class Primary:
             if link.acked is not None
         ]
 
-    def _behind(self) -> Values:
+    def _behind(self) -> Rows:
         return [
             ((link.address,), self._shipped.value - link.acked)
             for link in self._following()

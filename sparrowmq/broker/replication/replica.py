@@ -29,8 +29,8 @@ from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.upstream import Upstream
 from sparrowmq.errors import BrokerUnreachable, LogsDiffer, NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -91,16 +91,12 @@ class Replica:
         self._changed = asyncio.Event()
         self._told = ""
         self._why_ended = ""
-        self._taken = figures.counter("replicated_bytes", "bytes of the master's log that were appended")
+        self._taken = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
         figures.gauge(
-            "follows_master", "1 while the master's log is followed", lambda: int(self.is_following)
+            "sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following)
         )
-        figures.gauge(
-            "master_ahead_bytes", "bytes that the master sent, or told of, and are not here", self._behind
-        )
-        figures.gauge(
-            "logs_differ", "1 if the logs of master and slave differ", lambda: int(self.alarm is not None)
-        )
+        figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the master has more", self._behind)
+        figures.gauge("sparrowmq_logs_differ", "1 if its log differs", lambda: int(self.alarm is not None))
 
     def part(self) -> Part:
         """It follows while the broker runs."""

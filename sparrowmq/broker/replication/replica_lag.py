@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.record import store_timestamp_ms
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 
@@ -28,20 +28,20 @@ def lag_s(store: MessageStore, offset: int, now_ms: int) -> float:
     return max(now_ms - stored_ms, 0) / 1000
 
 
-def follow(store: MessageStore, clock: Clock, figures: Figures) -> None:
-    """Tell how far the disk and the queues are behind."""
+def declare_lags(store: MessageStore, clock: Clock, figures: Figures) -> None:
+    """Declare the lags of the disk and the queues."""
 
     def behind(position: Callable[[], int]) -> Callable[[], float]:
         return lambda: lag_s(store, position(), clock.now_ms())
 
     figures.gauge(
-        "flush_lag_seconds",
-        "how long the oldest message is stored that is not on disk",
+        "sparrowmq_flush_lag_seconds",
+        "age of the oldest message not on disk",
         behind(lambda: store.flushed.value),
     )
     figures.gauge(
-        "dispatch_lag_seconds",
-        "how long the oldest message is stored that queues do not know",
+        "sparrowmq_dispatch_lag_seconds",
+        "age of the oldest message not in its queue",
         behind(lambda: store.dispatched.value),
     )
 

@@ -42,6 +42,7 @@ from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Tr
 from sparrowmq.errors import CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.waiting import in_turns
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
@@ -50,7 +51,6 @@ from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.safe_text import shown
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -121,15 +121,15 @@ class Transactions:
         self._unsaved: tuple[int, int, int] | None = (
             None  # half and op position, and the log's end when they were so
         )
-        self._begun = figures.counter("transactions_begun", "half messages stored for producers")
-        self._committed = figures.counter("transactions_committed", "transactions committed")
-        self._rolled_back = figures.counter("transactions_rolled_back", "transactions rolled back")
-        self._discarded = figures.counter(
-            "transactions_discarded", "transactions that nobody could tell the end of"
+        self._begun = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
+        self._committed = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
+        self._rolled_back = figures.counter(
+            "sparrowmq_transactions_rolled_back_total", "transactions rolled back"
         )
-        self._checks = figures.counter("transaction_checks", "questions about transactions sent to producers")
-        self._reads = figures.counter("transaction_reads", "half messages read to ask about them")
-        figures.gauge("transactions_open", "transactions whose end is not known", lambda: len(self.open))
+        self._discarded = figures.counter("sparrowmq_transactions_discarded_total", "transactions discarded")
+        self._checks = figures.counter("sparrowmq_transaction_checks_total", "checks sent to producers")
+        self._reads = figures.counter("sparrowmq_transaction_reads_total", "half messages read for checks")
+        figures.gauge("sparrowmq_transactions_open", "open transactions", lambda: len(self.open))
         self.open = self._recover()
 
     def part(self, save_period_s: float) -> Part:

@@ -36,6 +36,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.background import Background
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
@@ -50,7 +51,6 @@ from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of
 from sparrowmq.settings.live_settings import Changing
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
 
@@ -112,7 +112,9 @@ class Desk:
         self.delayed = DelayedDelivery(
             self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
         )
-        self.received = self.figures.counter("messages_received", "messages stored for producers")
+        self.received = self.figures.counter(
+            "sparrowmq_messages_received_total", "messages stored for producers"
+        )
         self.consumption = Consumption(clock, self.figures)
         self.storage = storage(self.store, Turn(), self.figures)
         self.status = Status(self.settings, self.figures, clock)

@@ -8,6 +8,7 @@ import pytest
 from sparrowmq.broker.later.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.errors import StoreFailed
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages import record
@@ -15,7 +16,6 @@ from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.requests.bodies import DelayOffsets
 from sparrowmq.protocol.selector import Selector
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from tests.broker.conftest import until
@@ -277,10 +277,10 @@ async def test_progress_is_told_by_level(tmp_path, clock):
         it.send(b"one", 1)
         it.send(b"two", 1)
         await clock.advance(0.5)
-        assert it.figures.values("delay_delivered") == {("1",): 0}
-        assert it.figures.values("delay_parked") == {("1",): 2}
+        assert it.figures.values("sparrowmq_delay_delivered") == {("1",): 0}
+        assert it.figures.values("sparrowmq_delay_parked") == {("1",): 2}
         await clock.advance(1)
-        assert it.figures.values("delay_delivered") == {("1",): 2}
+        assert it.figures.values("sparrowmq_delay_delivered") == {("1",): 2}
 
 
 async def test_a_slave_is_as_far_as_its_master_and_delivers_nothing(tmp_path, clock):

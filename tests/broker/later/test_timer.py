@@ -11,6 +11,7 @@ from sparrowmq.broker.later.delay import delay_levels
 from sparrowmq.broker.later.timer import TimedDelivery, timer_detour
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels
@@ -18,7 +19,6 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties, render
-from sparrowmq.stats import Figures
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
@@ -207,7 +207,7 @@ async def test_a_time_beyond_the_bound_is_refused_with_the_bound(tmp_path, clock
         with pytest.raises(RemoteError, match="timerMaxDelaySec allows 3456000 s") as refused:
             it.send(b"one", 40 * DAY_S * 1000 + 1)
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
-        assert it.figure("timers_pending") == 0
+        assert it.figure("sparrowmq_timers_pending") == 0
 
 
 async def test_a_broker_whose_timers_are_off_says_so(clock):
@@ -236,7 +236,10 @@ async def test_messages_come_in_the_order_of_their_times(tmp_path, clock):
             it.send(b"%d" % number, 20_000 - 100 * number)
         await clock.advance(21)
         assert it.bodies() == [b"%d" % number for number in range(199, -1, -1)]
-        assert it.figure("timers_delivered") == 200 and it.figure("timers_pending") == 0
+        assert (
+            it.figure("sparrowmq_timers_delivered_total") == 200
+            and it.figure("sparrowmq_timers_pending") == 0
+        )
 
 
 async def test_without_timers_nothing_is_looked_at(tmp_path, clock):
@@ -266,7 +269,9 @@ async def test_a_recalled_message_does_not_come_and_its_neighbours_do(tmp_path, 
         it.recall(b"b", clock.now_ms() + 1000)
         await clock.advance(2)
         assert it.bodies() == [b"a", b"c"] and it.bodies(topic="Other") == [b"b"]
-        assert it.figure("timers_recalled") == 1 and it.figure("timers_pending") == 0
+        assert (
+            it.figure("sparrowmq_timers_recalled_total") == 1 and it.figure("sparrowmq_timers_pending") == 0
+        )
 
 
 @pytest.mark.parametrize("topic", ["Mine", "Order"])
@@ -277,7 +282,9 @@ async def test_a_recall_in_one_topic_of_a_message_of_another_is_ignored(tmp_path
         it.send(b"0", topic=topic, REAL_TOPIC="Orders", **key)
         await clock.advance(6)
         assert it.bodies() == [b"one"] and it.bodies(topic=topic) == []
-        assert it.figure("timers_recalled") == 0 and it.figure("timers_pending") == 0
+        assert (
+            it.figure("sparrowmq_timers_recalled_total") == 0 and it.figure("sparrowmq_timers_pending") == 0
+        )
 
 
 async def test_a_recall_that_was_taken_in_the_last_millisecond_is_obeyed(tmp_path, clock):
@@ -331,7 +338,7 @@ async def test_after_a_clean_restart_nothing_comes_twice_and_nothing_is_lost(tmp
         await clock.advance(2)
         assert it.bodies() == [b"one"]
     async with running(tmp_path, clock) as it:
-        assert it.figure("timers_pending") == 2
+        assert it.figure("sparrowmq_timers_pending") == 2
         await clock.advance(4)
         assert it.bodies() == [b"one", b"two"]
     async with running(tmp_path, clock) as it:
@@ -465,8 +472,8 @@ async def test_retention_leaves_the_file_of_a_timer_until_it_was_stored_again(tm
                 await clock.advance(61)
                 it.store.checkpoint()
         assert it.store.begin > 1 << 20, "old files go"
-        assert it.figure("timers_rolled") >= 3 * 3
-        assert it.figure("timers_pending") == 3
+        assert it.figure("sparrowmq_timers_rolled_total") >= 3 * 3
+        assert it.figure("sparrowmq_timers_pending") == 3
         await jump(clock, 19 * DAY_S)
         (far,) = [each for each in it.delivered() if each.body != b"x" * 30_000]
         assert far.body == b"far" and int(far.properties["TIMER_ROLL_TIMES"]) >= 3
@@ -479,7 +486,7 @@ async def test_a_kill_after_a_roll_doubles_nothing(tmp_path, clock):
         it.timed._timers._hold.wanted = it.store.end
         it.send(b"wakes", 1)
         await clock.advance(1)
-        assert it.figure("timers_rolled") == 1 and it.figure("timers_pending") == 1
+        assert it.figure("sparrowmq_timers_rolled_total") == 1 and it.figure("sparrowmq_timers_pending") == 1
     async with running(tmp_path, clock) as it:
         await clock.advance(6)
         assert it.bodies() == [b"wakes", b"far"]
@@ -501,11 +508,14 @@ async def test_a_damaged_message_waits_until_it_is_mended_and_the_others_do_not(
             it.send(b"number %d" % number, 1000)
         mend = rot(tmp_path, b"number 1")
         await clock.advance(130)
-        assert it.bodies() == [b"number 0", b"number 2"] and it.figure("timers_pending") == 1
+        assert it.bodies() == [b"number 0", b"number 2"] and it.figure("sparrowmq_timers_pending") == 1
         assert caplog.text.count("waits, and is tried again each minute") == 1
         mend()
         await clock.advance(61)
-        assert it.bodies() == [b"number 0", b"number 2", b"number 1"] and it.figure("timers_pending") == 0
+        assert (
+            it.bodies() == [b"number 0", b"number 2", b"number 1"]
+            and it.figure("sparrowmq_timers_pending") == 0
+        )
 
 
 async def test_what_a_damaged_recall_names_does_not_come_before_it_is_mended(tmp_path, clock):
@@ -519,7 +529,7 @@ async def test_what_a_damaged_recall_names_does_not_come_before_it_is_mended(tmp
         assert it.bodies() == []
         mend()
         await clock.advance(61)
-        assert it.bodies() == [b"other"] and it.figure("timers_pending") == 0
+        assert it.bodies() == [b"other"] and it.figure("sparrowmq_timers_pending") == 0
 
 
 async def test_a_quarantine_passes_over_a_damaged_message(tmp_path, clock):
@@ -528,7 +538,7 @@ async def test_a_quarantine_passes_over_a_damaged_message(tmp_path, clock):
             it.send(b"number %d" % number, 1000)
         mend = rot(tmp_path, b"number 1")
         await clock.advance(2)
-        assert it.bodies() == [b"number 0", b"number 2"] and it.figure("timers_pending") == 0
+        assert it.bodies() == [b"number 0", b"number 2"] and it.figure("sparrowmq_timers_pending") == 0
         mend()
 
 

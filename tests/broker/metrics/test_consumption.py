@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.broker.metrics.consumption import MOST_PAIRS, SAMPLE_PERIOD_S, Consumption
-from sparrowmq.stats import Figures
+from sparrowmq.metrics.figures import Figures
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def test_the_paces_are_a_figure(clock):
     consumption.took("g", "Orders", 20)
     consumption.took("h", "Orders", 10)
     await clock.advance(seconds=10)
-    assert figures.values("group_pace") == {("g", "Orders"): 2, ("h", "Orders"): 1}
+    assert figures.values("sparrowmq_group_pace") == {("g", "Orders"): 2, ("h", "Orders"): 1}
     (chore,) = consumption.part().chores
     assert (chore.period_s, chore.do) == (SAMPLE_PERIOD_S, consumption.sample)
 

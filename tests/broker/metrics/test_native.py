@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 from sparrowmq import Message, MessageQueue
 from sparrowmq.client.client import connect
-from sparrowmq.metrics.page import OTHERS
+from sparrowmq.metrics.series import OTHERS
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples
 

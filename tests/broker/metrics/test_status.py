@@ -47,7 +47,7 @@ def test_only_a_master_that_has_slaves_tells_when_its_newest_message_was_stored(
     """Java's tools print every line, so there is none that Apache's broker has not, unless it says something."""
     assert "newestMessageTimeStamp" not in desk.status.table()
     slaves = [0]
-    desk.figures.gauge("slaves", "slaves that follow this master", lambda: slaves[0])
+    desk.figures.gauge("sparrowmq_slaves", "slaves that follow this master", lambda: slaves[0])
     assert "newestMessageTimeStamp" not in desk.status.table()
     slaves[0] = 1
     assert desk.status.table()["newestMessageTimeStamp"] == "0"

@@ -12,10 +12,10 @@ from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import replica
 from sparrowmq.broker.replication.replica import Replica, ReplicaRules
 from sparrowmq.errors import RemoteError
+from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.requests.headers import EndTransaction
-from sparrowmq.stats import Figures
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.conftest import until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.replica_lag import follow, lag_s
+from sparrowmq.broker.replication.replica_lag import declare_lags, lag_s
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.handlers.conftest import Desk
 
@@ -46,10 +46,10 @@ async def test_the_blank_end_of_a_file_is_passed_over(desk: Desk) -> None:
 
 
 async def test_disk_and_queues_are_followed(desk: Desk) -> None:
-    follow(desk.store, desk.clock, desk.figures)
+    declare_lags(desk.store, desk.clock, desk.figures)
     desk.send(b"x")
     await desk.clock.advance(4)
-    assert desk.figures.value("flush_lag_seconds") == 4
-    assert desk.figures.value("dispatch_lag_seconds") == 0
+    assert desk.figures.value("sparrowmq_flush_lag_seconds") == 4
+    assert desk.figures.value("sparrowmq_dispatch_lag_seconds") == 0
     desk.store.flush()
-    assert desk.figures.value("flush_lag_seconds") == 0
+    assert desk.figures.value("sparrowmq_flush_lag_seconds") == 0

@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.protocol.subscription import ALL
-from sparrowmq.spark.lag import Lag, Losses, lag_of, missing, offset_in, tell_lags, tell_losses
+from sparrowmq.spark.lag import Lag, Losses, declare_lags, declare_losses, lag_of, missing, offset_in
 from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.pipelines.running.stopping import noted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from sparrowmq.metrics.page import Page
+    from sparrowmq.metrics.figures import Figures, Rows
 
 Say = Callable[[str], None]
 
@@ -93,15 +94,17 @@ class Report:
                 else:
                     self.lost += lost
 
-    def tell_metrics(self, page: Page, name: str) -> None:
-        """Put it on a page for Prometheus; `name` is the pipeline's."""
-        for entry in ("read", "written", "errors", "batches"):
-            row = ((name,), float(getattr(self, entry) or 0))
-            page.counters(f"sparrowmq_pipeline_{entry}_total", _MEANINGS[entry], ("query",), [row])
-        if self.lag is not None:
-            tell_lags(page, {name: self.lag})
-        if self.lost is not None:
-            tell_losses(page, {name: Losses(self.lost, self.bad or 0)})
+    def tell_metrics(self, figures: Figures, name: str) -> None:
+        """Declare its figures; `name` is the pipeline's."""
+        for entry, help in _MEANINGS.items():
+            figures.counters(
+                f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry)
+            )
+        declare_lags(figures, lambda: {} if self.lag is None else {name: self.lag})
+        declare_losses(figures, lambda: {} if self.lost is None else {name: Losses(self.lost, self.bad or 0)})
+
+    def _row(self, name: str, entry: str) -> Rows:
+        return [((name,), float(getattr(self, entry) or 0))]
 
     @contextmanager
     def told_at(self, address: str | None, name: str) -> Iterator[None]:
@@ -111,7 +114,7 @@ class Report:
             return
         from sparrowmq.spark.exposed import exposed  # needs the extra `server`
 
-        with exposed(address, lambda page: self.tell_metrics(page, name)) as where:
+        with exposed(address, lambda figures: self.tell_metrics(figures, name)) as where:
             to_stderr(f"figures at http://{where}/metrics")
             yield
 

@@ -10,7 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.metrics.page import Page
+
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.prometheus import page
+from sparrowmq.metrics.series import series_of
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.report import Report, watch
 
@@ -120,9 +123,9 @@ def test_a_batch_that_the_table_had_already_has_lost_nothing():
 
 def test_prometheus_gets_all_of_it_by_kafkas_names():
     report = seen({"failOnDataLoss": "false"}, [(3, 1)], Ended((0, 0, 5), latest=12))
-    page = Page({}, 200)
-    report.tell_metrics(page, "table orders")
-    said = page.text().decode()
+    figures = Figures()
+    report.tell_metrics(figures, "table orders")
+    said = page(series_of(figures, {}, 200)).body.decode()
     for line in (
         'maxOffsetsBehindLatest{query="table orders"} 7.0',
         'sparrowmq_spark_rows_lost_total{query="table orders"} 2.0',

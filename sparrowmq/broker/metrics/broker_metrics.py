@@ -1,0 +1,47 @@
+"""The broker's metrics as a part of it."""
+
+from __future__ import annotations
+
+from sparrowmq.broker.broker_settings import BrokerSettings
+from sparrowmq.broker.metrics import exporter, native
+from sparrowmq.broker.metrics.consumer_lag import Progress
+from sparrowmq.broker.metrics.measured_parts import Measured
+from sparrowmq.broker.part import Part, Task
+from sparrowmq.errors import NetworkError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_port import MetricsPort
+from sparrowmq.remoting.door import Door
+from sparrowmq.remoting.latencies import Latencies
+
+
+def metrics_part(
+    door: Door | None, settings: BrokerSettings, parts: Measured, latencies: Latencies, clock: Clock
+) -> Part:
+    """Answers Prometheus and sends to a collector, as the settings say.
+
+    Args:
+        door: bound; None if metrics are only sent.
+    Raises:
+        ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
+    """
+    progress, of_exporter = Progress(parts.store, parts.offsets), Figures()
+    native.declare(parts, progress, settings, latencies, clock)
+    exporter.declare(of_exporter, parts, progress, settings, clock)
+
+    async def known() -> None:
+        if not parts.registration.is_known:
+            raise NetworkError("no name server knows this broker yet, so no client finds it")
+
+    port = MetricsPort(
+        door,
+        settings,
+        parts.figures,
+        {"cluster": settings.cluster, "node_type": "broker", "node_id": settings.name},
+        {"service.name": "sparrowmq-broker", "service.instance.id": settings.name},
+        clock,
+        ready=known,
+        lookup=lambda: progress.looked_up(settings.metrics_series),
+        exporter=of_exporter,
+    )
+    return Part(tasks=tuple(Task(name, start) for name, start in port.tasks.items()))

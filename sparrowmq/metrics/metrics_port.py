@@ -1,0 +1,110 @@
+"""The metrics of one program: a port with three paths, OTLP, and what measures the loop meanwhile.
+
+/metrics            all figures; with ?compat=exporter those with the names of rocketmq-exporter
+/healthz            200 while the loop runs
+/readyz             200 while the program does its work, else 503 with the reason
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.loop.clock import Clock
+from sparrowmq.metrics.endpoint import Answer, Endpoint, Query
+from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_settings import MetricsSettings
+from sparrowmq.metrics.pauses import Pauses
+from sparrowmq.metrics.prometheus import page, process_series
+from sparrowmq.metrics.series import Series, series_of
+from sparrowmq.remoting.door import Door
+
+if TYPE_CHECKING:
+    from sparrowmq.metrics.otlp import Push
+
+
+def _push() -> type[Push]:
+    """Load OpenTelemetry, which only senders need."""
+    try:
+        from sparrowmq.metrics.otlp import Push
+    except ImportError as error:
+        raise ConfigError(
+            f"metricsOtlpEndpoint needs OpenTelemetry's exporter ({error.name} is missing): "
+            "pip install 'sparrowmq[otlp]'"
+        ) from None
+    return Push
+
+
+async def _always() -> None:
+    """For a program that is ready when it answers."""
+
+
+class MetricsPort:
+    """Answers Prometheus and sends to a collector.
+
+    Args:
+        door: bound; None if metrics are only sent.
+        labels: of each series, beside its own.
+        program: its name and instance for a collector: service.name and so on.
+        ready: raises SparrowError with the reason if the program is not ready.
+        lookup: what the figures need while they are read; entered once at a time.
+        exporter: the figures with the names of rocketmq-exporter.
+    Attributes:
+        tasks: to run as long as the program runs, by name.
+    Raises:
+        ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
+    """
+
+    def __init__(
+        self,
+        door: Door | None,
+        settings: MetricsSettings,
+        figures: Figures,
+        labels: Mapping[str, str],
+        program: Mapping[str, str],
+        clock: Clock,
+        *,
+        ready: Callable[[], Awaitable[object]] = _always,
+        lookup: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+        exporter: Figures | None = None,
+    ) -> None:
+        self._settings = settings
+        self._figures = figures
+        self._labels = labels
+        self._ready = ready
+        self._lookup = lookup
+        self._exporter = exporter
+        self._one_at_a_time = asyncio.Lock()
+        pauses = Pauses(figures)
+        self.tasks: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {"pauses": pauses.run}
+        if door is not None:
+            paths = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._readiness}
+            self.tasks["metrics"] = Endpoint(door, paths).run
+        if settings.metrics_otlp is not None:
+            period_s = settings.metrics_otlp_ms / 1000
+            self.tasks["metrics by OTLP"] = _push()(
+                settings.metrics_otlp, period_s, program, self._series, clock
+            ).run
+
+    async def _series(self) -> list[Series]:
+        return [*await self._read(self._figures, self._labels), *process_series()]
+
+    async def _read(self, figures: Figures, labels: Mapping[str, str]) -> list[Series]:
+        async with self._one_at_a_time, self._lookup():
+            common = {**labels, **dict(self._settings.metrics_labels)}
+            return list(series_of(figures, common, self._settings.metrics_series))
+
+    async def _metrics(self, query: Query) -> Answer:
+        if self._exporter is not None and query.get("compat") == "exporter":
+            return page(await self._read(self._exporter, {}))
+        return page(await self._series())
+
+    async def _health(self, _: Query) -> Answer:
+        return Answer(200, b"ok\n")
+
+    async def _readiness(self, _: Query) -> Answer:
+        await self._ready()
+        return Answer(200, b"ok\n")

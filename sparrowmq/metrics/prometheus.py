@@ -1,0 +1,51 @@
+"""Series as Prometheus reads them: its text format 0.0.4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+
+from sparrowmq.metrics.endpoint import Answer
+from sparrowmq.metrics.figures import Kind
+from sparrowmq.metrics.series import Series
+
+
+class _Collected:
+    """What the client library writes."""
+
+    def __init__(self, series: Iterable[Series]) -> None:
+        self._series = series
+
+    def collect(self) -> Iterator[Metric]:
+        return map(_metric, self._series)
+
+
+def page(series: Iterable[Series]) -> Answer:
+    """The answer to Prometheus."""
+    return Answer(200, generate_latest(_Collected(series)), CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def process_series() -> Iterator[Series]:
+    """Memory, CPU, descriptors and start of this process, under the names that all programs have."""
+    for metric in ProcessCollector(registry=None).collect():
+        for sample in metric.samples:
+            yield Series(sample.name, cast(Kind, metric.type), metric.documentation, (), [((), sample.value)])
+
+
+def _metric(series: Series) -> Metric:
+    # The library gives the suffix to counters again. Gauges of rocketmq-exporter have it, too.
+    name = series.name.removesuffix("_total") if series.kind == "counter" else series.name
+    metric = Metric(name, series.help, series.kind)
+    for values, number in series.rows:
+        metric.add_sample(series.name, dict(zip(series.labels, values, strict=True)), number)
+    for values, buckets in series.buckets:
+        labels = dict(zip(series.labels, values, strict=True))
+        for bound, count in zip(buckets.bounds, buckets.at_most, strict=True):
+            metric.add_sample(f"{series.name}_bucket", labels | {"le": f"{bound:g}"}, count)
+        metric.add_sample(f"{series.name}_bucket", labels | {"le": "+Inf"}, buckets.size)
+        metric.add_sample(f"{series.name}_count", labels, buckets.size)
+        metric.add_sample(f"{series.name}_sum", labels, buckets.total)
+    return metric

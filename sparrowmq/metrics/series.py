@@ -1,0 +1,87 @@
+"""The figures of one moment, for Prometheus and OTLP. Nothing is kept between two visits.
+
+A figure with labels has at most `most` series and one more, `(others)`. Gauges show their greatest values, since users
+look for those. Counters show the first series by name, because a counter that comes and goes looks like a restart.
+`sparrowmq_series_left_out` counts the series behind `(others)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest, nsmallest
+from typing import Final, NamedTuple, cast
+
+from sparrowmq.metrics.figures import Figure, Figures, Histograms, Kind, Row, Rows
+from sparrowmq.stats import Histogram
+
+OTHERS: Final = "(others)"
+
+
+class Buckets(NamedTuple):
+    """A histogram's values: how many are at most each bound, how many there are, and their sum."""
+
+    bounds: list[float]
+    at_most: list[int]
+    size: int
+    total: float
+
+
+class Series(NamedTuple):
+    """The numbers of one figure: `labels` are names, a row has their values."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    rows: list[Row]
+    buckets: Sequence[tuple[tuple[str, ...], Buckets]] = ()
+
+
+def series_of(figures: Figures, common: Mapping[str, str], most: int) -> Iterator[Series]:
+    """All figures.
+
+    Args:
+        common: labels that every series has beside its own.
+    """
+    names, values = tuple(common), tuple(common.values())
+    shown: dict[str, set[str]] = {}  # by gauge, the values of the first label
+    left_out: list[Row] = []
+    for figure in figures:
+        labels = (*names, *figure.labels)
+        if figure.kind == "histogram":
+            read = cast(Histograms, figure.read())
+            buckets = [((*values, *own), _buckets(figure, seen)) for own, seen in read]
+            yield Series(figure.name, figure.kind, figure.help, labels, [], buckets)
+            continue
+        rows = list(cast(Rows, figure.read()))
+        if len(rows) > most:
+            kept = _kept(figure, rows, most, shown.get(figure.along_with, set()))
+            left_out.append(((*values, figure.name), len(rows) - len(kept)))
+            rest = sum(value for _, value in rows) - sum(value for _, value in kept)
+            rows = [*kept, ((OTHERS,) * len(figure.labels), rest)]
+        shown[figure.name] = {own[0] for own, _ in rows if own}
+        rows = [((*values, *own), value) for own, value in rows]
+        yield Series(figure.name, figure.kind, figure.help, labels, rows)
+    if left_out:
+        about = "series that share the one of (others): metricsMaxSeries"
+        yield Series("sparrowmq_series_left_out", "gauge", about, (*names, "family"), left_out)
+
+
+def _buckets(figure: Figure, seen: Histogram) -> Buckets:
+    bounds = [float(f"{bound * figure.scale:g}") for bound in figure.bounds]
+    return Buckets(bounds, seen.at_most(figure.bounds), int(seen.count), int(seen.total) * figure.scale)
+
+
+def _kept(figure: Figure, rows: Sequence[Row], most: int, leading: set[str]) -> list[Row]:
+    """The rows to show: of a gauge first the greatest of each label in `leading`."""
+    if figure.kind == "counter":
+        return nsmallest(most, rows)
+    greatest: dict[str, Row] = {}
+    for row in rows:
+        label = row[0][0]
+        if label in leading and (label not in greatest or greatest[label][1] < row[1]):
+            greatest[label] = row
+    led = list(greatest.values())[:most]
+    labels = {own for own, _ in led}
+    others = (row for row in rows if row[0] not in labels)
+    return [*led, *nlargest(most - len(led), others, key=lambda row: row[1])]
