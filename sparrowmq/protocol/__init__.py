@@ -1,1 +1,1 @@
-"""What every peer must agree on, byte for byte: pure functions, no I/O, no clock, no logging."""
+"""The protocol that all peers share, byte for byte: pure functions without I/O, clock or logging."""

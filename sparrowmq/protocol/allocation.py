@@ -1,8 +1,8 @@
-"""Who consumes which queue: every member of a group computes the whole answer for itself, and all must agree.
+"""Allocation of queues to the members of a group. Each member computes it alone, and all must get the same result.
 
-There is no coordinator. Members are Java, Go, C++ and ours side by side, so each strategy gives exactly Java's answer;
-otherwise two members would take one queue, or nobody would. Order matters, so queues and members are sorted here first.
-A member that the broker does not list yet gets nothing.
+There is no coordinator. A group may have Java, Go, C++ and Python members, so each strategy gives exactly Java's
+result. Otherwise two members would consume one queue, or none would. The order matters: queues and members are sorted
+here first. A member that the broker does not list yet gets no queue.
 Source: AllocateMessageQueue* and AllocateMachineRoomNearby, Java 4.9.8.
 """
 
@@ -23,7 +23,7 @@ StrategyName = Literal["averagely", "by_circle", "consistent_hash"]
 
 
 def averagely(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
-    """Neighbouring queues, in portions as equal as can be; the first members get the odd ones. Java's first choice."""
+    """Neighbouring queues in equal portions; the first members get the remainder. The default, as in Java."""
     ordered, place = _arrange(queues, members, me)
     if place is None:
         return []
@@ -31,13 +31,13 @@ def averagely(queues: Collection[MessageQueue], members: Collection[str], me: st
 
 
 def by_circle(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
-    """Every n-th queue, as cards are dealt."""
+    """Every n-th queue, for n members."""
     ordered, place = _arrange(queues, members, me)
     return [] if place is None else ordered[place :: len(set(members))]
 
 
 def consistent_hash(virtual_nodes: int = 10) -> Strategy:
-    """A ring of hashes: few queues move when a member comes or goes, at the price of uneven portions."""
+    """Queues by a ring of hashes. Few queues move when a member joins or leaves, but portions are uneven."""
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
         ordered, place = _arrange(queues, members, me)
@@ -60,7 +60,7 @@ def consistent_hash(virtual_nodes: int = 10) -> Strategy:
 
 
 def by_config(mine: Sequence[MessageQueue]) -> Strategy:
-    """The given queues, whoever else is there."""
+    """The given queues, independent of other members."""
     return lambda queues, members, me: list(mine)
 
 
@@ -84,13 +84,13 @@ def near_machine_room(
     room_of_member: Callable[[str], str],
     within: Strategy | StrategyName = averagely,
 ) -> Strategy:
-    """Each room's queues to the members of that room; those of a room without members to all.
+    """Each room's queues for the members of that room. All members share the queues of rooms without members.
 
     Args:
-        room_of_queue: where the queue's broker stands.
-        room_of_member: where the member with this client id is; all members must say the same.
-        within: how a portion is shared out.
-    Raises, when queues are shared out:
+        room_of_queue: the room of the queue's broker.
+        room_of_member: the room of the member with this client id. It must be the same function in all members.
+        within: the strategy inside a room.
+    Raises, during an allocation:
         ConfigError: a room has no name.
     """
     share = strategy_of(within)
@@ -118,7 +118,7 @@ _BY_NAME: Final[dict[str, Strategy]] = {
 
 
 def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
-    """The strategy of this name, or the given one. Raises: ConfigError, there is none."""
+    """The strategy with this name, or the given one. Raises: ConfigError, the name is unknown."""
     if isinstance(chosen, str) and chosen in _BY_NAME:
         return _BY_NAME[chosen]
     if callable(chosen):
@@ -149,7 +149,7 @@ def _arrange(
 
 
 def portion_of(queues: list[MessageQueue], member_count: int, place: int) -> list[MessageQueue]:
-    """The neighbouring queues of the member at a place; the first members get one more if they do not come out even."""
+    """The neighbouring queues of one member. The first members get one more if the division has a remainder."""
     size, over = divmod(len(queues), member_count)
     start = place * size + min(place, over)
     return queues[start : start + size + (place < over)]

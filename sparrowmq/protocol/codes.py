@@ -1,7 +1,7 @@
-"""Numbers with names: what a request asks, how a reply went, which language the peer is written in.
+"""Request codes, response codes and language codes.
 
 Source: RequestCode, ResponseCode and LanguageCode of Java 5.3, with the codes that only 4.9 has, and two of our own.
-A number is never given a second meaning, so those that nobody sends any more stay here.
+A number never gets a second meaning, so codes that no peer sends any more stay here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sparrowmq.errors import RETRIABLE_CODES
 
 
 class RequestCode(IntEnum):
-    """What is asked. `requests.py` says who answers."""
+    """The code of a request. `request_table.py` says which server handles it."""
 
     # Clients, to a name server or a broker.
     SEND_MESSAGE = 10
@@ -134,7 +134,7 @@ class RequestCode(IntEnum):
     NOTIFY_MIN_BROKER_ID_CHANGE = 905
     EXCHANGE_BROKER_HA_INFO = 906
 
-    # Consuming in the way of 5.x.
+    # Pop consumption of 5.x.
     QUERY_ASSIGNMENT = 400
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -145,7 +145,7 @@ class RequestCode(IntEnum):
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
 
-    # Controllers, which elect a broker's primary.
+    # Controllers, which elect the master of a group of brokers.
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002
     CONTROLLER_REGISTER_BROKER = 1003
@@ -191,7 +191,7 @@ class RequestCode(IntEnum):
     STAGE_BATCH = 32_001
     COMMIT_BATCH = 32_002
 
-    # Declared in Java, sent by nobody: kept so that no number gets a second meaning.
+    # Declared in Java, but never sent: kept so that no number gets a second meaning.
     QUERY_BROKER_OFFSET = 13
     GET_TOPIC_CONFIG_LIST = 22
     GET_TOPIC_NAME_LIST = 23
@@ -208,7 +208,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How it went."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -227,7 +227,7 @@ class ResponseCode(IntEnum):
     TOPIC_NOT_EXIST = 17
     TOPIC_EXIST_ALREADY = 18
 
-    # A pull: wait (19), ask again from the given offset (20), or start anew from it (21).
+    # A pull: wait (19), ask again from the given offset (20), or start again from it (21).
     PULL_NOT_FOUND = 19
     PULL_RETRY_IMMEDIATELY = 20
     PULL_OFFSET_MOVED = 21
@@ -287,12 +287,12 @@ class ResponseCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same send may succeed on another broker."""
+        """Whether the same send can succeed on another broker."""
         return self in RETRIABLE_CODES
 
 
 class LanguageCode(IntEnum):
-    """What the peer is written in. Only CPP changes an answer: it selects another form of the reset body."""
+    """The language of a client. Only CPP changes an answer: it gets another form of the body that resets offsets."""
 
     JAVA = 0
     CPP = 1

@@ -19,16 +19,16 @@ _WORD = re.compile(r"(\d{1,9})([smhd])")
 
 @dataclass(frozen=True, slots=True)
 class DelayLevels:
-    """The delays by level; `delays_ms[0]` is that of level 1."""
+    """The delays by level. `delays_ms[0]` is the delay of level 1."""
 
     delays_ms: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str = JAVA_LEVELS) -> DelayLevels:
-        """From the setting `messageDelayLevel`.
+        """Parse the setting `messageDelayLevel`.
 
         Raises:
-            ConfigError: a word is not a number and a unit, or there is none.
+            ConfigError: a word is no number with a unit, or there is no word.
         """
         words = text.split()
         delays_ms = [duration_ms(word) for word in words]
@@ -44,11 +44,11 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def clamp(self, level: int) -> int:
-        """The level that is meant: the last one for all beyond it."""
+        """The level itself, or the last level for higher numbers."""
         return min(level, self.max)
 
     def delay_ms(self, level: int) -> int:
-        """How long a message of the level waits; 0 and below do not wait."""
+        """The delay of a level; 0 for level 0 and below."""
         return self.delays_ms[self.clamp(level) - 1] if level > 0 else 0
 
     def deliver_timestamp_ms(self, level: int, from_timestamp_ms: int) -> int:
@@ -59,19 +59,19 @@ class DelayLevels:
 
 
 def duration_ms(word: str) -> int | None:
-    """The milliseconds of a duration such as "30s", "5m", "2h" or "1d"; None if it is not written so."""
+    """The milliseconds of a duration such as "30s", "5m", "2h" or "1d"; None for other texts."""
     match = _WORD.fullmatch(word)
     return int(match[1]) * _UNIT_MS[match[2]] if match else None
 
 
 def duration_word(duration_ms: int) -> str:
-    """Whole seconds, as given in milliseconds, in the largest unit that fits."""
+    """Write a duration of whole seconds in the largest unit that fits."""
     unit = next((unit for unit in "dhm" if duration_ms and duration_ms % _UNIT_MS[unit] == 0), "s")
     return f"{duration_ms // _UNIT_MS[unit]}{unit}"
 
 
 def queue_of(level: int) -> int:
-    """The queue of SCHEDULE_TOPIC_XXXX in which messages of the level wait."""
+    """The queue of SCHEDULE_TOPIC_XXXX for a level."""
     return level - 1
 
 

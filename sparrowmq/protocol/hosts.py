@@ -1,4 +1,4 @@
-"""Hosts as people write them, and as the wire does: the raw address (4 or 16 bytes) and the port as int32.
+"""Hosts as text, and as bytes on the wire: the raw address (4 or 16 bytes) and the port as int32.
 
     IPv4   | address 4 | port 4 |      8 bytes    "10.0.0.1:10911"
     IPv6   | address 16 | port 4 |    20 bytes    "[::1]:10911"
@@ -23,7 +23,7 @@ IPV6_SIZE = 20
 
 @lru_cache(maxsize=4096)
 def pack(address: str) -> bytes:
-    """`"ip:port"` or `"[ip]:port"` as bytes. Names are not looked up.
+    """Convert `"ip:port"` or `"[ip]:port"` to bytes. Names are not resolved.
 
     Raises:
         LocalProtocolError: the text is not an IP address with a port.
@@ -42,10 +42,10 @@ def pack(address: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def unpack(host: bytes) -> str:
-    """The text form of `pack`'s bytes.
+    """Convert the bytes of `pack` to text.
 
     Raises:
-        RemoteProtocolError: there are not 8 or 20 bytes.
+        RemoteProtocolError: the length is neither 8 nor 20 bytes.
     """
     port = int.from_bytes(host[-4:], "big")
     if len(host) == IPV4_SIZE:
@@ -56,10 +56,10 @@ def unpack(host: bytes) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` in its parts; IPv6 hosts stand in brackets.
+    """Split `host:port`. IPv6 hosts are in brackets.
 
     Raises:
-        ConfigError: it is not such an address.
+        ConfigError: the text has another form.
     """
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -68,7 +68,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_host(host: str) -> str:
-    """The name or IP address itself, if it can be one of a host; it is not looked up. Raises: ConfigError."""
+    """Return the host if it is a valid name or IP address. It is not resolved. Raises: ConfigError."""
     if ":" in host:
         try:
             ipaddress.IPv6Address(host)

@@ -1,13 +1,13 @@
-"""Names of topics and groups: THE validator, and the names that RocketMQ gives a meaning.
+"""Names of topics and groups: the one validator, and the names with a meaning in RocketMQ.
 
     Orders                    a topic            letters, digits, % | - _ and at most 127 of them
     billing                   a consumer group   the same, at most 120, so that its retry topic is a topic
-    %RETRY%billing            where a group's failed messages wait for their next try
-    %DLQ%billing              where they end after the last try
+    %RETRY%billing            the group's retry topic: failed messages wait there for their next try
+    %DLQ%billing              the group's dead-letter topic, after the last try
     shop%Orders               topic Orders in namespace shop
 
-Names become folders and keys of stored state, and they come in from everywhere: requests, heartbeats, files, other
-brokers. So each border calls `check_topic` or `check_group`; what passes can neither leave its folder nor break a
+Names become folders and keys of stored state. They arrive in requests, heartbeats and files, and from other brokers.
+Each of these borders calls `check_topic` or `check_group`. A valid name can neither leave its folder nor break a
 record.
 Source: TopicValidator, MixAll and NamespaceUtil, Java 4.9.8.
 """
@@ -35,7 +35,7 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
-STAGED_TOPIC: Final = "rmq_sys_STAGED"  # ours: batches that were not committed yet, and commits
+STAGED_TOPIC: Final = "rmq_sys_STAGED"  # ours: batches before their commit, and commits
 SYSTEM_PREFIX: Final = "rmq_sys_"
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # behind a cluster's name: where a broker keeps replies to requests
 SYSTEM_TOPICS: Final = frozenset(
@@ -94,22 +94,22 @@ _RULE = "use only letters, digits, '%', '|', '_' and '-'"
 
 @lru_cache(maxsize=65536)
 def check_topic(name: str) -> str:
-    """The name itself, if a topic may have it. Cached: it is asked for each request.
+    """Return the name if it is valid for a topic. Cached, because each request needs it.
 
     Raises:
-        InvalidName: says which rule it breaks.
+        InvalidName: names the rule.
     """
     return _check("topic", name, MAX_TOPIC_LENGTH)
 
 
 @lru_cache(maxsize=65536)
 def check_group(name: str) -> str:
-    """The name itself, if a producer or consumer group may have it. Raises: InvalidName."""
+    """Return the name if it is valid for a producer or consumer group. Raises: InvalidName."""
     return _check("group", name, MAX_GROUP_LENGTH)
 
 
 def check_new_topic(name: str) -> str:
-    """The name itself, if somebody may create a topic of it. Raises: InvalidName."""
+    """Return the name if users may create a topic with it. Raises: InvalidName."""
     if is_system_topic(check_topic(name)):
         raise InvalidName(
             f"topic {name} belongs to RocketMQ itself (is conflict with system topic); choose another"
@@ -118,7 +118,7 @@ def check_new_topic(name: str) -> str:
 
 
 def check_broker_name(name: str) -> str:
-    """The name itself, if a broker or cluster may have it; Java allows dots there. Raises: InvalidName."""
+    """Return the name if it is valid for a broker or cluster; as in Java, dots are valid. Raises: InvalidName."""
     if name in (".", ".."):
         raise InvalidName(f"{name!r} is not a broker or cluster name; {_RULE}")
     _check("broker or cluster", name.replace(".", "-"), MAX_TOPIC_LENGTH)
@@ -126,17 +126,17 @@ def check_broker_name(name: str) -> str:
 
 
 def retry_topic(group: str) -> str:
-    """Where the failed messages of a group wait."""
+    """The topic in which the failed messages of a group wait."""
     return RETRY + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where the messages of a group end that failed every time."""
+    """The dead-letter topic of a group."""
     return DLQ + group
 
 
 def group_of(topic: str) -> str | None:
-    """The group whose retry or dead-letter topic this is; None for other topics."""
+    """The group of a retry or dead-letter topic; None for other topics."""
     for prefix in (RETRY, DLQ):
         if topic.startswith(prefix):
             return topic.removeprefix(prefix)
@@ -157,14 +157,14 @@ def is_closed_to_clients(topic: str) -> bool:
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace itself, if names may begin with it; empty is none. Raises: InvalidName."""
+    """Return the namespace if it is valid; empty means no namespace. Raises: InvalidName."""
     if namespace and ("%" in namespace or not _ALLOWED.fullmatch(namespace)):
-        raise InvalidName(f"namespace {namespace!r} is none; use only letters, digits, '|', '_' and '-'")
+        raise InvalidName(f"namespace {namespace!r} is invalid; use only letters, digits, '|', '_' and '-'")
     return namespace
 
 
 def with_namespace(namespace: str, name: str) -> str:
-    """The full name of a topic or group inside a namespace; system names have none."""
+    """The full name of a topic or group in a namespace. System names have no namespace."""
     prefix = next((prefix for prefix in (RETRY, DLQ) if name.startswith(prefix)), "")
     plain = name.removeprefix(prefix)
     if not namespace or is_system_topic(plain) or is_system_group(plain) or plain.startswith(namespace + "%"):
@@ -173,7 +173,7 @@ def with_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """The name as an application in the namespace knows it."""
+    """The name without the namespace, as applications in it use it."""
     prefix = next((prefix for prefix in (RETRY, DLQ) if name.startswith(prefix)), "")
     return prefix + name.removeprefix(prefix).removeprefix(namespace + "%") if namespace else name
 

@@ -1,8 +1,8 @@
-"""The handle by which a message that waits for its time can be recalled, as a send's answer gives it.
+"""The recall handle of a timer message: the result of a send has it, and a recall needs it.
 
     base64, URL-safe:   v1 TOPIC BROKER-NAME TIMESTAMP UNIQUE-ID      with one blank between; names have none
 
-The timestamp is when the message is due, plus 1 ms (Java rounds it down again, to the slot).
+The timestamp is the delivery time plus 1 ms. Java rounds it down again, to the slot.
 Source: RecallMessageHandle, and SendMessageProcessor.attachRecallHandle, Java 5.4.
 """
 
@@ -16,11 +16,11 @@ from sparrowmq.errors import ConfigError
 
 _VERSION: Final = "v1"
 _FIELDS: Final = 5
-_DIGITS: Final = 18  # of a time in ms that anybody can mean
+_DIGITS: Final = 18  # the longest plausible time in ms
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says; `due_ms` is when the message would be delivered."""
+    """The parts of a handle. `due_ms` is the delivery time of the message."""
 
     topic: str
     broker_name: str
@@ -33,7 +33,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RecallHandle:
-        """Raises: ConfigError, it is no handle."""
+        """Parse a handle. Raises: ConfigError, the text is none."""
         try:
             padded = text + "=" * (-len(text) % 4)
             words = base64.b64decode(padded.encode("ascii"), b"-_", validate=True).decode().split(" ")

@@ -1,23 +1,24 @@
-"""The stream by which a slave gets its master's log, on a connection of its own (haListenPort).
+"""The replication stream: a slave gets its master's log on a connection of its own (haListenPort).
 
-    slave -> master   offset 8                       "I have the log up to here"; the first one: "send from here on"
+    slave -> master   offset 8                       the end of the slave's log; the first report asks for all after it
     master -> slave   offset 8, size 4, bytes        the next bytes of the log, which need not be whole records
                       offset 8, 0                    nothing new: a sign of life, every five seconds
 
-Reports may come as often as a slave likes; the last one counts. All numbers are big-endian and signed.
+A slave may report at any time; the last report counts. All numbers are big-endian and signed.
 
-Ours, where a secret is set: neither side says a word of that before each has shown that it knows the secret.
+An extension of ours: with a secret, both sides first prove that they know it.
 
     slave -> master   "SMQ-HA-1", nonce 32
     master -> slave   "SMQ-HA-1", nonce 32, proof 32 = HMAC-SHA256( secret, "master", both nonces )
     slave -> master   proof 32 = HMAC-SHA256( secret, "slave", both nonces )
 
-Where the master is elected (`enableControllerMode`), a slave says ahead of its first report who it is; ours alone:
+Another extension: where the master is elected (`enableControllerMode`), a slave introduces itself before its first
+report:
 
-    slave -> master   "SMQ-HA-M", brokerId 8, epoch 8              the epoch of the master that it means to follow
+    slave -> master   "SMQ-HA-M", brokerId 8, epoch 8              the epoch of the master that it follows
 
-As a report the first eight bytes would be an offset of 6 exbibytes, which no log has, so a master without a secret
-knows them, too.
+As a report, the first eight bytes would be an offset of 6 exbibytes. No log is so long, so a master without a secret
+recognises them too.
 Source: HAConnection and HAClient, Java 4.9.7, and their bytes.
 """
 
@@ -47,22 +48,22 @@ NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
 HELLO_SIZE: Final = len(GREETING) + NONCE_SIZE
 _MEMBER: Final = Struct(">8sqq")
-_NO_CRC: Final = (1 << 63) - 1  # an offset that no log reaches: a master of Java's writes no CRC over all
+_NO_CRC: Final = (1 << 63) - 1  # an offset that no log reaches: a Java master writes no property CRC
 _THEIRS: Final = "the log of the master"
 
 
-# Where some bytes of the log lie, and the bytes; without any it is a sign of life.
+# The offset of some bytes of the log, and the bytes; no bytes are a sign of life.
 Piece: TypeAlias = tuple[int, memoryview]
 
 
 class Reports:
-    """What a slave says, out of the bytes that come from it."""
+    """Decodes the bytes from a slave into its reports."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def receive(self, chunk: bytes) -> int | None:
-        """The last whole report; None if there is none yet."""
+        """The last complete report; None if there is none yet."""
         said = self._rest + chunk
         whole = len(said) // REPORT.size * REPORT.size
         self._rest = said[whole:]
@@ -73,7 +74,7 @@ class Reports:
 
 
 class Transfers:
-    """What a master sends, out of the bytes that come from it, without waiting for the end of anything but heads."""
+    """Decodes the bytes from a master into pieces of the log. It waits only for complete heads, not for bodies."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -108,18 +109,18 @@ class Transfers:
 
 
 class WholeRecords:
-    """Cuts the bytes of a log into what can be kept: records that are sound, and the blank ends of files.
+    """Cuts the bytes of a log into items that can be stored: sound records, and the blank ends of files.
 
-    It holds each until it is whole. That may be most of a file: a repair fences off a damaged part with one record over
-    all of it, or with the blank end of its file.
+    It keeps each item until it is complete. An item may be most of a file: a repair covers a damaged part with one
+    record, or with the blank end of its file.
 
     Args:
-        position: where the first byte lies that will be taken.
+        position: the offset of the first byte to take.
         file_size: of the log's files.
     Attributes:
-        position: behind the last byte that was given back.
-        problem: what lies at `position` is none of a log with files of this size, or damaged; nothing is given back
-            from there on.
+        position: the end of the last item that was returned.
+        problem: why the item at `position` is damaged, or does not fit a log with files of this size. No item is
+            returned after it.
     """
 
     def __init__(self, position: int, file_size: int) -> None:
@@ -128,15 +129,15 @@ class WholeRecords:
         self._file_size = file_size
         self._pieces: list[bytes] = []
         self._held = 0
-        self._wanted = PREFIX.size  # there is nothing new to be seen in fewer
+        self._wanted = PREFIX.size  # fewer bytes show nothing
 
     @property
     def end(self) -> int:
-        """Behind the last byte that was taken."""
+        """The end of the last byte that was taken."""
         return self.position + self._held
 
     def take(self, piece: Buffer) -> memoryview:
-        """All that is whole now, the bytes of `piece` being the next."""
+        """Take the next bytes, and return all items that are complete now."""
         self._pieces.append(bytes(piece))
         self._held += len(piece)
         if self._held < self._wanted or self.problem is not None:
@@ -149,7 +150,7 @@ class WholeRecords:
         return memoryview(content)[:whole]
 
     def _count_whole(self, content: bytes) -> int:
-        """How many of the bytes are whole items; `_wanted` is then what the next one needs."""
+        """The number of bytes in complete items. Sets `_wanted` to the bytes that the next one needs."""
         view, at, end = memoryview(content), 0, len(content)
         self._wanted = PREFIX.size
         while end - at >= PREFIX.size:
@@ -171,12 +172,12 @@ class WholeRecords:
         return at
 
     def _pass(self, content: bytes, at: int) -> int:
-        """Where those records end that are beyond doubt: sound, whole, and in one file."""
+        """The end of the records that are certainly sound, complete, and in one file."""
         left = self._file_size - (self.position + at) % self._file_size - PREFIX.size
         return pass_sound(content, self.position, _NO_CRC, Passed(), at, min(len(content), at + left))
 
     def _misfit(self, offset: int, size: int, magic: int) -> str | None:
-        """What should be at `offset` instead of an item of such size and magic."""
+        """The expected item at `offset`, if one of this size and magic cannot be there."""
         left = self._file_size - offset % self._file_size
         if magic == MAGIC_BLANK:
             fits = size == left
@@ -193,12 +194,12 @@ class WholeRecords:
 
 
 def introduction(member: int, epoch: int) -> bytes:
-    """What a slave says of itself where the master is elected."""
+    """The introduction of a slave whose master is elected."""
     return _MEMBER.pack(MEMBER, member, epoch)
 
 
 def introduced(said: bytes) -> tuple[int, int]:
-    """Which member it is, and the epoch of the master that it means to follow. Raises: RemoteProtocolError."""
+    """The member's broker id, and the epoch of the master that it follows. Raises: RemoteProtocolError."""
     greeting, member, epoch = _MEMBER.unpack(said)
     if greeting != MEMBER:
         raise RemoteProtocolError("it does not say which member it is")
@@ -206,15 +207,15 @@ def introduced(said: bytes) -> tuple[int, int]:
 
 
 def hello() -> bytes:
-    """What each side of an authenticated connection says first."""
+    """The first bytes of each side of an authenticated connection."""
     return GREETING + os.urandom(NONCE_SIZE)
 
 
 def proof(secret: str, who: str, of_slave: bytes, of_master: bytes) -> bytes:
-    """That `who` ("master" or "slave") knows the secret.
+    """The proof that `who` ("master" or "slave") knows the secret.
 
     Args:
-        of_slave, of_master: what each of them said first.
+        of_slave, of_master: the `hello` of each side.
     """
     import hmac  # with OpenSSL's digests, which few groups need
 
@@ -222,7 +223,7 @@ def proof(secret: str, who: str, of_slave: bytes, of_master: bytes) -> bytes:
 
 
 def is_proof(secret: str, who: str, of_slave: bytes, of_master: bytes, shown: bytes) -> bool:
-    """Whether `shown` proves it."""
+    """Whether `shown` is the right proof."""
     import hmac
 
     return hmac.compare_digest(proof(secret, who, of_slave, of_master), shown)

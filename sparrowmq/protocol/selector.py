@@ -1,11 +1,11 @@
-"""Which messages of a queue a consumer gets: asked for each queue entry first, and for the record only if need be.
+"""Select the messages of a queue for a consumer, by the queue entry first, and by the record only if necessary.
 
     entry ── wants(tags_code)? ── record ── predicate.holds(properties)? ── to the consumer
-                  │ no: the record is never looked at       │ no: the next entry
+                  │ no: the record is never read            │ no: the next entry
 
-A queue entry has the hash of the message's tag, which settles tag subscriptions without touching the log (a consumer
-compares the tag itself, for hashes collide). What an SQL92 expression looks at stands in the record's properties.
-Whoever reads a queue for consumers takes a `Selector`: pulls, held polls.
+A queue entry has the hash of the message's tag, which decides tag subscriptions without a read of the log. Consumers
+compare the tag itself, because hashes collide. An SQL92 expression needs the record's properties. Pulls and held pulls
+take a `Selector`.
 Source: ExpressionMessageFilter, Java 4.9.8.
 """
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class Predicate:
-    """What must hold for a message beyond its tag."""
+    """A condition on a message's properties."""
 
     def holds(self, records: bytes, begin: i64, end: i64) -> bool:
-        """Whether it does for the message whose properties are `records[begin:end]`."""
+        """Whether it is true for the message with the properties `records[begin:end]`."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Let go of the records that were looked at."""
+        """Release the records that were read."""
 
 
 class Selector:
-    """What to let through.
+    """The messages that a consumer wants.
 
     Args:
         codes: hashes of tags, of which a message must have one; None for any.
-        predicate: what must hold for a message's properties.
-        weight: so many times as long as a usual one the predicate takes; the fewer records are looked at in one go.
+        predicate: a condition on the message's properties.
+        weight: the cost of the predicate, relative to a usual one. With more weight, fewer records are read at once.
     Attributes:
-        takes_all_tags: whether any entry may stand for a wanted message.
-        takes_all: whether any message is wanted.
+        takes_all_tags: whether every entry may belong to a wanted message.
+        takes_all: whether every message is wanted.
     """
 
     __slots__ = ("_codes", "predicate", "takes_all", "takes_all_tags", "weight")
@@ -52,7 +52,7 @@ class Selector:
         self.takes_all = codes is None and predicate is None
 
     def wants(self, tags_code: int) -> bool:
-        """Whether an entry may stand for a wanted message."""
+        """Whether an entry may belong to a wanted message."""
         return self._codes is None or tags_code in self._codes
 
 

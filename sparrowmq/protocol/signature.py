@@ -1,10 +1,10 @@
-"""Signed requests, as ACL of 4.x wants them.
+"""Signatures of requests, as in the ACL of 4.x.
 
     content    the values of all extFields but Signature, in the order of their names, then the body
     Signature  base64( HMAC-SHA1( secret key, content ) )
 
-The client adds AccessKey (and SecurityToken, if it has one) before it signs, so those are signed too, and so is every
-field that is not known here. `_UNIQUE_KEY_QUERY` is left out: Java's client adds it after signing.
+The client adds AccessKey (and SecurityToken, if it has one) before it signs, so the signature covers them, and also all
+unknown fields. It does not cover `_UNIQUE_KEY_QUERY`, which Java's client adds after signing.
 Source: AclClientRPCHook, AclUtils and PlainAccessValidator, Java 4.9.8; checked with frames of the C++ client.
 """
 
@@ -30,11 +30,11 @@ SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
 _BLOCK: Final = 64  # of SHA-1, in bytes
-_SMALL_NUMBERS: Final = 32  # most fields are such, and writing a number anew costs more than finding it
+_SMALL_NUMBERS: Final = 32  # prepared as text: most fields are small numbers
 _SMALL: Final = [str(number) for number in range(_SMALL_NUMBERS)]
 _SEND_FIELDS: Final = len(SendMessageV2.__struct_fields__)
 _values_of: Final = msgspec.structs.astuple
-# The methods of a hash, found once: each request calls six of them.
+# The methods of a hash, looked up once: each request calls six of them.
 _Hash: Final = type(hashlib.sha1())
 _copy: Final = _Hash.copy
 _update: Final = _Hash.update
@@ -44,7 +44,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class SigningKey:
-    """A secret key, made ready to sign many times: HMAC hashes it once and not for each request.
+    """A secret key for many signatures: HMAC hashes the key once, not for each request.
 
     `hmac.copy` does the same in twice the time.
     """
@@ -64,11 +64,11 @@ class SigningKey:
         return self._signature(signed).decode()
 
     def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
-        """Whether it signed this request. Takes as long whether it did or not."""
+        """Whether this key signed the request. Takes the same time for a wrong signature."""
         return self._is_signature(fields.get(SIGNATURE, ""), content(fields, body))
 
     def has_signed_send(self, header: SignedSend, body: Buffer) -> bool:
-        """`has_signed`, from what was decoded. False too if its sender does not write values as Java does."""
+        """`has_signed`, from a decoded header. False, too, if the sender does not write values as Java does."""
         return self._is_signature(header.signature, send_content(header, body))
 
     def _is_signature(self, claimed: str, signed: bytes) -> bool:
@@ -82,7 +82,7 @@ class SigningKey:
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:
-    """What signs the requests of a connection in the name of a user."""
+    """Make the function that signs the requests of a connection for a user."""
 
     key = SigningKey(secret_key)
 
@@ -99,7 +99,7 @@ def signed_fields(
     key: SigningKey,
     security_token: str | None = None,
 ) -> dict[str, str]:
-    """The extFields that a client adds to a request with these fields and body."""
+    """The extFields that a client adds when it signs a request with these fields and body."""
     added = {ACCESS_KEY: access_key}
     if security_token:
         added[SECURITY_TOKEN] = security_token
@@ -108,14 +108,14 @@ def signed_fields(
 
 
 def content(fields: Mapping[str, str], body: Buffer) -> bytes:
-    """What is signed."""
+    """The signed bytes of a request."""
     names = tuple(fields)
     in_order = _ORDERS.get(names) or _order(names)
     return "".join(in_order(fields)).encode("utf-8", "replace") + body
 
 
 def send_content(header: SignedSend, body: Buffer) -> bytes:
-    """`content` of a send as Java writes its fields."""
+    """The `content` of a send, with its fields as Java writes them."""
     # The names of a send's own fields are letters in their order; those in capitals come before them.
     texts = [header.access_key, header.ons_channel or "", header.security_token or ""]
     for value in _values_of(header)[:_SEND_FIELDS]:
@@ -129,7 +129,7 @@ def send_content(header: SignedSend, body: Buffer) -> bytes:
     return "".join(texts).encode("utf-8", "replace") + body
 
 
-# Requests of a kind have the same fields, so sorting their names is done once. Whoever sends ever new names empties it.
+# Requests of one kind have the same fields, so their names are sorted once. Ever new names clear the table.
 _ORDERS: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]]] = {}
 _MOST_ORDERS: Final = 256
 

@@ -1,8 +1,8 @@
-"""Subscriptions: which messages of a topic a group wants, and the hash by which brokers compare tags.
+"""Subscriptions: the messages of a topic that a group wants, and the hash that brokers compare instead of tags.
 
 A tag expression is "*" (all) or tags joined by "||": "TagA || TagB". Brokers keep only a 32-bit hash of each message's
-tag, so they let through a few messages too many ("Aa" and "BB" have the same hash), and consumers compare the tag
-itself. SQL92 expressions are kept as text here; `sparrowmq.filter` understands them.
+tag, so they send a few messages too many ("Aa" and "BB" have the same hash). Consumers compare the tag itself. SQL92
+expressions are plain text here; `sparrowmq.filter` parses them.
 Source: FilterAPI and SubscriptionData, Java 4.9.8.
 """
 
@@ -35,11 +35,11 @@ _WIRE: Final = {
 
 
 class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
-    """What a group wants of one topic. In a heartbeat all but the topic may be missing.
+    """The subscription of a group to one topic. In a heartbeat, all fields but the topic may be absent.
 
     Attributes:
         tags: the tags of a tag expression; empty for "*" and for SQL92.
-        codes: the hashes of the tags. Both are always computed here: the C++ client sends zeros.
+        codes: the hashes of the tags. Always computed here, as the tags are: the C++ client sends zeros.
         version: grows with each change; nanoseconds from Go, milliseconds from others.
         kind: TAG or SQL92.
     """
@@ -67,7 +67,7 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
     def build(
         cls, topic: str, expression: str | None = ALL, kind: str | None = TAG, version: int = 0
     ) -> Subscription:
-        """From an expression as an application or a pull request gives it; none at all means everything.
+        """Parse the expression of an application or a pull request. No expression means all messages.
 
         Raises:
             InvalidMessage: a tag expression without a tag, such as "||".
@@ -80,11 +80,11 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
 
     @property
     def tag_codes(self) -> frozenset[int] | None:
-        """What a broker may filter its queue by; None when every entry has to be looked at or let through."""
+        """The hashes by which a broker can filter its queue; None if it must read or send every entry."""
         return None if self.kind != TAG or self.expression == ALL else self.codes
 
     def wants(self, tag: str | None) -> bool:
-        """Whether a consumer takes a message with this tag. SQL92 was decided by the broker."""
+        """Whether a consumer takes a message with this tag. The broker decides about SQL92."""
         return not self.tags or tag in self.tags
 
 
@@ -92,7 +92,7 @@ def parse_tags(expression: str) -> frozenset[str]:
     """The tags of an expression such as "TagA || TagB".
 
     Raises:
-        InvalidMessage: there is none.
+        InvalidMessage: the expression has no tag.
     """
     tags = frozenset(tag for part in expression.split(SEPARATOR) if (tag := part.strip()))
     if not tags:
@@ -117,7 +117,7 @@ def string_hash(text: str) -> int:
 
 @lru_cache(maxsize=16384)
 def java_hash(text: str) -> int:
-    """`string_hash` for texts that come again, such as tags. Message keys are all different: hash those uncached."""
+    """A cached `string_hash`, for repeated texts such as tags. Message keys differ: use `string_hash` for them."""
     return string_hash(text)
 
 

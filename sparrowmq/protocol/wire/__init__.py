@@ -1,1 +1,1 @@
-"""What a connection carries: frames of commands, with typed headers and JSON bodies. `connection` puts it together."""
+"""The bytes of a connection: frames of commands, with typed headers and JSON bodies. Start with `connection`."""

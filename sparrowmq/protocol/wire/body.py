@@ -1,7 +1,7 @@
-"""What a JSON body is: a struct that reads any dialect leniently and writes exactly what peers expect.
+"""The base class of JSON bodies: a struct that reads any dialect leniently, and writes what peers expect.
 
-All members have a value when they are absent, since old and new peers leave out different ones. Names are the wire's in
-snake case; members are written in the order of their names, as fastjson does, and those that are None are left out.
+Absent members have a default, because old and new peers leave out different ones. Names are those of the wire in snake
+case. Members are written in the order of their names, as fastjson does, without those that are None.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Body(msgspec.Struct, rename="camel"):
 
     @classmethod
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
-        """Raises: RemoteProtocolError, it is no JSON, or a member does not fit."""
+        """Parse a body. Raises: RemoteProtocolError, the bytes are no JSON, or a member does not fit."""
         return json.decode(raw, cls)
 
     def encode(self, *, bare_integers: bool = False) -> bytes:
-        """The JSON; `bare_integers` writes integer keys without quotes, as Java's servers do for old clients."""
+        """Write the JSON. `bare_integers` leaves integer keys unquoted, as Java's servers do for old clients."""
         return json.dumps(self, bare_integers=bare_integers)

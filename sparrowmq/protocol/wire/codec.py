@@ -36,7 +36,7 @@ MAX_EXT_FIELDS = 128
 _LANGUAGE_BYTE = LANGUAGES.index(LANGUAGE)
 
 _any_command: Final = msgspec.json.Decoder(Command, strict=False).decode
-_field: Final[Any] = msgspec.field  # whose type is that of its default, which compiled code would believe
+_field: Final[Any] = msgspec.field  # Any, because compiled code would trust the type of the default
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -47,12 +47,12 @@ _NINE: Final = 57
 
 
 class _OnePass:
-    """Requests of one code whose header fields are decoded together with the rest."""
+    """Decodes requests of one code together with their header fields."""
 
     def __init__(self, code: int, header: type[Any]) -> None:
         self.code = code
         self.header = header
-        self.begin = _CODE_KEY + b"%d," % code  # Clients write the code first.
+        self.begin = _CODE_KEY + b"%d," % code  # clients write the code first
         ext = ("ext", header | None, _field(name="extFields", default=None))
         kind = msgspec.defstruct("Whole", [ext], bases=(Command,), gc=False)
         self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind, strict=False).decode
@@ -62,9 +62,9 @@ _ONE_PASS: Final[dict[int, list[_OnePass]]] = {}
 
 
 def decode_in_one_pass(code: int, header: type[Any]) -> None:
-    """Have requests of a code, which come by the thousand, decoded with their header at once.
+    """Decode frequent requests of a code together with their header.
 
-    Their `ext` is the header then, and `header_of` hands it on. Of two headers for a code the later one is tried first.
+    Their `ext` is the header then, and `header_of` returns it. If a code has two headers, the later one is tried first.
     """
     of_code = _ONE_PASS.setdefault(code, [])
     if not any(known.header is header for known in of_code):
@@ -72,10 +72,10 @@ def decode_in_one_pass(code: int, header: type[Any]) -> None:
 
 
 def decode(serializer: int, header: bytes, body: bytes) -> Command:
-    """The command in a frame.
+    """Decode the command of a frame.
 
     Raises:
-        RemoteProtocolError: the header cannot be read. The frame's borders are known, so the stream may go on.
+        RemoteProtocolError: the header cannot be decoded. The next frame can still be read.
     """
     if serializer:
         return _decode_other(serializer, header, body)
@@ -101,7 +101,7 @@ def _decode_json(header: bytes) -> Command:
 
 
 def _leading_code(header: bytes) -> int:
-    """The digits where clients write the code; whether that is what stands there is for who makes use of it to see."""
+    """The digits in the place where clients write the code. The caller must check that they are the code."""
     code, at, end = 0, len(_CODE_KEY), min(len(header), _CODE_END)
     while at < end and _ZERO <= header[at] <= _NINE:
         code = code * 10 + header[at] - _ZERO
@@ -110,7 +110,7 @@ def _leading_code(header: bytes) -> int:
 
 
 def _decode_whole(known: _OnePass, header: bytes) -> Command | None:
-    """None: the general way is more lenient with the fields, or says what is wrong."""
+    """Decode in one pass. None if that fails: the general decoder is more lenient, or has the right error."""
     try:
         command: Command = known.decode(header)
     except _UNREADABLE:
@@ -131,7 +131,7 @@ def encode_request(
     extra: dict[str, str] | None = None,
     serializer: Serializer = Serializer.JSON,
 ) -> bytes:
-    """A request frame up to its body. `extra` adds extFields, as request signing does."""
+    """Encode a request frame up to its body. `extra` adds extFields, as request signing does."""
     flag = ONEWAY_FLAG if oneway else 0
     out = BytesWriter()
     if serializer is Serializer.ROCKETMQ:
@@ -144,7 +144,7 @@ def encode_request(
 def encode_reply(
     request: Command, code: int, header: ReplyHeader = None, remark: str | None = None, body_bytes: int = 0
 ) -> bytes:
-    """A reply frame up to its body, in the serialiser of its request."""
+    """Encode a reply frame up to its body, in the serialiser of its request."""
     out = BytesWriter()
     write_reply(out, request, code, header, remark, body_bytes)
     return out.getvalue()
@@ -158,7 +158,7 @@ def write_reply(
     remark: str | None = None,
     body_bytes: int = 0,
 ) -> None:
-    """`encode_reply` at the end of `out`, where many come one behind the other."""
+    """Append `encode_reply` to `out`, which takes many replies."""
     if request.fields is None:
         _write_json(out, code, request.opaque, REPLY_FLAG, remark, header, None, body_bytes)
     else:

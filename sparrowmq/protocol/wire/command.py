@@ -19,7 +19,7 @@ H = TypeVar("H", bound=Header)
 REPLY_FLAG = 1
 ONEWAY_FLAG = 2
 
-# V4_9_8: what we follow. The Java client refuses SQL filters below V4_1_0 and reads routes as standard JSON
+# V4_9_8: the version that we follow. The Java client refuses SQL filters below V4_1_0 and reads routes as standard JSON
 # from V4_9_4.
 PROTOCOL_VERSION = 409
 LANGUAGE = "PYTHON"
@@ -49,7 +49,7 @@ def language_name(language: str | int | None) -> str:
 
 
 class Command(msgspec.Struct, gc=False):
-    """One frame, decoded as far as all frames are; `header` decodes the rest into the type that the code names."""
+    """One frame, decoded as far as all frames are alike. `header` decodes the rest into a type."""
 
     code: int
     opaque: int = 0
@@ -84,7 +84,7 @@ class Command(msgspec.Struct, gc=False):
         return header_of(kind, self.ext, self.fields)
 
     def ext_fields(self) -> dict[str, str]:
-        """Every extField as text, known to us or not: request signing needs them all."""
+        """Every extField as text, unknown ones included: request signing needs all of them."""
         if self.fields is not None:
             return self.fields
         try:
@@ -102,7 +102,7 @@ class Command(msgspec.Struct, gc=False):
 
 
 class _Texts(msgspec.Struct, gc=False):
-    """All that `ext_fields` wants of a header that was decoded in one pass."""
+    """The extFields of a header, decoded in one pass."""
 
     ext: dict[str, str] = msgspec.field(name="extFields", default_factory=dict)
 

@@ -1,8 +1,8 @@
-"""One connection without its socket: bytes to commands, requests to bytes, replies matched to who waits for them.
+"""One connection without its socket: convert bytes to commands and requests to bytes, and match replies to waiters.
 
-Either side may ask: a broker pushes requests to its clients on the same connection. Replies come in any order; `opaque`
-alone ties them to their request. The caller does the I/O: it gives every chunk to `receive` and writes what
-`request` returns.
+Both sides can send requests: a broker pushes requests to its clients on the same connection. Replies come in any order;
+only `opaque` connects them to their request. The caller does the I/O: it passes chunks to `receive`, and writes the
+result of `request`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_OPAQUE = 0x7FFFFFFF
 
 
 class Connection(Generic[W]):
-    """The protocol state of one connection; `W` is whatever stands for a waiting caller (a future, a callback)."""
+    """The protocol state of one connection. `W` represents a waiting caller: a future or a callback."""
 
     __slots__ = ("_opaque", "_reader", "_serializer", "_sign", "_waiting")
 
@@ -49,7 +49,7 @@ class Connection(Generic[W]):
         return [decode(serializer, header, body) for serializer, header, body in self._reader.feed(chunk)]
 
     def request(self, request: Request[Any], body: bytes, waiter: W) -> tuple[int, bytes]:
-        """A new request's opaque and its frame up to the body; `waiter` is given back with the reply."""
+        """The opaque of a new request and its frame up to the body. `claim` returns `waiter` for the reply."""
         opaque = self._next_opaque()
         frame = self._encode(request, body, opaque, oneway=False)
         self._waiting[opaque] = waiter
@@ -60,37 +60,37 @@ class Connection(Generic[W]):
         return self._encode(request, body, self._next_opaque(), oneway=True)
 
     def claim(self, reply: Command) -> W | None:
-        """Who waits for this reply; None when nobody does (any more)."""
+        """Return and forget the waiter for this reply; None if there is none (any more)."""
         return self._waiting.pop(reply.opaque, None)
 
     def forget(self, opaque: int) -> None:
-        """Nobody waits for this reply any longer."""
+        """Forget the waiter of a request."""
         self._waiting.pop(opaque, None)
 
     def expired(self, is_late: Callable[[W], bool]) -> list[W]:
-        """Forget, and return, everyone who has waited too long."""
+        """Forget and return the waiters that have waited too long."""
         late = [opaque for opaque, waiter in self._waiting.items() if is_late(waiter)]
         return [self._waiting.pop(opaque) for opaque in late]
 
     def abandon(self) -> list[W]:
-        """Everyone who still waits, when the connection has ended."""
+        """Forget and return all waiters, because the connection has ended."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
         return waiting
 
     @property
     def waiting(self) -> Iterable[W]:
-        """Everyone who waits for a reply."""
+        """All waiters for a reply."""
         return self._waiting.values()
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their reply."""
+        """The number of requests without a reply yet."""
         return len(self._waiting)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes are held: of an unfinished frame, or of frames that wait."""
+        """The number of buffered bytes, of an unfinished frame or of waiting frames."""
         return self._reader.pending_bytes
 
     @property

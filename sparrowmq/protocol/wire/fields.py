@@ -1,8 +1,8 @@
-"""Between `extFields` and a typed header.
+"""Convert `extFields` to a typed header and back.
 
-Reading is as lenient as real clients need: numbers, booleans and strings are all accepted for any field, "0" and "1"
-are booleans, unknown fields are ignored. What is written are strings alone: Go's and C++'s clients fail on numbers
-(seen on the wire), whatever the type of the field.
+Reading is as lenient as real clients need: any field accepts numbers, booleans and strings, "0" and "1" are booleans,
+and unknown fields are ignored. Writing uses only strings, because Go's and C++'s clients fail on numbers (seen on the
+wire).
 
 Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet, Java 4.9.8.
 """
@@ -17,8 +17,8 @@ from librt.strings import BytesWriter
 
 from sparrowmq.errors import RemoteProtocolError
 
-H = TypeVar("H", bound=msgspec.Struct)  # a Header; header.py stands on this file
-# bytes or msgspec.Raw, of which mypy is told that it were bytes too: compiled code would believe it.
+H = TypeVar("H", bound=msgspec.Struct)  # a Header; header.py imports this file
+# bytes or msgspec.Raw. Any, as mypy takes Raw for bytes, and compiled code would rely on that.
 Raw: TypeAlias = Any
 
 quote: Final = msgspec.json.encode
@@ -28,7 +28,7 @@ _DECODERS: Final[dict[type[Any], Callable[[Raw], Any]]] = {}
 
 
 def from_json(kind: type[H], ext: Raw) -> H:
-    """The typed header from the bytes of an `extFields` object.
+    """Decode the bytes of an `extFields` object into a typed header.
 
     Raises:
         RemoteProtocolError: a required field is absent or a value does not fit its field.
@@ -43,9 +43,9 @@ def from_json(kind: type[H], ext: Raw) -> H:
 
 
 def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
-    """The typed header of a command: `ext` are its JSON bytes, unless it is decoded already; `fields` go before them.
+    """The typed header of a command. `ext` are its JSON bytes, or the decoded header; `fields` go first.
 
-    What was decoded with more than `kind` has, such as a signature, stays so.
+    A header decoded with more fields than `kind`, such as a signature, stays as it is.
 
     Raises:
         RemoteProtocolError: as `from_json`.
@@ -60,7 +60,7 @@ def header_of(kind: type[H], ext: Any, fields: dict[str, str] | None) -> H:
 
 
 def from_fields(kind: type[H], fields: dict[str, str]) -> H:
-    """The typed header from fields that are all text.
+    """Convert fields that are all text into a typed header.
 
     Raises:
         RemoteProtocolError: as `from_json`.
@@ -76,7 +76,7 @@ def from_fields(kind: type[H], fields: dict[str, str]) -> H:
 
 
 def _first_missing(kind: type[Any], fields: dict[str, str]) -> str | None:
-    """The first field that must be there and is not."""
+    """The first required field that is absent."""
     for name, default in _names_of(kind):
         if default is msgspec.NODEFAULT and name not in fields:
             return name
@@ -84,7 +84,7 @@ def _first_missing(kind: type[Any], fields: dict[str, str]) -> str | None:
 
 
 def fields_of_json(ext: Raw) -> dict[str, str]:
-    """All fields of an `extFields` object as text; null ones are left out. Absent or null `extFields` are no fields."""
+    """All fields of an `extFields` object as text, without null ones. Absent or null `extFields` have no fields."""
     if not ext:
         return {}
     try:
@@ -99,10 +99,10 @@ def fields_of_json(ext: Raw) -> dict[str, str]:
 
 
 class Written:
-    """The header of a reply that leaves by the thousand and writes itself, for a third of what others cost."""
+    """The header of a frequent reply, which writes itself at a third of the usual cost."""
 
     def write(self, out: BytesWriter) -> None:
-        """Write it as `write_json` writes others."""
+        """Write the header, as `write_json` does for other headers."""
         raise NotImplementedError
 
     def ext_fields(self) -> dict[str, str]:
@@ -111,12 +111,12 @@ class Written:
 
 
 class _Member:
-    """How one field of a header class is written."""
+    """The written form of one field of a header class."""
 
     def __init__(self, name: str, default: object) -> None:
         self.key = quote(name) + b":"
         self.default = default
-        # Many a field is what it is by default; all of it is here then.
+        # Many fields have their default value: their whole text is prepared here.
         self.usual = self.key + quote(text_of(default))
 
 
@@ -124,14 +124,14 @@ _MEMBERS: Final[dict[type[Any], list[_Member]]] = {}
 
 
 def to_json(header: msgspec.Struct) -> bytes:
-    """The header as a JSON object whose values are all strings; a field that is None is left out."""
+    """Write the header as a JSON object with string values. A field that is None is left out."""
     out = BytesWriter()
     write_json(out, header)
     return out.getvalue()
 
 
 def write_json(out: BytesWriter, header: msgspec.Struct) -> None:
-    """`to_json`, at the end of `out`."""
+    """Append `to_json` to `out`."""
     kind: type[Any] = type(header)
     members = _MEMBERS.get(kind) or _members_of(kind)
     values: tuple[Any, ...] = _values_of(header)
@@ -175,9 +175,9 @@ def _members_of(kind: type[Any]) -> list[_Member]:
 
 
 def _names_of(kind: type[Any]) -> list[tuple[str, Any]]:
-    """Each field's name on the wire with its default, NODEFAULT if it has none.
+    """Each field's name on the wire with its default; NODEFAULT if it has none.
 
-    `msgspec.structs.fields` tells the same, and leaves cycles for the collector, which comes seldom to a server.
+    `msgspec.structs.fields` gives the same, but leaves reference cycles, which a server seldom collects.
     """
     names, defaults = kind.__struct_encode_fields__, kind.__struct_defaults__  # those of the last fields
     missing = (msgspec.NODEFAULT,) * (len(names) - len(defaults))

@@ -1,4 +1,4 @@
-"""Length-prefixed frames: bytes in pieces become whole frames, within limits.
+"""Length-prefixed frames: assemble whole frames from chunks of bytes, within limits.
 
     0        4        5            8                8+h
     +--------+--------+------------+----------------+------------------+
@@ -22,7 +22,7 @@ from sparrowmq.errors import RemoteProtocolError
 
 
 class Serializer(IntEnum):
-    """How the header of a frame is written."""
+    """The format of a frame's header."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -39,13 +39,13 @@ _HEADER_LENGTH_MASK: Final = (1 << _HEADER_LENGTH_BITS) - 1
 
 @dataclass(frozen=True)
 class FrameLimits:
-    """What a peer may send at most; a larger frame ends the connection.
+    """The limits of frames. A larger frame ends the connection.
 
     Attributes:
         frame_bytes: a whole frame after its length (Java: com.rocketmq.remoting.frameMaxLength, 16 MiB).
-        header_bytes: the header alone. Java has no limit; 256 KiB hold the longest legal properties (32,767
+        header_bytes: the header alone. Java has no limit. 256 KiB have room for the longest legal properties (32,767
         bytes, each of them escaped as \\u0001).
-        at_once: how many frames one `feed` returns; `has_more` tells that there are others.
+        at_once: the most frames that one `feed` returns. `has_more` says whether there are more.
     """
 
     frame_bytes: int = 16 * 1024 * 1024
@@ -54,20 +54,20 @@ class FrameLimits:
 
 
 def begin(out: BytesWriter) -> int:
-    """Begin a frame at the end of `out`, with room for its two lengths; the header follows. Returns where it begins."""
+    """Begin a frame at the end of `out`, with room for its two lengths. Returns its position; the header follows."""
     out.write(_LENGTHS)
     return len(out) - _LENGTHS_BYTES
 
 
 def end(out: BytesWriter, start: int, serializer: int, body_bytes: int) -> None:
-    """The header of the frame that began at `start` is whole; of its body only the size is needed."""
+    """Fill in the lengths of the frame at `start`, after its header. Only the size of its body is needed."""
     size = len(out) - start - _LENGTHS_BYTES
     _put_i32(out, start, 4 + size + body_bytes)
     _put_i32(out, start + 4, serializer << _HEADER_LENGTH_BITS | size)
 
 
 def _put_i32(out: BytesWriter, at: int, number: int) -> None:
-    if number > 0xFFFF:  # where zeros stand otherwise
+    if number > 0xFFFF:  # the bytes are zero otherwise
         out[at] = number >> 24 & 0xFF
         out[at + 1] = number >> 16 & 0xFF
     out[at + 2] = number >> 8 & 0xFF
@@ -75,15 +75,15 @@ def _put_i32(out: BytesWriter, at: int, number: int) -> None:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, whatever pieces it arrives in.
+    """Cuts a byte stream into frames.
 
-    The pieces of an unfinished frame are kept in a list and joined once, when the last one is there; a thousand small
-    ones before, since each costs some 50 bytes more than it carries.
+    A list holds the chunks of an unfinished frame, joined once when the last one arrives. A thousand small chunks are
+    joined earlier, because each costs about 50 extra bytes.
 
     Attributes:
-        has_more: whole frames may wait for the next `feed`, be it of nothing.
-        pending_bytes: how many bytes are held: of an unfinished frame, or of those that wait.
-        frame_bytes: the size of the unfinished frame as far as it is known.
+        has_more: whole frames may wait for the next `feed`, even of no bytes.
+        pending_bytes: the number of buffered bytes, of an unfinished frame or of waiting frames.
+        frame_bytes: the size of the unfinished frame, as far as it is known.
     """
 
     __slots__ = ("_joined", "_limits", "_missing_bytes", "_parts", "has_more", "pending_bytes")
@@ -163,7 +163,7 @@ class FrameReader:
         total = read_i32_be(rest, 0)
         if total > self._limits.frame_bytes or total < 4:
             raise self._refusal(total, 0)
-        # Short of its first eight bytes, ask for those: the header length is checked before the rest is awaited.
+        # Before its first eight bytes, ask only for those: the header length is checked before the rest arrives.
         self._missing_bytes = (4 + total if len(rest) >= 8 else 8) - len(rest)
 
     def _refusal(self, total: int, header_bytes: int) -> RemoteProtocolError:

@@ -1,7 +1,7 @@
-"""What a request or reply header is, and how its fields travel.
+"""The base classes of request and reply headers.
 
-A header is a flat set of named values that travel as strings in the frame's `extFields`. Each request is one `Request`
-subclass, which names its code and the header of its reply; `headers.py` holds them all. `fields.py` writes and reads
+A header is a flat set of named values, sent as strings in the frame's `extFields`. Each request is a subclass of
+`Request`, which names its code and the header of its reply; `headers.py` has them all. `fields.py` reads and writes
 their JSON.
 """
 
@@ -17,7 +17,7 @@ R = TypeVar("R", bound="Header")
 
 
 class Header(msgspec.Struct, rename="camel", gc=False):
-    """The fields of one request or reply; a field that is None does not travel."""
+    """The fields of one request or reply. A field that is None is not sent."""
 
     def ext_fields(self) -> dict[str, str]:
         """The fields by their wire names, as text."""
@@ -27,11 +27,11 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 
 
 class NoFields(Header):
-    """The header of a reply that has none."""
+    """The header of a reply without fields."""
 
 
 class Request(Header, Generic[R]):
-    """A header that starts a conversation; the type argument is the header of its reply.
+    """The header of a request. The type argument is the header of its reply.
 
     class GetMaxOffset(Request[GetMaxOffsetReply]):
         code: ClassVar[int] = RequestCode.GET_MAX_OFFSET

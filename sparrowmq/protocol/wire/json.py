@@ -3,11 +3,10 @@
     {0: "10.0.0.1:10911"}                                    integer keys without quotes
     {{"brokerName": "b", "queueId": 0, "topic": "T"}: 12}    objects as keys; they are always message queues
 
-Reading takes all three. The standard is read by msgspec; only what it refuses goes through the slower reader here, so
-a peer that keeps to it costs nothing more. Integer keys arrive as texts, queues as `MessageQueue`. In the dialects,
-members that are null count as absent.
-Writing never puts a blank after ":" or ",": the Go client cuts routes apart as text. Integer keys are quoted unless
-bare ones are asked for; maps keyed by queues have no standard form, and mqadmin needs fastjson's.
+Reading accepts all three. msgspec reads the standard; only a text that it refuses goes through the slower reader here.
+Integer keys arrive as texts, queues as `MessageQueue`. In the dialects, null members count as absent.
+Writing never puts a blank after ":" or ",", because the Go client splits routes as text. Integer keys are quoted unless
+the caller wants bare ones. Maps keyed by queues have no standard form, and mqadmin needs fastjson's.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ T = TypeVar("T")
 
 
 class NotJson(RemoteProtocolError, ValueError):
-    """The bytes are neither JSON nor one of the dialects, or do not hold what they should."""
+    """The bytes are neither JSON nor one of the dialects, or have the wrong members."""
 
 
 def loads(raw: bytes | bytearray | memoryview | str) -> Any:
-    """The plain value: dict, list, text, number, boolean or None.
+    """Parse to a plain value: dict, list, text, number, boolean or None.
 
     Raises:
-        NotJson: says where and what was expected.
+        NotJson: names the place and the expected token.
     """
     try:
         return msgspec.json.decode(raw)
@@ -47,7 +46,7 @@ def loads(raw: bytes | bytearray | memoryview | str) -> Any:
 
 
 def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
-    """The value as `kind`, leniently: "7" is a number, "1" is true, unknown members are left out.
+    """Parse to `kind`, leniently: "7" is a number, "1" is true, unknown members are ignored.
 
     Raises:
         NotJson: as `loads`, or a member does not fit.
@@ -66,7 +65,7 @@ def decode(raw: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
 
 
 def dumps(value: object, *, bare_integers: bool = False) -> bytes:
-    """The value without blanks, in UTF-8. Structs lose members that are None, and are written by their names' order.
+    """Write the value without blanks, in UTF-8. Structs are written in the order of names, without None members.
 
     Args:
         bare_integers: write integer keys as fastjson does, without quotes.
@@ -74,7 +73,7 @@ def dumps(value: object, *, bare_integers: bool = False) -> bytes:
     if not bare_integers:
         try:
             return _quote(_standard(value))
-        except TypeError:  # Keys that the standard does not have.
+        except TypeError:  # keys that the standard does not allow
             pass
     parts: list[bytes] = []
     _write(value, parts, bare_integers)
@@ -88,11 +87,11 @@ _PLAIN: Final = (str, int, float, bool)
 
 
 class _Shape:
-    """How a kind of struct is taken apart, in the order of its wire names.
+    """The members of a kind of struct, in the order of their wire names.
 
     Attributes:
-        read: all its members at once.
-        special: those that may be None, or more than a text or number.
+        read: reads all members at once.
+        special: members that can be None, or more than a text or number.
     """
 
     __slots__ = ("names", "read", "special")
@@ -113,7 +112,7 @@ _SHAPES: dict[type[msgspec.Struct], _Shape] = {}
 
 
 def _standard(value: object) -> object:
-    """The value of maps and lists alone, which msgspec writes at once: a table of topics in a fifth of the time."""
+    """The value as maps and lists only. msgspec writes these at once, in a fifth of the time for a table of topics."""
     if isinstance(value, msgspec.Struct):
         shape = _SHAPES.get(type(value)) or _SHAPES.setdefault(type(value), _Shape(type(value)))
         found = dict(zip(shape.names, shape.read(value), strict=True))
@@ -191,7 +190,7 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class _Reader:
-    """Reads the dialects by recursive descent; each method leaves `at` behind what it read."""
+    """Reads the dialects by recursive descent. Each method moves `at` past the text that it read."""
 
     def __init__(self, raw: bytes | bytearray | memoryview | str) -> None:
         try:
