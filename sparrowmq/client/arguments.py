@@ -1,4 +1,4 @@
-"""What programs give us, looked at where they give it: a mistake is told there, and what to write instead.
+"""Checks of the arguments that programs give. An error names the argument, and says what to write instead.
 
 Each function raises ConfigError for what is wrong.
 """
@@ -18,14 +18,14 @@ INT32: Final = (1 << 31) - 1
 
 
 def check_callable(name: str, function: T, instead: str) -> T:
-    """A function; `instead` says which one is wanted."""
+    """Return the function. `instead` describes the function that is wanted."""
     if not callable(function):
         raise ConfigError(f"{name}={function!r} cannot be called; give {instead}")
     return function
 
 
 def check_count(name: str, count: object, *, at_least: int = 1, at_most: float = inf) -> int:
-    """A whole number within bounds."""
+    """Return a whole number that is within bounds."""
     if isinstance(count, int) and not isinstance(count, bool) and at_least <= count <= at_most:
         return count
     bounds = f"at least {at_least}" if at_most == inf else f"from {at_least} to {at_most}"
@@ -33,7 +33,7 @@ def check_count(name: str, count: object, *, at_least: int = 1, at_most: float =
 
 
 def check_seconds(name: str, seconds: object, *, or_zero: bool = False, or_none: bool = False) -> None:
-    """A time above 0, or 0 as well, or None for no limit."""
+    """Check a time above 0. With `or_zero` it may be 0, with `or_none` it may be None, for no limit."""
     if or_none and seconds is None:
         return
     is_time = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < inf
@@ -45,7 +45,7 @@ def check_seconds(name: str, seconds: object, *, or_zero: bool = False, or_none:
 
 
 def check_offset(offset: object) -> int:
-    """A place in a queue."""
+    """Return an offset that a queue can have."""
     if not isinstance(offset, int) or isinstance(offset, bool):
         raise ConfigError(f"offset {offset!r} is no place in a queue; give a whole number, from 0 on")
     if offset < 0:
@@ -54,7 +54,7 @@ def check_offset(offset: object) -> int:
 
 
 def check_time(name: str, time: object) -> int:
-    """A time, in ms as brokers count it; without a zone it is local."""
+    """Return a time in ms, as brokers count it. A time without a zone is local."""
     if not isinstance(time, datetime):
         raise ConfigError(f"{name}={time!r}: give a datetime")
     try:
@@ -64,12 +64,12 @@ def check_time(name: str, time: object) -> int:
 
 
 def check_kind(name: str, value: object, kind: type | UnionType, instead: str) -> None:
-    """A value of some class; `instead` says which one is wanted."""
+    """Check the class of a value. `instead` describes the value that is wanted."""
     if not isinstance(value, kind):
         raise ConfigError(f"{name}={value!r}: give {instead}")
 
 
 def check_text(name: str, text: object, *, or_none: bool = False) -> None:
-    """A text, or perhaps None."""
+    """Check that a value is text; with `or_none` it may be None."""
     if not isinstance(text, str) and not (or_none and text is None):
         raise ConfigError(f"{name}={text!r}: give a text")

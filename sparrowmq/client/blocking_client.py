@@ -1,4 +1,4 @@
-"""The same without `async`: every call runs in one event-loop thread, and waits for it.
+"""The client without `async`: every call runs in one event-loop thread, and waits for its result.
 
     import sparrowmq.sync
 
@@ -9,8 +9,8 @@
                 with msg.process():
                     bill(msg.json())
 
-Each class is made from its asynchronous twin, method by method; names, arguments, results and errors are the
-twin's, whose docstrings hold. Any thread may call. Plain handlers run in threads of their own and may block.
+Each class wraps its asynchronous twin, with the same methods, arguments, results and errors. Any thread may call. Plain
+handlers run in threads of their own and may block.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PREFETCHED = 100  # messages that one trip to the loop's thread brings
+PREFETCHED = 100  # messages that an iterating consumer takes from the loop's thread at once
 
 
 class Twin(Generic[A]):
@@ -91,7 +91,7 @@ def blocking(method: Any) -> Any:
 def starting(
     method: Callable[Concatenate[A, P], Awaitable[R]],
 ) -> Callable[Concatenate[Twin[A], P], Future[R]]:
-    """The twin of a method that returns a future: its future is one of threads, and calls back in threads."""
+    """The twin of a method that returns a future: its future belongs to threads, and calls back in threads."""
 
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -104,14 +104,14 @@ def starting(
 
 
 class _LeftByError(Exception):
-    """Tells the asynchronous twin that its block was left by an exception."""
+    """Leaves the asynchronous twin, because the block of the blocking one has raised an exception."""
 
 
 class Context(Twin[C]):
-    """A blocking context manager around an asynchronous one, which is entered and left in one task.
+    """A blocking context manager around an asynchronous one, which one task enters and leaves.
 
     Args:
-        owns_thread: whether the thread ends when it is left.
+        owns_thread: whether leaving ends the thread.
     """
 
     def __init__(self, inner: C, thread: LoopThread, *, owns_thread: bool = False) -> None:
@@ -120,7 +120,7 @@ class Context(Twin[C]):
         self._leave = asyncio.Event()
         self._is_failed = False
         self._life: Future[None] = Future()
-        self._life.set_result(None)  # No life is one that has ended.
+        self._life.set_result(None)  # Not entered is as good as ended.
 
     def __enter__(self) -> Self:
         if not self._life.done():
@@ -134,7 +134,7 @@ class Context(Twin[C]):
             self._life.cancel()
             self._stop_own_thread()
             if isinstance(error, SparrowError):
-                raise error.with_traceback(None) from None  # the frames of the loop's thread say nothing here
+                raise error.with_traceback(None) from None  # without the frames of the loop's thread
             raise
         return self
 
@@ -145,7 +145,7 @@ class Context(Twin[C]):
         self._thread.soon(self._leave.set)
         try:
             self._life.result()
-        except ClientClosed:  # It ended with its client; what the block raised says more.
+        except ClientClosed:  # It ended with its client. The error of the block says more.
             if kind is None:
                 raise
         finally:
@@ -183,7 +183,7 @@ class SyncTransaction(Context[Transaction]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and not issubclass(kind, Exception) and not self._inner.is_over:
-            self.unknown()  # Ctrl-C says nothing about what the block had done.
+            self.unknown()  # After Ctrl-C only the check can say what the block has done.
         super().__exit__(kind, error, trace)
 
     @property
@@ -227,7 +227,7 @@ class SyncConsumer(Context[Consumer]):
                 self._fetched.extend(fetched)
 
     def take(self, max_count: int = 1) -> list[ReceivedMessage]:
-        """The next messages: waits for one, and adds what is there already. None when the consumer was left."""
+        """Wait for a message, and return it with the others that are here. Return none when the consumer was left."""
         return self._thread.run(self._take(max_count))
 
     async def _take(self, max_count: int) -> list[ReceivedMessage]:
@@ -257,7 +257,7 @@ class SyncConsumer(Context[Consumer]):
 
     @property
     def concurrency(self) -> int:
-        """How many threads handle messages. Setting it counts from now on. Raises: ConfigError, as `Consumer`."""
+        """The number of threads that handle messages. It can be changed. Raises: ConfigError, as `Consumer`."""
         return self._inner.concurrency
 
     @concurrency.setter
@@ -363,7 +363,7 @@ class SyncClient(Context[Client]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.soon(self._asked_to_end.set)
-        with self._serving:  # The handlers that another thread serves go first.
+        with self._serving:  # Another thread may serve handlers, which end first.
             super().__exit__(kind, error, trace)
 
     send = blocking(Client.send)
@@ -386,7 +386,7 @@ class SyncClient(Context[Client]):
         return self._inner.client_id
 
     def reply(self, message: ReceivedMessage, body: bytes | bytearray | memoryview) -> bool:
-        """Answer a message that asks, as `await message.reply(body)` does."""
+        """Answer a request, as `await message.reply(body)` does."""
         return self._thread.run(message.reply(body))
 
     @property
@@ -445,7 +445,7 @@ class SyncClient(Context[Client]):
         return self._declared.handler(self.subscribe, topics, group, options)
 
     def middleware(self, function: BlockingMiddleware) -> BlockingMiddleware:
-        """As `Client.middleware`, with a plain function, whose `call_next` is one too."""
+        """As `Client.middleware`, with a plain function and a plain `call_next`."""
         self._declared.wrap(function)
         return function
 
@@ -456,7 +456,7 @@ class SyncClient(Context[Client]):
             self._thread.run(_first(self._asked_to_end.wait(), *(each.wait_closed() for each in consumers)))
 
     def run(self) -> None:
-        """As `Client.run`; in the main thread only, which gets the signals."""
+        """As `Client.run`; only in the main thread, which gets the signals."""
         before = {
             number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set))
             for number in ENDING
@@ -470,7 +470,7 @@ class SyncClient(Context[Client]):
 
 
 async def _first(*waiting: Coroutine[Any, Any, object]) -> None:
-    """Return, or raise, when the first one does; the others are cancelled."""
+    """Return or raise as the first of the coroutines that ends; cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -490,7 +490,7 @@ def _told_in_threads(options: Any) -> Any:
 
 
 def _in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
-    """Tells of queues where the blocking client may be called. Raises: ConfigError, it cannot be called."""
+    """A listener that calls a plain one in a thread, where it may call the blocking client. Raises: ConfigError."""
     check_changed(name, changed)
     if is_coroutine_function(changed):
         return changed
@@ -514,7 +514,7 @@ def connect(
     """A client of a cluster, for `with`. Arguments and errors are those of `Client`.
 
     Args:
-        callback_threads: how many run the callbacks of `send_soon`'s futures, as `Callbacks` takes it.
+        callback_threads: the number of threads for the callbacks of `send_soon`'s futures.
     """
     callbacks = Callbacks(callback_threads)
     return SyncClient(Client(namesrv, **arguments), LoopThread(callbacks), owns_thread=True)
@@ -528,6 +528,6 @@ def admin(
     tls: Tls = False,
     namespace: str = "",
 ) -> SyncAdmin:
-    """An operator's side of a cluster, for `with`. Arguments and errors are those of `Admin`."""
+    """An operator's client of a cluster, for `with`. Arguments and errors are those of `Admin`."""
     inner = Admin(namesrv, timeout_s=timeout_s, credentials=credentials, tls=tls, namespace=namespace)
     return SyncAdmin(inner, LoopThread(Callbacks()), owns_thread=True)

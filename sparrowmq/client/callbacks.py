@@ -2,8 +2,8 @@
 
     mq.send_soon("orders", b"paid").add_done_callback(lambda sent: database.note(sent.result().msg_id))
 
-Called in the loop's thread, as a future of `concurrent.futures` does by itself, such a callback would stop the client.
-There are as many threads as processors unless told otherwise, and none before the first callback.
+A future of `concurrent.futures` would call them in the loop's thread, where they would stop the client. There are as
+many threads as processors by default, and none before the first callback.
 Source: ClientConfig.clientCallbackExecutorThreads and NettyRemotingClient.publicExecutor, Java 4.9.8.
 """
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Callbacks:
-    """The threads.
+    """The threads that run callbacks.
 
     Args:
         threads: how many run callbacks at once; by default as many as there are processors.
@@ -41,14 +41,14 @@ class Callbacks:
         self._pool: ThreadPoolExecutor | None = None
 
     def call(self, callback: Callable[[Any], object], done: Future[Any]) -> None:
-        """Run a callback soon, or once the client was left here and now; one that raises is logged."""
+        """Run a callback soon; here and now if the client was left. If the callback raises, the error is logged."""
         try:
             self._threads().submit(callback, done).add_done_callback(_tell)
-        except RuntimeError:  # There are no threads any more, as for any future that is done and has none.
+        except RuntimeError:  # The client was left, so there are no threads.
             callback(done)
 
     def end(self) -> None:
-        """Let the threads take no more; what they took goes on."""
+        """Accept no more callbacks; those that were accepted run on."""
         self._threads().shutdown(wait=False)
 
     def _threads(self) -> ThreadPoolExecutor:
@@ -58,7 +58,7 @@ class Callbacks:
 
 
 class Started(Future[R]):
-    """What `inner` comes to; cancelling it cancels that."""
+    """A future with the result of `inner`. Cancelling it cancels `inner`."""
 
     def __init__(self, inner: Future[R], callbacks: Callbacks) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Started(Future[R]):
         inner.add_done_callback(self._take)
 
     def add_done_callback(self, fn: Callable[[Future[R]], object]) -> None:
-        """Call `fn` with this future, in a thread of the client, once it is done. Raises: ConfigError, it cannot be."""
+        """Call `fn` with this future, in a thread of the client, once it is done. Raises: ConfigError, not callable."""
         check_callable("fn", fn, "a function of one future")
         super().add_done_callback(lambda done: self._callbacks.call(fn, done))
 

@@ -1,4 +1,4 @@
-"""One connection to a cluster: everything a program does with it begins here.
+"""The client of a cluster, with which every program begins.
 
     async with sparrowmq.connect("127.0.0.1:9876") as mq:
         result = await mq.send("orders", b"hello", tag="paid")
@@ -6,7 +6,7 @@
             async for msg in orders:
                 ...
 
-It holds the network that producers and consumers share, and a producer of its own for `mq.send` and its kin.
+It holds the network that its producers and consumers share, and a producer of its own for `mq.send`.
 Source: MQClientInstance, Java 4.9.8.
 """
 
@@ -91,29 +91,29 @@ def by_its_producer(
 
 @short_tracebacks
 class Client:
-    """A program's side of a cluster; use it as an async context manager.
+    """A program's client of a cluster; use it as an async context manager.
 
-    Entering returns at once, whether or not anything can be reached: connections are made when they are needed,
-    and again after they broke. Leaving waits, for at most 10 s, until what was sent is answered; left by an
-    exception or a cancellation it does not wait.
+    Entering returns at once, even if no server can be reached: the client connects when it needs a connection, and
+    reconnects. Leaving waits at most 10 s for the answers of messages that were sent. After an exception or a
+    cancellation it does not wait.
 
     Args:
         namesrv: name servers as "host:port;host:port" or a list, or the URL of an address server; by default
             the environment's NAMESRV_ADDR. Without a port it is 9876.
         group: the producer group of the client's own sends.
         instance: tells programs on one machine apart in the files of broadcast offsets.
-        client_id: by which brokers know it; made up by default, and never the same twice.
-        settings: how messages are sent.
-        credentials: by which brokers with ACL know the user.
-        tls: encrypts the connections to name servers and brokers: True trusts the certificates that this machine
-            trusts, an `ssl.SSLContext` what it is told to, the `Path` of a tls.properties file what that says.
-        namespace: keeps topics and groups apart from those of other namespaces: brokers know them as
-            `namespace%name`, this program as `name`, everywhere; it may say the full name, too.
+        client_id: its name at brokers; by default a new one each time.
+        settings: of the client's own sends.
+        credentials: of the user, for brokers with ACL.
+        tls: encrypts the connections to name servers and brokers. True trusts this machine's certificates; an
+            `ssl.SSLContext` or the `Path` of a tls.properties file has its own settings.
+        namespace: keeps topics and groups apart from those of other namespaces. Brokers know them as `namespace%name`;
+            this program uses `name` everywhere, and may use the full name.
         hooks: see every message before and after it is sent or consumed.
-        trace: report to the trace topic what is sent and consumed, so that `admin.trace` and dashboards show it;
-            True is the brokers' own topic (traceTopicEnable), a text is another one.
+        trace: report sent and consumed messages to the trace topic, so that `admin.trace` and dashboards show them.
+            True is the brokers' own topic (traceTopicEnable); a text names another topic.
     Raises:
-        ConfigError: there is no such address, or `tls` is none.
+        ConfigError: an address or `tls` is invalid.
     """
 
     def __init__(
@@ -152,10 +152,10 @@ class Client:
         self._tracing = self._start_tracing(trace) if trace else None
         self._checks.told = self._tracing.ended if self._tracing is not None else None
         self._producer = self.producer(group, settings)
-        # Found here, they spare each message the call of what stands in the class: a hundredth of a send.
+        # Attributes of the instance save each message the call of the class's method, a hundredth of a send.
         vars(self).update({name: getattr(self._producer, name) for name in _BY_ITS_PRODUCER})
 
-    # What its own producer does --------------------------------------------------------------------------------------
+    # Methods of its own producer -------------------------------------------------------------------------------------
 
     send = by_its_producer(Producer.send)
     send_soon = by_its_producer(Producer.send_soon)
@@ -173,32 +173,32 @@ class Client:
         timeout_s: float = REQUEST_S,
         **arguments: Unpack[RequestArguments],
     ) -> ReceivedMessage:
-        """Send a message that asks, and return the answer that a consumer of the topic gives by `message.reply`.
+        """Send a request, and return the answer that a consumer of the topic gives by `message.reply`.
 
         The arguments are those of `send`. Any number of requests may be under way; cancelling one drops its answer.
 
         Args:
-            timeout_s: until the answer is here; 3 s by default.
+            timeout_s: the limit until the answer arrives; 3 s by default.
         Raises:
-            RequestTimeout: nobody answered in time; whether anybody has dealt with it is unknown.
+            RequestTimeout: no answer came in time. A consumer may have handled the request.
             InvalidMessage, InvalidName, ConfigError, NoRoute, SendFailed, ClientClosed: as `send`.
         """
         check_names("request", arguments, RequestArguments)
         return await self._requests.ask(self._producer, sending(topic, body, **arguments), timeout_s)
 
     async def flush(self) -> None:
-        """Return when everything that any producer of this client has sent so far was answered or has failed."""
+        """Wait until every message that a producer of this client has sent is answered or has failed."""
         for outbox in self._outboxes:
             await outbox.flush()
 
     @property
     def unanswered(self) -> int:
-        """How many messages of all its producers, and retries of its consumers, wait or are in flight."""
+        """The number of messages, of all its producers and retrying consumers, that wait or are in flight."""
         return sum(outbox.unanswered for outbox in self._outboxes)
 
     @property
     def client_id(self) -> str:
-        """By which brokers, and other members of a group, know it."""
+        """The client's name at brokers and for other members of a group."""
         return self._network.client_id
 
     # Parts of it ----------------------------------------------------------------------------------------------------
@@ -206,10 +206,10 @@ class Client:
     def producer(
         self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None
     ) -> Producer:
-        """A further producer, with a group and settings of its own; it lives as long as the client.
+        """Make another producer, with its own group and settings; it lives as long as the client.
 
         Args:
-            check: as a function below `@mq.check(group)`, for its transactions.
+            check: the check of its transactions, as `@mq.check(group)` declares one.
         Raises:
             ConfigError: this client has a producer of that group, or the group has a check.
         """
@@ -230,16 +230,16 @@ class Client:
     def check(
         self, group: str = GROUP, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
     ) -> Callable[[K], K]:
-        """Declare the function below it as the check of a producer group, by which its transactions can begin.
+        """Declare the decorated function as the check of a producer group, which its transactions need.
 
-        A broker that was not told how a transaction ended asks one of the group's clients, any of them. The function,
-        async or plain, gets the message and returns True if the transaction was committed, False if it was rolled
-        back, and None if that is not known yet; so does one that raises. A plain function must not block.
+        A broker that did not get the end of a transaction asks any client of the group. The function, async or plain,
+        gets the message. It returns True if the transaction was committed, False if it was rolled back, and None if
+        that is unknown; an exception means unknown, too. A plain function must not block.
 
         Args:
             concurrency: checks that run at once.
-            waiting: questions that wait for one; more are dropped, and come again.
-            timeout_s: how long a check may take.
+            waiting: questions that wait for a check; brokers repeat those that are dropped.
+            timeout_s: the time limit of a check.
         Raises:
             ConfigError: an argument is wrong, or the group has a check.
         """
@@ -252,7 +252,7 @@ class Client:
         return declare
 
     def check_in_threads(self) -> None:
-        """Call plain checks in threads, where they may block: for a client with a blocking twin."""
+        """Call plain checks in threads, where they may block; for the blocking client."""
         self._checks.in_threads = True
 
     def _producer_group(self, group: str) -> str:
@@ -296,14 +296,14 @@ class Client:
         """Consume topics as a member of a group; enter the result with `async with`.
 
         Args:
-            topics: one or several, or tags by topic. All members of a group must ask for the same.
-            handler: is called for each message, or with a list of them if `batch` is given; a plain function
-                must not block. What it raises is logged, and the message comes again later. Without a handler,
+            topics: one or several, or tags by topic. All members of a group must subscribe to the same.
+            handler: is called for each message, or with a list of messages if `batch` is given. A plain function must
+                not block. If it raises, the error is logged, and the message comes again later. Without a handler,
                 iterate.
             tag: tags as "paid || refunded"; by default all.
             where: an SQL92 filter on properties instead, such as "amount > 5 AND region IS NOT NULL".
-            batch: messages delivered at once, at most; by default single ones.
-            concurrency: how many handlers run at once; 16 by default.
+            batch: the most messages delivered at once; by default each alone.
+            concurrency: the number of handlers that run at once; 16 by default.
             start: where the group begins if it has never consumed the topic: "latest", the default, is Java's rule, by
                 which a queue that still holds its first message is read from there; "new" is only what is sent from
                 now on; "earliest"; or a time.
@@ -311,9 +311,9 @@ class Client:
             broadcast: every member gets every message; offsets are kept in a file here, failures are not
                 retried.
             max_reconsume_times: failures before a message ends in the group's dead letters; 16 by default.
-            on_assigned, on_revoked: plain or async functions that are told which queues this member gets, and loses.
-            handler_timeout_s: how long a handler may take before its message is given to another; 15 minutes.
-            tuning: these, and what else `ConsumerSettings` has.
+            on_assigned, on_revoked: plain or async functions, called with the queues that this member gets, and loses.
+            handler_timeout_s: the time after which a message is given to another handler; 15 minutes by default.
+            tuning: these, and the other fields of `ConsumerSettings`.
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
@@ -338,11 +338,11 @@ class Client:
         """Read queues under your own control; enter the result with `async with`.
 
         Args:
-            start: where a queue begins that the group never committed, as for `subscribe`.
-            auto_commit_s: how often to commit what was handled, such as 5; by default only `commit` does.
-            broadcast: who subscribes a topic gets all its queues; offsets are kept in a file here.
-            on_assigned, on_revoked: are told which queues a subscription brings, and takes.
-            tuning: these, and what else `PullSettings` has.
+            start: the begin of a queue without committed offset, as for `subscribe`.
+            auto_commit_s: seconds between commits of handled messages, such as 5; by default only `commit` commits.
+            broadcast: a subscriber of a topic gets all its queues; offsets are kept in a file here.
+            on_assigned, on_revoked: called with the queues that a subscription brings, and takes.
+            tuning: these, and the other fields of `PullSettings`.
         Raises:
             ConfigError, InvalidName: an argument is wrong.
         """
@@ -362,19 +362,19 @@ class Client:
     # Handlers declared where they are defined -----------------------------------------------------------------------
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
-        """Declare the function below it as a handler: `run` and `serve` subscribe it.
+        """Declare the decorated function as a handler: `run` and `serve` subscribe it.
 
-        What it is called with follows its annotations: declared.py tells. Arguments are those of `subscribe`.
+        Its annotations choose its arguments; see declared.py. The other arguments are those of `subscribe`.
 
         Raises:
-            ConfigError: the function cannot be called so.
+            ConfigError: the function cannot be called with such arguments.
         """
         return self._declared.handler(self.subscribe, topics, group, options)
 
     def middleware(self, function: Middleware) -> Middleware:
         """Declare a coroutine function `(delivered, call_next)` to be called around every declared handler.
 
-        `delivered` is a message, or a list of them for handlers with `batch=`; `await call_next(delivered)` goes on.
+        `delivered` is a message, or for handlers with `batch=` a list; `await call_next(delivered)` goes on.
         """
         self._declared.wrap(function)
         return function
@@ -418,7 +418,7 @@ class Client:
             await self._network.__aexit__(kind, error, trace)
 
     async def _leave(self) -> None:
-        """Tell brokers that our producers go, so that they ask others about transactions."""
+        """Unregister our producers, so that brokers ask other clients about transactions."""
         for group in sorted(self._network.membership.producers):
             await self._network.brokers.tell_all(
                 UnregisterClient(client_id=self.client_id, producer_group=group)
@@ -435,7 +435,7 @@ class Client:
         return Outbox(group, settings, network.routes, network.brokers, network.clock, spawn)
 
     def _start_tracing(self, trace: bool | str) -> Tracing:
-        """Traces have an outbox of their own, which nobody waits for and nobody counts."""
+        """Traces have an outbox of their own, which is neither waited for nor counted."""
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
         settings = ProducerSettings()
         outbox = self._make_outbox(tracing.GROUP, settings)

@@ -1,4 +1,4 @@
-"""Handlers that are declared where they are defined, and all run together.
+"""Handlers that a decorator declares where they are defined, and that all run together.
 
     mq = sparrowmq.connect("127.0.0.1:9876")
 
@@ -8,11 +8,10 @@
 
     mq.run()                          # until Ctrl-C or SIGTERM; or `await mq.serve()` inside a program of your own
 
-A handler's first argument says by its annotation what it wants of a message: the `ReceivedMessage` itself (also
-where nothing is annotated), `bytes`, `str`, or whatever msgspec makes of JSON (dataclasses, TypedDicts, Structs,
-dict, list[int], ...) or pydantic of its models. With `batch=` it is a list of these. A second argument gets the
-message, or the list of them. A body that does not fit fails like a handler that raises: it is logged, tried again,
-and ends in the group's dead letters.
+The annotation of a handler's first argument chooses its value: the `ReceivedMessage` itself (also without annotation),
+`bytes`, `str`, a type that msgspec makes from JSON (dataclasses, TypedDicts, Structs, dict, list[int], ...) or a model
+of pydantic. With `batch=` it is a list of these. A second argument gets the message, or the list of messages. A body
+that does not fit fails like a handler that raises: it is logged, tried again, and ends in the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _MOST_ARGUMENTS: Final = 2
 
 
 class Options(Tuning, total=False):
-    """How a declared handler subscribes: the arguments of `Client.subscribe`."""
+    """The arguments of `Client.subscribe` for a declared handler."""
 
     tag: str | None
     where: str | None
@@ -55,10 +54,10 @@ class Options(Tuning, total=False):
 
 
 class Declared(Generic[C]):
-    """The handlers that one client was given; C is what its `subscribe` returns.
+    """The handlers declared for one client. `subscribe` returns a C.
 
     Args:
-        blocks: for a client without async: handlers and middleware are plain functions, and none is awaited.
+        blocks: handlers and middleware are plain functions that may block, for the blocking client.
     """
 
     def __init__(self, *, blocks: bool = False) -> None:
@@ -69,7 +68,7 @@ class Declared(Generic[C]):
     def handler(
         self, subscribe: Callable[..., C], topics: Topics, group: str, options: Options
     ) -> Callable[[F], F]:
-        """What remembers the function below it, and that `subscribe(topics, call, group=, ...)` consumes with it."""
+        """A decorator. `consumers` then calls `subscribe(topics, call, group=, ...)` for the decorated function."""
 
         def declare(function: F) -> F:
             check_callable("handler", function, "a function; write @mq.handler(...) over it")
@@ -86,7 +85,7 @@ class Declared(Generic[C]):
         return declare
 
     def wrap(self, middleware: Callable[..., Any]) -> None:
-        """Have `middleware(delivered, call_next)` around every handler, the first one outermost.
+        """Call `middleware(delivered, call_next)` around every handler, the first one outermost.
 
         Raises:
             ConfigError: it cannot be called.
@@ -117,10 +116,10 @@ async def _awaited(call: Call, delivered: Delivered) -> None:
 
 
 def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
-    """`handler`, to be called with what a consumer delivers; returns what it does, perhaps to be awaited.
+    """A function that calls `handler` for a delivered message or batch, and returns its result.
 
     Raises:
-        ConfigError: it takes no argument, or more than two, or a batch as something that is no list.
+        ConfigError: the handler takes no argument, more than two, or a batch that is not annotated as a list.
     """
     names = _arguments(handler)
     take, wants_message = _taking(_wanted(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
@@ -133,7 +132,7 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
 
 
 async def until_signalled(work: Awaitable[None]) -> None:
-    """Do the work until Ctrl-C or SIGTERM, and let it end in order."""
+    """Do the work until Ctrl-C or SIGTERM cancels it."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
     for number in ENDING:
         loop.add_signal_handler(number, task.cancel)
@@ -167,7 +166,7 @@ def _wanted(handler: Callable[..., object], name: str, is_batch: bool) -> Any:
 
 
 def _taking(wanted: Any) -> Take:
-    """What makes a value of the wanted type of a message."""
+    """A function that makes a value of the wanted type from a message."""
     if wanted in (ReceivedMessage, Any):
         return lambda message: message
     if wanted is bytes:
@@ -181,5 +180,5 @@ def _taking(wanted: Any) -> Take:
 def _decoded(from_json: Callable[[bytes], object], message: ReceivedMessage) -> object:
     try:
         return from_json(message.body)
-    except ValueError as error:  # those of msgspec and pydantic are
+    except ValueError as error:  # The errors of msgspec and pydantic are ValueErrors.
         raise InvalidMessage(f"the body of {message!r} is not what its handler takes: {error}") from error

@@ -1,4 +1,4 @@
-"""What a program wants to see of every message, before and after it is sent or consumed.
+"""Hooks see every message before and after it is sent or consumed.
 
     class Counting(Hooks):
         def after_send(self, message, outcome):
@@ -6,9 +6,9 @@
 
     async with sparrowmq.connect("127.0.0.1:9876", hooks=[Counting()]) as mq: ...
 
-Hooks are plain functions that run where the message passes, so they must be quick and must not block. Those `before_`
-are called in the order in which hooks were given, those `after_` in the opposite one. What `before_send` raises is the
-sender's, and nothing is sent; what the others raise is logged.
+Hooks are plain functions that run where the message passes, so they must be quick and must not block. The `before_`
+functions are called in the order in which the hooks were given, the `after_` functions in the opposite order. If
+`before_send` raises, nothing is sent, and the sender gets the error. Errors of the other functions are logged.
 Source: SendMessageHook and ConsumeMessageHook, Java 4.9.8.
 """
 

@@ -1,11 +1,11 @@
-"""An event loop in a thread of its own, to which any thread gives coroutines, and waits for them.
+"""An event loop in a thread of its own. Any thread can give it coroutines, and wait for their results.
 
     caller    submit ── the door is open ──────────────> result          ClientClosed
                 │       the door is shut ─> ClientClosed   ▲                  ▲
     the loop    └──> runs ─────────────────────────────────┴── or is cancelled at the end
 
-The door is shut before the loop ends, and the loop then takes what came in until then: so nobody waits for a coroutine
-that no turn of the loop is left for.
+The door is shut before the loop ends, and the loop then takes the coroutines that came in before. So no thread waits
+for a coroutine that the loop never runs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.conne
 
 
 class LoopThread:
-    """The loop and its thread, and the threads that call back.
+    """The loop, its thread, and the threads that run callbacks.
 
     Args:
-        callbacks: what runs the callbacks of futures; ended with the thread.
+        callbacks: run the callbacks of futures; they end with the thread.
     """
 
     def __init__(self, callbacks: Callbacks) -> None:
@@ -43,7 +43,7 @@ class LoopThread:
         self.loop = self._ready.result()
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Start a coroutine there; one that the loop's end cuts short raises ClientClosed. Raises: ClientClosed."""
+        """Start a coroutine. Its future raises ClientClosed if the loop ends first. Raises: ClientClosed."""
         with self._door:
             if self._is_open and self._thread.is_alive():  # In a process that was forked it is not.
                 return asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), self.loop)
@@ -51,10 +51,10 @@ class LoopThread:
         raise ClientClosed(_CLOSED)
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Its result; interrupting the wait (Ctrl-C) cancels it.
+        """Run a coroutine in the loop and return its result. Ctrl-C during the wait cancels the coroutine.
 
         Raises:
-            ConfigError: it is asked for in this very thread, which would wait for itself.
+            ConfigError: called in the thread of the loop, which would wait for itself.
             ClientClosed: the thread has ended, or ends before there is a result.
         """
         if threading.current_thread() is self._thread:
@@ -75,12 +75,12 @@ class LoopThread:
             raise
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Call something there; once the loop has ended there is nothing to call it for."""
-        with suppress(RuntimeError):  # It is closed; asked beforehand, it might be so a moment later.
+        """Call something in the loop; do nothing if the loop has ended."""
+        with suppress(RuntimeError):  # The loop is closed. A check before could be wrong a moment later.
             self.loop.call_soon_threadsafe(callback)
 
     def stop(self) -> None:
-        """End the thread; callbacks that have begun, or wait to, go on."""
+        """End the thread. Callbacks that run or wait go on."""
         self.soon(self._leave.set)
         self._thread.join()
         self.callbacks.end()
@@ -107,7 +107,7 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    """End all other tasks, those too that other threads have just asked for."""
+    """End all other tasks, also those that other threads have just submitted."""
     await asyncio.sleep(0)  # They become tasks,
     await asyncio.sleep(0)  # and begin, so that each can say why it ends.
     others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -1,9 +1,9 @@
-"""A message that asks, and the answer to it.
+"""Requests: a message that asks, and its answer.
 
     answer = await mq.request("prices", b"EURUSD", timeout_s=2)
 
-The request is an ordinary message of its topic, so some group must consume it, and one of its members answers by
-`message.reply`. It carries who asks and an id that the answer repeats. If it comes twice, the first answer counts.
+The request is an ordinary message of its topic. Some group must consume it, and one of its members answers by
+`message.reply`. The request carries its sender and an id, which the answer repeats. The first answer counts.
 Source: DefaultMQProducerImpl.request, Java 4.9.8.
 """
 

@@ -5,7 +5,7 @@
         mq.send("orders", b"hello")                                  the program
       File ".../sparrowmq/client/sync.py", line 78, in call
         raise shortened(error) from None                             the method that it called
-    sparrowmq.errors.SendFailed: the message was not sent: ...       all that can be done about it
+    sparrowmq.errors.SendFailed: the message was not sent: ...       the reason, and what to do
 
 The frames below that method, and the errors that led to this one, are in the log at level DEBUG. Any other exception
 is a fault of this package and keeps its whole traceback.
@@ -30,13 +30,13 @@ R = TypeVar("R")
 
 
 def shortened(error: E) -> E:
-    """The error without its frames, to be raised `from None` by a method that programs call."""
+    """Return the error without its frames. A method that programs call raises it `from None`."""
     log.debug("%s", error, exc_info=error)
     return error.with_traceback(None)
 
 
 def short_tracebacks(cls: C) -> C:
-    """Shorten what the coroutine methods of a class raise: the public ones, and `__aenter__`."""
+    """Shorten the errors of a class's public coroutine methods and of `__aenter__`."""
     for name, method in list(vars(cls).items()):
         if inspect.iscoroutinefunction(method) and (not name.startswith("_") or name == "__aenter__"):
             setattr(cls, name, short_traceback(method))
@@ -44,7 +44,7 @@ def short_tracebacks(cls: C) -> C:
 
 
 def short_traceback(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Shorten what a coroutine method raises."""
+    """Shorten the errors of a coroutine method."""
 
     @functools.wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -3,9 +3,9 @@
     hooks ────────────────┬─ a record each ──> waiting, bounded ── 100 at once, or after a second ──> one message in
     ends of transactions ─┘                                                                           the trace topic
 
-Tracing never makes a send wait or fail: a record for which there is no room is dropped and counted, and a trace that
-cannot be sent is told of in the log. What waits when the client is left is sent then. Traces and retries are not traced
-themselves, nor are sends that failed, as in Java. Source: AsyncTraceDispatcher, SendMessageTraceHookImpl,
+Tracing never makes a send wait or fail. A record without room is dropped and counted, and a trace that cannot be sent
+is reported in the log. Traces that wait when the client is left are sent then. Traces, retries and failed sends are not
+traced, as in Java. Source: AsyncTraceDispatcher, SendMessageTraceHookImpl,
 ConsumeMessageTraceHookImpl and EndTransactionTraceHookImpl, Java 4.9.8.
 """
 
@@ -63,9 +63,9 @@ class Tracing:
 
     Args:
         topic: the trace topic, by its full name.
-        producer: sends them; nobody else uses it.
+        producer: sends them, and nothing else.
         next_id: makes request ids.
-        namespace: which traces leave out of names.
+        namespace: traces leave it out of names.
     """
 
     def __init__(
@@ -88,20 +88,20 @@ class Tracing:
         self._told_at = -TOLD_S
 
     def sends(self, group: str) -> Sends:
-        """What reports the sends of a producer group."""
+        """Hooks that report the sends of a producer group."""
         return Sends(self, group)
 
     def consumes(self, group: str) -> Consumes:
-        """What reports the deliveries to a consumer of a group."""
+        """Hooks that report the deliveries to a consumer of a group."""
         return Consumes(self, group)
 
     def ended(self, end: End) -> None:
-        """Report how a transaction ended, as its broker was told."""
+        """Report the end of a transaction that was sent to its broker."""
         if end.topic != self.topic:
             self.add(_end(end, self._namespace, self.clock.now_ms()))
 
     def add(self, trace: Trace) -> None:
-        """Report this soon."""
+        """Report a record soon, if there is room."""
         if len(self._waiting) >= MOST_WAITING:
             self._lose(1, "more come than can be sent")
             return
@@ -111,7 +111,7 @@ class Tracing:
             self._many.set()
 
     async def run(self) -> None:
-        """For ever: send what waits."""
+        """Send the waiting traces, for ever."""
         while True:
             await self._some.wait()
             with suppress(TimeoutError):
@@ -119,7 +119,7 @@ class Tracing:
             await self._send_all()
 
     async def drain(self) -> None:
-        """Send what waits, and return when it is stored, after 3 s at the latest."""
+        """Send the waiting traces, and return when they are stored, after 3 s at the latest."""
         with suppress(TimeoutError):
             await self.clock.wait_for(self._send_and_flush(), DRAIN_S)
         if self._waiting:
@@ -143,7 +143,7 @@ class Tracing:
                 future.add_done_callback(partial(self._sent, count))
 
     def _next_message(self) -> tuple[int, Message]:
-        """As many records as fit into one message, the eldest first."""
+        """As many records as fit into one message, the oldest first."""
         texts: list[str] = []
         keys: dict[str, None] = {}
         body_size = keys_size = 0
@@ -179,26 +179,25 @@ class Tracing:
 
 
 class Sends(SendHooks):
-    """Reports what the producers of a group send."""
+    """Reports the messages that a producer group sends."""
 
     def __init__(self, tracing: Tracing, group: str) -> None:
         self._tracing = tracing
         self._group = group
-        # When each message under way was begun, and its kind. A hook gets an object of its own for each send, the same
-        # one twice.
+        # The begin and the kind of each message under way. Both hooks of a send get the same object, which no other
+        # send has.
         self._begun: dict[int, tuple[int, TracedKind]] = {}
 
     def before_send(self, message: Message) -> None:
-        """Note when it begins."""
+        """Note the begin."""
         kind = TracedKind.DELAYED if message.delay_level else TracedKind.NORMAL
         self._begun[id(message)] = self._tracing.clock.now_ms(), kind
 
     def before_half(self, message: Message) -> None:
-        """Likewise."""
         self._begun[id(message)] = self._tracing.clock.now_ms(), TracedKind.HALF
 
     def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
-        """Report it, if it was stored."""
+        """Report the message, if it was stored."""
         begun_ms, kind = self._begun.pop(id(message))
         if isinstance(outcome, SendResult) and message.topic != self._tracing.topic:
             cost_ms = self._tracing.clock.now_ms() - begun_ms
@@ -206,7 +205,7 @@ class Sends(SendHooks):
 
 
 class Consumes(ConsumeHooks):
-    """Reports what the consumers of a group are given, and how they handle it."""
+    """Reports the messages that a consumer of a group handles, and the outcome."""
 
     def __init__(self, tracing: Tracing, group: str) -> None:
         self._tracing = tracing
@@ -228,7 +227,7 @@ class Consumes(ConsumeHooks):
             )
 
     def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
-        """Report how it ended."""
+        """Report the outcome."""
         request_id, begun_ms = self._begun.pop(id(messages))
         now_ms = self._tracing.clock.now_ms()
         cost_ms = (now_ms - begun_ms) // len(messages)
@@ -242,7 +241,7 @@ class Consumes(ConsumeHooks):
             )
 
     def _traced(self, messages: Sequence[ReceivedMessage]) -> Iterator[ReceivedMessage]:
-        """Those that shall be traced: a broker may forbid it (traceOn), and traces of traces would never end."""
+        """The messages to trace. A broker may forbid it (traceOn), and traces are not traced."""
         for message in messages:
             if (
                 message.properties.get(Property.TRACE_ON) != "false"
@@ -293,6 +292,6 @@ def _store_host(offset_msg_id: str) -> str:
 
 
 def _keys(trace: Trace) -> list[str]:
-    """By what a record is found: the message's id and keys; of very long ones the id alone."""
+    """The keys of a record: the message's id and its keys; the id alone if the keys are very long."""
     own = (trace.keys or "").split()
     return [trace.msg_id, *own] if sum(map(len, own)) < KEYS_BYTES // 4 else [trace.msg_id]

@@ -1,4 +1,4 @@
-"""Cuts messages into batches that a broker takes: one topic, one durability, no delay, 4 MiB, 4096 messages.
+"""Splits messages into batches that a broker accepts: one topic, one durability, no delay, 4 MiB, 4096 messages.
 
 Nothing is refused: what may not be in a batch (a delayed message) is a batch of one, and is sent as a single
 message.
@@ -15,7 +15,7 @@ from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import RETRY
 
 LOG_OVERHEAD_BYTES: Final = 20
-MAX_COUNT: Final = 4096  # as many as a broker stores in some 25 ms, during which it answers nobody else
+MAX_COUNT: Final = 4096  # a broker stores them in some 25 ms, and answers no other request meanwhile
 
 
 def split(messages: Iterable[Prepared], max_bytes: int) -> Iterator[list[Prepared]]:
@@ -34,7 +34,7 @@ def split(messages: Iterable[Prepared], max_bytes: int) -> Iterator[list[Prepare
 
 
 def size_bytes(message: Message) -> int:
-    """What a message counts in a batch, as Apache's splitter counts it."""
+    """The size of a message in a batch, as Apache's splitter counts it."""
     texts = sum(len(name) + len(value) for name, value in message.properties.items())
     return len(message.topic) + len(message.body) + texts + LOG_OVERHEAD_BYTES
 

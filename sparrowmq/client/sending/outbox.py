@@ -1,14 +1,14 @@
-"""Delivers messages: many in flight on few connections, each retried on another broker, without a task for any of them.
+"""Delivers messages: many in flight on few connections, each retried on another broker, without a task for each.
 
     put -> waiting (window full) -> admitted -> queue chosen -> in flight -> answered -> future
                                       |  ^                          |
           parked until a route or     |  |  another broker, while   |
           a connection is there   <---+  +--attempts and time last--+
 
-A message moves by plain calls and by the done-callbacks of its reply. Only a missing route or connection needs
-waiting; then one task serves all messages that wait for the same, in order, so that messages to one queue never
-overtake each other on the way to their first attempt. The window bounds what brokers hold for us; what waits
-before it is bounded in bytes.
+A message moves by plain calls and by the callbacks of its reply. Only a missing route or connection needs a task. One
+task serves all messages that wait for the same route or connection, in order. So messages to one queue never overtake
+each other before their first attempt. The window limits the messages in flight; the messages before it are limited in
+bytes.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Outbox:
         self._in_flight = 0
         self._in_flight_bytes = 0
         self._parked: dict[str, list[Outgoing]] = {}
-        # An entry while an ordered message to the queue is on its way: those behind it.
+        # While an ordered message to a queue is in flight: the messages behind it.
         self._lanes: dict[MessageQueue, deque[Outgoing]] = {}
-        self._freed_lanes: deque[Outgoing] = deque()  # by the message that held each until now
+        self._freed_lanes: deque[Outgoing] = deque()  # the messages that have just left their lane
         self._is_refilling = False
         self._is_offering = False
         self._room_wanted: deque[asyncio.Future[None]] = deque()
@@ -85,12 +85,12 @@ class Outbox:
         self._closed = False
 
     def put(self, item: Outgoing, *, is_awaited: bool = False) -> None:
-        """Send it as soon as the window allows, after all that was put before.
+        """Send a message as soon as the window allows, after all messages that were put before.
 
         Args:
-            is_awaited: its sender does nothing else meanwhile. That is back-pressure enough, so it is never refused.
+            is_awaited: the sender waits for the result. This is back-pressure enough, so the message is never refused.
         Raises:
-            SendFailed: too much waits already; nothing was sent.
+            SendFailed: too many messages wait; this one was not sent.
             ClientClosed: the client is closed, or was not entered.
         """
         if self._closed:
@@ -108,7 +108,7 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next message would go out at once."""
+        """Return whether the next message would be sent at once."""
         return not self._waiting and self._window_is_open
 
     @property
@@ -117,31 +117,28 @@ class Outbox:
 
     @property
     def unanswered(self) -> int:
-        """How many messages are waiting or in flight."""
+        """The number of messages that wait or are in flight."""
         return len(self._waiting) + self._in_flight
 
     async def drain(self) -> None:
-        """Return when the next message would go out at once; who asked first goes first.
-
-        Cancelling leaves nothing behind.
-        """
+        """Wait until the next message would be sent at once. Callers return in their order. May be cancelled."""
         if self._room_wanted or not self.has_room:
             wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room_wanted.append(wanted)
             await wanted
 
     async def flush(self) -> None:
-        """Return when everything put so far, and meanwhile, is answered or has failed: the time limits bound that."""
+        """Wait until every message, also those put meanwhile, is answered or has failed. Time limits bound the wait."""
         if self.unanswered:
             wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._end_wanted.append(wanted)
             await wanted
 
     async def ask(self, broker_name: str, topic: str, request: Request[Any]) -> None:
-        """Ask a broker something beside its messages.
+        """Send a broker a request that is not a message.
 
         Raises:
-            RemoteError, NetworkError: as it answers, or does not.
+            RemoteError, NetworkError: the broker refuses, or does not answer.
             ClientClosed: the client is closed, or was not entered.
         """
         if self._closed:
@@ -151,7 +148,7 @@ class Outbox:
         await session.call(request, timeout_s=self._settings.timeout_s)
 
     def close(self) -> None:
-        """Fail what is not sent yet; what is in flight may or may not be stored."""
+        """Fail the messages that were not sent. Messages in flight may or may not be stored."""
         self._closed = True
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
         parked, self._parked = self._parked, {}
@@ -175,7 +172,7 @@ class Outbox:
         try:
             self._attempt(item)
         except BaseException:
-            self._release(item)  # Whatever it was, the window must not be one place smaller from now on.
+            self._release(item)  # Otherwise the window would be one place smaller for ever.
             raise
 
     def _start_time(self, item: Outgoing) -> None:
@@ -183,7 +180,7 @@ class Outbox:
         item.deadline = item.started + item.timeout_s
 
     def _attempt(self, item: Outgoing) -> None:
-        """Choose a queue and go on; wait for the route first if it is not known."""
+        """Choose a queue and go on; first wait for the route if it is unknown."""
         route = self._routes.cached_for_sending(item.topic)
         if (
             route is None
@@ -211,9 +208,9 @@ class Outbox:
         return self._round_robin.next(route.writable, wishes)
 
     def _line_up(self, item: Outgoing, route: Route) -> None:
-        """Send an ordered message when those before it to the same queue are answered.
+        """Send an ordered message when the messages before it in its queue are answered.
 
-        One connection is not enough to keep the order: Java's broker handles its requests in several threads.
+        One connection does not keep the order: Java's broker handles its requests in several threads.
         """
         try:
             item.queue = item.ordered_queue(route)
@@ -259,7 +256,7 @@ class Outbox:
         session.ask(header, item.body, answered, timeout_s=remaining_s, accept=LESS_SAFE)
 
     def _transmit_oneway(self, item: Outgoing, queue: MessageQueue, session: Session) -> None:
-        """No answer will make room in the window, so the message keeps its place while the broker does not read."""
+        """Send without an answer. The message keeps its place in the window while the broker does not read."""
         if session.is_backed_up:
             self._clock.call_later(BACKED_UP_S, self._connect, item, queue)
         else:
@@ -274,7 +271,7 @@ class Outbox:
             assert error is not None, "there is an answer or an error"
             item.is_in_doubt |= not isinstance(error, RemoteError)
             if isinstance(error, RequestTimeout):
-                self._routes.doubt()  # It hangs, or nothing comes through; another one may be the master by now.
+                self._routes.doubt()  # The broker hangs or is cut off. Another one may be the master by now.
             if item.queue is not None and is_slaves(error):
                 self._routes.doubt()
                 self._retry_unsent(
@@ -294,7 +291,7 @@ class Outbox:
     # Waiting and failing --------------------------------------------------------------------------------------------
 
     def _park(self, key: str, item: Outgoing, find: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Keep the item until `find`, started for the first one that waits for `key`, goes on with all of them."""
+        """Keep the item until `find` continues all that wait for `key`. The first of them starts `find`."""
         if key in self._parked:
             self._parked[key].append(item)
         elif self._closed:
@@ -304,7 +301,7 @@ class Outbox:
             self._parked[key] = [item]
 
     async def _find_route(self, key: str, topic: str) -> None:
-        """Ask until a name server names a master, for as long as somebody who waits has time left."""
+        """Ask until a name server names a master, as long as a waiting message has time left."""
         failure: Exception | None = None
         while parked := self._parked.get(key):
             try:
@@ -345,11 +342,11 @@ class Outbox:
                 self._retry_unsent(item, failure)
 
     def _limit_s(self, parked: list[Outgoing]) -> float:
-        """Until the time of the first of them is over; long enough for an answer, though, as others may wait longer."""
+        """The time until the first of them is late, but long enough for an answer: others may wait longer."""
         return max(PAUSE_S, min(item.deadline for item in parked) - self._clock.monotonic())
 
     def _fail_late(self, parked: list[Outgoing], error: Exception) -> None:
-        """Give those up whose time is over, and whom nobody waits for."""
+        """Fail the messages whose time is over or whose sender has given up."""
         now = self._clock.monotonic()
         late = [item for item in parked if item.deadline <= now or item.is_abandoned]
         parked[:] = [item for item in parked if item.deadline > now and not item.is_abandoned]
@@ -357,9 +354,9 @@ class Outbox:
             self._fail(item, error)
 
     def _retry_unsent(self, item: Outgoing, error: Exception) -> None:
-        """Another attempt after nothing was sent, so that a restart of the only broker passes unseen.
+        """Try again after nothing was sent, so that a restart of the only broker goes unnoticed.
 
-        It does not count as an attempt, and as it cannot double or reorder anything, ordered messages have it, too.
+        This does not count as an attempt. It cannot duplicate or reorder messages, so ordered messages have it, too.
         Unlike Java, which gives up after three refused connections, within milliseconds.
         """
         assert item.queue is not None, "its queue was chosen before"
@@ -378,7 +375,7 @@ class Outbox:
             self._clock.call_later(0.0 if untried else min(PAUSE_S, remaining_s), self._attempt, item)
 
     def _retry(self, item: Outgoing, error: BaseException) -> None:
-        """Another attempt after an error, if it may have one."""
+        """Try again after an error, if the message may be retried."""
         if item.queue is not None:
             item.failed_at(item.queue.broker_name)
         if not self._may_retry(item) or not may_go_right_again(error):
@@ -408,13 +405,13 @@ class Outbox:
         self._release(item)
 
     def _release(self, item: Outgoing) -> None:
-        """Its place in the window is free: let the next one in, and whoever waits for room."""
+        """Free the message's place in the window: admit the next message, and wake those that wait for room."""
         self._in_flight -= 1
         self._in_flight_bytes -= len(item.body)
         if item.has_lane:
             self._freed_lanes.append(item)
         if self._is_refilling:
-            return  # What was let in has failed at once; the loop below goes on instead of getting deeper.
+            return  # An admitted message has failed at once. The loop below goes on, instead of a deeper call.
         self._is_refilling = True
         try:
             self._refill()
@@ -439,9 +436,9 @@ class Outbox:
                 return
 
     def _advance_lane(self, before: Outgoing) -> None:
-        """The next ordered message to the queue may go.
+        """Send the next ordered message to the queue.
 
-        Its time begins now, unless the broker was not reached for the one before: then they have waited together.
+        Its time begins now. If the broker was never reached for the message before, its time has begun with that one.
         """
         assert before.queue is not None, "it held the lane of its queue"
         lane = self._lanes[before.queue]
@@ -458,9 +455,9 @@ class Outbox:
         del self._lanes[before.queue]
 
     def _offer_room(self) -> None:
-        """Wake as many who wait for room as there is room for.
+        """Wake as many waiting senders as there is room for.
 
-        Who is woken may put nothing after all, so once they have run, what they left is offered to the next ones.
+        A sender that is woken may put no message. So the room that is left is offered to the next ones afterwards.
         """
         self._is_offering = False
         if self._room_wanted and self.has_room:
@@ -471,7 +468,6 @@ class Outbox:
 
 
 def _finding(topic: str) -> str:
-    """What messages wait for whose route is asked for."""
     return f"route of {topic}"
 
 

@@ -1,6 +1,6 @@
-"""What became of a send: stored, stored less safely than the broker is told to, or to be tried again.
+"""The outcome of a send: stored, stored less safely than the broker is configured to, or to be tried again.
 
-The one place that says which answers mean what; whoever sends, with an event loop or without, asks here.
+All senders, with an event loop or without, decide here what an answer means.
 Source: SendStatus and MQClientAPIImpl.processSendResponse, Java 4.9.8.
 """
 
@@ -17,7 +17,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 
 
 class SendStatus(Enum):
-    """How safely a message was stored, by the broker's own configuration."""
+    """The safety with which a message was stored, compared with the broker's configuration."""
 
     OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -29,13 +29,13 @@ LESS_SAFE: Final = frozenset(int(status.value) for status in SendStatus if statu
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went.
+    """The place where a message was stored.
 
     Attributes:
-        msg_id: the message's own id, known before it was sent; consumers see the same.
+        msg_id: the message's own id, made before it was sent; consumers see the same id.
         offset_msg_id: the broker's id, which says where it is stored.
         status: not OK means stored, but less safely than the broker was configured to.
-        recall_handle: by which `recall` takes back what waits for its time; None if it does not, or by a delay level.
+        recall_handle: `recall` takes back the message with it; None if the message does not wait, or by a delay level.
     """
 
     msg_id: str
@@ -47,7 +47,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_slaves(error: BaseException) -> bool:
-    """Whether a slave of ours refused a send, which it certainly did not store; its master is elsewhere now."""
+    """Return whether a slave of ours refused a send. It has not stored the message, and its master is elsewhere."""
     return (
         isinstance(error, RemoteError)
         and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -56,5 +56,5 @@ def is_slaves(error: BaseException) -> bool:
 
 
 def may_go_right_again(error: BaseException) -> bool:
-    """Whether the same send, after this error, may succeed at another broker, or later at the same."""
+    """Return whether the same send may succeed at another broker, or later at the same one."""
     return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.retriable)

@@ -1,4 +1,4 @@
-"""One message, or one batch, on its way: what the outbox knows of it."""
+"""One message, or one batch, on its way through the outbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import SendMessageReply
 from sparrowmq.remoting.request_in_flight import Response
 
-OVERHEAD_BYTES: Final = 512  # what a waiting message costs us besides its body
+OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
 
 Sent = Response[SendMessageReply]
 
@@ -31,16 +31,16 @@ class Outgoing(Packed):
 
     Attributes:
         msg_ids: the unique id of each message.
-        future: gets what `result` makes of the answer; None for one-way messages, of whose fate nothing is learned.
+        future: gets the value that `result` makes of the answer; None for one-way messages, which get no answer.
         key: messages with the same key go to one queue.
         is_fixed: `queue` was given by the caller.
-        queue: where it goes, once that is decided.
-        started, asked: when it came into the window, and when its last attempt was sent.
-        unreachable: how often no connection could be made.
-        failed_brokers: where attempts failed, the last one behind. Unlike Java, which goes around the last one only: of
-            three brokers two that fail would get all attempts between them.
-        namespace: which results leave out of the topic.
-        is_in_doubt: an attempt may have stored it, and only its answer got lost.
+        queue: its queue, once that is chosen.
+        started, asked: the time when it entered the window, and when its last attempt was sent.
+        unreachable: the number of failed connections.
+        failed_brokers: brokers where attempts failed, the last one at the end. Unlike Java, which avoids only the last
+            one: two failing brokers of three would get all attempts between them.
+        namespace: results leave it out of the topic.
+        is_in_doubt: an attempt may have stored it, and only the answer was lost.
     """
 
     timeout_s: float = 0.0
@@ -62,17 +62,17 @@ class Outgoing(Packed):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its queue is not ours to choose: such messages keep their order, and are not sent to another."""
+        """Return whether its key or its sender fixes the queue. Such messages keep their order."""
         return self.is_fixed or self.key is not None
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody waits for its result any more."""
+        """Return whether its sender has given up."""
         return self.future is not None and self.future.done()
 
     @property
     def cost_bytes(self) -> int:
-        """What it takes while it waits."""
+        """The memory that it takes while it waits."""
         return len(self.body) + OVERHEAD_BYTES
 
     def ordered_queue(self, route: Route) -> MessageQueue:
@@ -88,12 +88,12 @@ class Outgoing(Packed):
         self.failed_brokers = (*(name for name in self.failed_brokers if name != broker_name), broker_name)
 
     def succeed(self, sent: Sent) -> None:
-        """It is stored."""
+        """Give the sender its result."""
         if self.future is not None and not self.future.done():
             self.future.set_result(self.result(self, sent))
 
     def fail(self, error: BaseException) -> None:
-        """It will not be tried again."""
+        """Give the sender the error."""
         if self.future is not None and not self.future.done():
             self.future.set_exception(self._failure(error))
 

@@ -1,4 +1,4 @@
-"""What one send request carries: a message, or a batch of them, of one topic."""
+"""The content of one send request: a message, or a batch of messages of one topic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sparrowmq.protocol.wire.fields import text_of
 
 @dataclass(slots=True, eq=False)
 class Packed:
-    """A message or a batch as it goes over the wire, to whatever queue.
+    """A message or a batch as it is sent, before its queue is known.
 
     Attributes:
         properties: as rendered; those of a batch hold for all its messages.
-        is_timed: it takes a broker that delivers at any time.
+        is_timed: only brokers that deliver at any time can take it.
     """
 
     topic: str

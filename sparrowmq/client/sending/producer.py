@@ -76,23 +76,23 @@ class Producer:
         """Send one message and wait until the broker has it.
 
         Args:
-            topic: where to, or a whole `Message`; then give no message field here.
-            body: bytes, or what is like them; copied if it can change.
+            topic: the topic, or a whole `Message`; then give no message field here.
+            body: bytes, a bytearray or a memoryview; copied if it can change.
             tag: one word that consumers can filter by.
-            keys: what the message can be found by later: one key, or several.
+            keys: one key, or several, by which the message can be found later.
             properties: your own texts, by name.
-            delay: deliver it later: "10s", "5m", "2h", a `timedelta`, or one of the broker's levels (3 is 10 s). What
-                is no level takes a broker that delivers at any time, as ours and 5.x do.
-            deliver_at: deliver it then, on such a broker: a datetime with a time zone. One that has passed is now.
-            fifo: messages with the same key go to one queue, in order. What may have been stored is not retried:
-                that would reorder.
-            queue: this very queue, likewise in order and not retried.
-            timeout_s: for all attempts together, from when the message is in the window; by default the
-                settings'.
+            delay: deliver it later: "10s", "5m", "2h", a `timedelta`, or one of the broker's levels (3 is 10 s). Other
+                delays than the levels need a broker that delivers at any time, such as ours or one of 5.x.
+            deliver_at: deliver it at this time, on such a broker: a datetime with a time zone. A past time means now.
+            fifo: messages with the same key go to one queue, in order. A message that may be stored is not retried,
+                because a retry could change the order.
+            queue: the queue, likewise in order and without such retries.
+            timeout_s: the limit for all attempts together, from the time when the message enters the window; by
+                default that of the settings.
         Raises:
-            InvalidMessage, InvalidName: it cannot be sent as it is, or not to a broker that knows delay levels only.
-            ConfigError: the time limit is none.
-            NoRoute: nobody knows the topic, and brokers do not create it.
+            InvalidMessage, InvalidName: the message cannot be sent, or not to a broker that has delay levels only.
+            ConfigError: the time limit is not a number above 0.
+            NoRoute: the topic does not exist, and brokers do not create it.
             SendFailed: no attempt was acknowledged; the last error is its `cause`.
             ClientClosed: the client is closed, or was not entered.
         """
@@ -105,25 +105,24 @@ class Producer:
     def send_soon(
         self, topic: str | Message, body: Body | None = None, **arguments: Unpack[SendArguments]
     ) -> asyncio.Future[SendResult]:
-        """As `send`, without waiting: the future has the result. No task is made.
+        """Send as `send` does, without waiting: the future has the result. No task is made.
 
-        A window of messages is in flight, the others wait for their turn; `await drain()` now and then keeps
-        them few.
+        A window of messages is in flight, and the others wait. Call `await drain()` now and then to keep them few.
 
         Raises:
-            InvalidMessage, InvalidName, ConfigError: at once; the errors of sending are the future's.
-            SendFailed: at once, when far too many messages wait already.
+            InvalidMessage, InvalidName, ConfigError: raised at once; the future has the errors of sending.
+            SendFailed: raised at once when far too many messages wait.
         """
         return self._seen(sending(topic, body, **arguments), self._put_one)
 
     def send_nowait(
         self, topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
     ) -> str:
-        """Send one message one-way and return its id: no answer, no retry, no word about errors.
+        """Send one message one-way and return its id: no answer, no retry, no report of errors.
 
         Raises:
-            InvalidMessage: it cannot be sent as it is.
-            SendFailed: far too many messages wait already.
+            InvalidMessage: the message cannot be sent.
+            SendFailed: far too many messages wait.
         """
         check_names("send_nowait", arguments, OnewayArguments)
         return self._seen(sending(topic, body, **arguments), self._put_oneway)
@@ -139,12 +138,12 @@ class Producer:
     ) -> list[SendResult]:
         """Send messages in as few requests as the rules of batches allow; the results are in their order.
 
-        Messages of one batch are stored together in one queue, all or none. Delayed ones travel alone. All are
-        looked at before the first is sent.
+        Messages of one batch are stored together in one queue, all or none. A delayed message is sent alone. All
+        messages are checked before the first is sent.
 
         Raises:
-            InvalidMessage, InvalidName, ConfigError: one of them, whose index is told, cannot be sent; none was.
-            SendManyFailed: some were not acknowledged; it has the result or the error of each.
+            InvalidMessage, InvalidName, ConfigError: a message cannot be sent; the error has its index. None was sent.
+            SendManyFailed: some were not acknowledged; the error has the result or the error of each.
             ClientClosed: the client is closed, or was not entered; none was sent.
         """
 
@@ -161,14 +160,14 @@ class Producer:
         timeout_s: float | None = None,
         **arguments: Unpack[MessageArguments],
     ) -> Transaction:
-        """A transaction around this message, for `async with`: entering it sends, and nobody sees it before the end.
+        """A transaction with this message, for `async with`: entering sends it, consumers see it after the commit.
 
-        Arguments are those of `send`. In `properties`, CHECK_IMMUNITY_TIME_IN_SECONDS puts the broker's first question
-        off.
+        Arguments are those of `send`. In `properties`, CHECK_IMMUNITY_TIME_IN_SECONDS delays the broker's first
+        question.
 
         Raises:
-            InvalidMessage: it cannot be sent as it is, or is delayed.
-            ConfigError: the group has no check, by which a broker learns the end if it was not told.
+            InvalidMessage: the message cannot be sent, or is delayed.
+            ConfigError: the group has no check, which brokers ask when they do not get the end.
         """
         check_names("transaction", arguments, MessageArguments)
         message = sending(topic, body, **arguments).message
@@ -186,16 +185,16 @@ class Producer:
 
     @short_traceback
     async def recall(self, sent: SendResult | str) -> None:
-        """Take back a message that waits for its time; whoever consumes it never sees it.
+        """Take back a message that waits for its time; consumers never see it.
 
-        The broker does not say whether there was still such a message: one that was recalled before is no error.
+        The broker does not report whether it still had the message. Recalling a message twice is no error.
 
         Args:
-            sent: what `send` returned, or its `recall_handle`.
+            sent: the result of `send`, or its `recall_handle`.
         Raises:
-            InvalidMessage: it does not wait for a time, or only by a delay level, which cannot be recalled.
-            RemoteError: the broker refuses; code 604 if it was due already.
-            NetworkError, ClientClosed: nobody can be asked now.
+            InvalidMessage: the message waits for no time, or only by a delay level, which cannot be recalled.
+            RemoteError: the broker refuses; code 604 if the message was due already.
+            NetworkError, ClientClosed: the broker cannot be reached.
         """
         handle = sent.recall_handle if isinstance(sent, SendResult) else sent
         if not handle or not isinstance(handle, str):
@@ -211,16 +210,16 @@ class Producer:
         )
 
     async def drain(self) -> None:
-        """Return when the window has room: the back-pressure of `send_soon` and `send_nowait`."""
+        """Wait until the window has room: the back-pressure of `send_soon` and `send_nowait`."""
         await self._outbox.drain()
 
     async def flush(self) -> None:
-        """Return when every message sent so far was answered or has failed."""
+        """Wait until every message that was sent is answered or has failed."""
         await self._outbox.flush()
 
     @property
     def unanswered(self) -> int:
-        """How many messages wait or are in flight."""
+        """The number of messages that wait or are in flight."""
         return self._outbox.unanswered
 
     def _seen(self, wanted: Sending, put: Callable[[Sending], R]) -> R:
@@ -327,7 +326,7 @@ def _all_results(
 
 
 def _queue(item: Outgoing, sent: Sent) -> MessageQueue:
-    """Where it was stored: a broker picks the queue itself when it is asked for one below 0."""
+    """The queue where it was stored. A broker chooses the queue itself when the request names one below 0."""
     assert item.queue is not None, "it was sent to a queue"
     queue = item.queue
     if queue.queue_id != sent.header.queue_id:

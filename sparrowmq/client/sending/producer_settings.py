@@ -1,4 +1,4 @@
-"""How a producer sends, in one value."""
+"""The settings of a producer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sparrowmq.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How a producer packs and delivers messages. The values in brackets are Java's names.
+    """The settings of a producer. The names in brackets are Java's.
 
     Attributes:
         timeout_s: for one message with all its attempts, from when it is in the window (sendMsgTimeout).
         retries: attempts after the first one (retryTimesWhenSendFailed).
-        retry_not_stored: also retry what was stored less safely than the broker is configured to
+        retry_not_stored: also retry a message that was stored less safely than the broker is configured to
             (retryAnotherBrokerWhenNotStoreOK).
-        avoid_slow_brokers: leave brokers alone for a while that were slow or failed (sendLatencyFaultEnable).
+        avoid_slow_brokers: avoid brokers for a while that were slow or failed (sendLatencyFaultEnable).
         max_bytes: largest body (maxMessageSize); brokers have their own limit, which must be raised too.
         compress_over_bytes: larger bodies are compressed with zlib (compressMsgBodyOverHowmuch).
         window: messages in flight.
-        window_bytes: bodies in flight. Below what makes a connection stop reading, so that answers always come
-            through.
-        waiting_bytes: messages accepted but not in flight yet; more are refused.
+        window_bytes: bytes of bodies in flight. They are below the limit at which a connection stops reading, so
+            that answers always arrive.
+        waiting_bytes: bytes of messages that wait for the window; more are refused.
     """
 
     timeout_s: float = 3.0
@@ -46,7 +46,7 @@ class ProducerSettings:
 
 
 def check_timeout(timeout_s: object) -> float:
-    """The time limit itself, if it is one. Raises: ConfigError."""
+    """Return the time limit. Raises: ConfigError."""
     if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and 0 < timeout_s < inf:
         return timeout_s
     raise ConfigError(

@@ -1,4 +1,4 @@
-"""Which queue a message goes to: round robin from a random start, by key, and around brokers that failed or are slow.
+"""Chooses the queue of a message: round robin from a random start, by key, and around brokers that failed or are slow.
 
 Round robin over all queues of all brokers spreads the load; the random start keeps a thousand freshly started
 producers from beginning at the same queue. Source: TopicPublishInfo and SelectMessageQueueByHash, Java 4.9.8, and
@@ -15,15 +15,16 @@ from typing import Final
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import string_hash
 
-# A broker that took this long is left alone for so long (MQFaultStrategy.latencyMax and notAvailableDuration of Java
-# 5.4.0). Unlike Java 4.9.8, which leaves one that took 0.55 s alone for 30 s, and one that failed for 10 minutes.
+# The latency of a broker, and the time for which it is then avoided (MQFaultStrategy.latencyMax and
+# notAvailableDuration of Java 5.4.0). Unlike Java 4.9.8, which avoids a broker that took 0.55 s for 30 s, and a broker
+# that failed for 10 minutes.
 _SLOW_S: Final = (0.05, 0.1, 0.55, 1.8, 3.0, 5.0, 15.0)
 _AVOIDED_S: Final = (0.0, 0.0, 0.0, 2.0, 5.0, 6.0, 10.0, 30.0)
 FAILED_S: Final = 30.0
 
 
 class RoundRobin:
-    """One turn for each topic."""
+    """Takes the queues of each topic in turn."""
 
     def __init__(self, start: Callable[[int], int] = random.randrange) -> None:
         self._start = start
@@ -53,13 +54,13 @@ def _steps(queues: Sequence[MessageQueue], turn: int, wish: Callable[[str], bool
 
 
 class SlowBrokers:
-    """Brokers that answered slowly or not at all, and until when they are avoided."""
+    """The brokers that answered slowly or not at all, and the end of the time for which they are avoided."""
 
     def __init__(self) -> None:
         self._avoided_until: dict[str, float] = {}
 
     def report(self, broker_name: str, latency_s: float, now: float) -> None:
-        """What one send took; an error counts as `FAILED_S`."""
+        """Note the latency of one send; an error counts as `FAILED_S`."""
         avoided_s = _AVOIDED_S[bisect_right(_SLOW_S, latency_s)]
         if avoided_s:
             self._avoided_until[broker_name] = now + avoided_s
@@ -71,5 +72,5 @@ class SlowBrokers:
 
 
 def by_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """The same queue for the same key, and the one that a Java producer picks for the string."""
+    """The queue of a key: always the same, and the one that a Java producer picks for the text."""
     return queues[abs(string_hash(key)) % len(queues)]

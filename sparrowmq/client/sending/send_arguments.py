@@ -22,7 +22,7 @@ Body: TypeAlias = bytes | bytearray | memoryview
 
 
 class MessageArguments(TypedDict, total=False):
-    """What a message has besides topic and body."""
+    """The parts of a message besides topic and body."""
 
     tag: str | None
     keys: str | Sequence[str]
@@ -30,27 +30,27 @@ class MessageArguments(TypedDict, total=False):
 
 
 class RequestArguments(MessageArguments, total=False):
-    """And which queue it goes to."""
+    """Also the choice of its queue."""
 
     fifo: str | None
     queue: MessageQueue | None
 
 
 class OnewayArguments(RequestArguments, total=False):
-    """And when it is delivered."""
+    """Also the time of its delivery."""
 
     delay: Delay | None
     deliver_at: datetime | None
 
 
 class SendArguments(OnewayArguments, total=False):
-    """And how long sending it may take."""
+    """Also the time limit of the send."""
 
     timeout_s: float | None
 
 
 class Sending(msgspec.Struct):
-    """A message that a program wants to send, where to, and within what time."""
+    """A message that a program wants to send, the choice of its queue, and the time limit."""
 
     message: Message
     fifo: str | None
@@ -59,7 +59,7 @@ class Sending(msgspec.Struct):
 
 
 def check_names(method: str, arguments: Mapping[str, object], kind: type) -> None:
-    """Refuse what `sending` knows, but `method` does not take. Raises: TypeError, as Python does."""
+    """Refuse arguments that `sending` takes, but `method` does not. Raises: TypeError."""
     for name in arguments:
         if name not in kind.__annotations__:
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")

@@ -1,9 +1,9 @@
-"""A transaction: a message that consumers see if, and only if, the block around it is left in order.
+"""A transaction: consumers see its message only if the block around it ends without an exception.
 
     async with mq.transaction("orders", b"paid", tag="paid") as transaction:   # a half message is stored now
         await database.commit(transaction.msg_id)                            # commit at the end, rollback if it raises
 
-The end is told one-way, as in Java. If that gets lost, or cannot be told, the broker asks the group's check.
+The client sends the end one-way, as in Java. If the broker does not get it, it asks the group's check.
 Source: DefaultMQProducerImpl.sendMessageInTransaction and endTransaction, Java 4.9.8.
 """
 
@@ -25,7 +25,7 @@ from sparrowmq.protocol.requests.headers import EndTransaction
 
 log = logging.getLogger(__name__)
 
-# How a broker is told, by whether it is committed; None is unknown.
+# The flag that a broker gets; None is unknown.
 ENDS: Final[dict[bool | None, int]] = {
     True: SysFlag.COMMIT,
     False: SysFlag.ROLLBACK,
@@ -36,13 +36,13 @@ _WORDS: Final = {True: "committed", False: "rolled back", None: "left open"}
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a transaction ended, as its broker was told.
+    """The end of a transaction, as it was sent to its broker.
 
     Attributes:
         group: as brokers know it.
         topic: of its message, likewise.
         broker: the address of the broker.
-        commit: None if nothing was said yet.
+        commit: None if the end is unknown.
         is_check: the broker had asked.
     """
 
@@ -61,12 +61,12 @@ OnEnd: TypeAlias = Callable[[End], object]
 
 
 class Ends:
-    """Tells brokers how the transactions of one producer group ended.
+    """Sends brokers the ends of one producer group's transactions.
 
     Args:
         group: as brokers know it.
-        has_check: whether a broker that was told nothing can ask; its argument is the group.
-        told: is given every end that a broker was told.
+        has_check: whether the group that it gets has a check, so that brokers can ask.
+        told: gets every end that was sent to a broker.
     """
 
     def __init__(
@@ -83,11 +83,10 @@ class Ends:
 
     @property
     def has_check(self) -> bool:
-        """Whether a broker that was told nothing can ask."""
         return self._has_check(self.group)
 
     async def tell(self, topic: str, message: Message, half: SendResult, commit: bool | None) -> None:
-        """Tell the broker that has the half message; one that cannot be reached asks later.
+        """Send the end to the broker that has the half message. A broker that cannot be reached asks later.
 
         Args:
             topic: of the message, as brokers know it.
@@ -122,11 +121,11 @@ class Ends:
 class Transaction:
     """One transaction; enter it with `async with`, once.
 
-    Left in order it is committed. Left by an exception it is rolled back, and the exception goes on. A cancellation, or
-    whatever else ends the program, leaves it open: what the block had done by then only the check can say.
+    At the end of the block it is committed. An exception rolls it back, and goes on. A cancellation, or the end of the
+    program, leaves it open: only the check can then say what the block has done.
 
     Attributes:
-        is_over: its end was told, or it is left open.
+        is_over: it was committed, rolled back or left open.
     """
 
     def __init__(
@@ -142,14 +141,14 @@ class Transaction:
 
     @property
     def result(self) -> SendResult:
-        """Of sending the half message; its offset is that in the half topic. Raises: TransactionEnded, not entered."""
+        """The result of the half message, with its offset in the half topic. Raises: TransactionEnded, not entered."""
         if self._half is None:
             raise TransactionEnded("the transaction has not begun; enter it with `async with`")
         return self._half
 
     @property
     def msg_id(self) -> str:
-        """The message's id: consumers see the same, and so does the check. Raises: as `result`."""
+        """The message's id, which consumers and the check see, too. Raises: as `result`."""
         return self.result.msg_id
 
     async def commit(self) -> None:
@@ -161,14 +160,14 @@ class Transaction:
         await self._end(False)
 
     async def unknown(self) -> None:
-        """Say nothing now: the broker asks the check. Raises: TransactionEnded, it ended otherwise."""
+        """Leave the transaction open: the broker asks the check. Raises: TransactionEnded, it ended otherwise."""
         await self._end(None)
 
     async def __aenter__(self) -> Self:
         """Send the half message.
 
         Raises:
-            SendFailed: it is not stored, or less safely than the broker promises; then it is rolled back.
+            SendFailed: it is not stored. If it is stored less safely than configured, it is rolled back.
             others: as `Producer.send`.
         """
         if self._half is not None:
