@@ -361,10 +361,10 @@ def apply(source: str, edits: Sequence[Edit]) -> str:
         text = text[:begin] + _new_text(edit, text[begin:end].decode()).encode() + text[end:]
     changed = text.decode()
     try:
-        tree = ast.parse(changed)
+        ast.parse(changed)
     except SyntaxError as error:
         raise BadBreak(f"the changed code cannot be parsed: {error}") from None
-    if ast.dump(tree) == ast.dump(ast.parse(source)):
+    if all(not edit.is_insert and _normal(edit.text) == ast.unparse(edit.node) for edit in edits):
         raise BadBreak("nothing changes")
     return changed
 

@@ -43,6 +43,7 @@ def denial(check, call: Call) -> str:
     return ""
 
 
+@pytest.mark.guards("AccountCheck._allow_unsigned: drop access_key")
 @pytest.mark.covers("S-ACL-07", "S-ACL-08")
 def test_who_does_not_show_an_account_is_denied(check):
     assert denial(check, received(send("topicB"))) == NOBODY
@@ -54,6 +55,7 @@ def test_who_does_not_show_an_account_is_denied(check):
     assert denial(check, received(send("topicB"), b"", USER)) == ""
 
 
+@pytest.mark.guards("AccountCheck._is_usual: false body")
 @pytest.mark.covers("S-ACL-08")
 @pytest.mark.parametrize(
     ("before", "after"),
@@ -146,6 +148,9 @@ SAMPLE_ROWS = [
 ]
 
 
+@pytest.mark.guards(
+    "AccountCheck._is_usual: account.may(header.topic, _PUB) if perm is None else perm & _PUB != 0 -> True"
+)
 @pytest.mark.covers("S-ACL-10")
 @pytest.mark.parametrize(
     ("call", "reason"),
@@ -163,6 +168,9 @@ def test_an_address_that_is_white_for_all_needs_nothing(check):
             assert denial(check, received(request, b"", credentials, WHITE)) == ""
 
 
+@pytest.mark.guards(
+    "AccountCheck._is_at_home: row.access in policy.ADMINISTRATORS and (not account.is_admin) -> False"
+)
 @pytest.mark.covers("S-ACL-02", "S-ACL-07")
 def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
     unsigned = (ADMIN[0], "no secret of anybody")
@@ -179,6 +187,7 @@ def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
         assert "Need admin" in denial(check, received(CREATE, b"", credentials, HOME))
 
 
+@pytest.mark.guards("AccountCheck.check: account.is_admin -> True")
 def test_only_a_signed_administrator_counts_as_one_for_secrets(check):
     for call, expected in [
         (received(CREATE, b"", ADMIN), True),
@@ -218,6 +227,7 @@ def test_many_addresses_are_remembered_and_not_without_end(check):
     assert len(check._is_white) <= 10_000
 
 
+@pytest.mark.guards("guard.Guard.__init__: checks[1:] -> []")
 def test_all_checks_must_agree_and_a_denial_is_logged_once(check, caplog):
     def never(*_: object) -> None:
         raise AccessDenied("never")

@@ -127,6 +127,7 @@ async def test_a_request_that_comes_again_is_stored_once(it):
     assert it.bodies() == ["1"]
 
 
+@pytest.mark.guards("Staging.commit: decided = others or {}", "Staging._recover: each.others -> {}")
 async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_path, it):
     others = {"broker-b": {"a": 3}}
     it.stage(source(), "a", 0, "1")
@@ -146,6 +147,7 @@ async def test_who_asks_again_is_told_what_was_decided_for_other_brokers(tmp_pat
     last.store.close()
 
 
+@pytest.mark.guards("Staging._begin_run: each.run in author.runs -> each.run == source.run")
 async def test_what_a_run_staged_can_be_committed_by_the_next_one(tmp_path, it):
     it.stage(source(), "decided", 0, "1")
     it.stage(source(run="run-2"), "again", 0, "1")
@@ -173,6 +175,7 @@ async def test_parts_are_published_in_the_order_of_their_numbers(it):
     assert it.bodies() == ["0", "1", "2"]
 
 
+@pytest.mark.guards("Staging.commit: false source.batch <= author.last_batch")
 async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)
@@ -186,6 +189,7 @@ async def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(it):
     assert it.bodies() == ["1", "2"]
 
 
+@pytest.mark.guards("Staging._pieces: len(found) != count -> len(found) > count")
 async def test_what_is_not_all_there_is_not_committed(it):
     it.stage(source(), "a", 0, "1")
     for attempts in ({"a": 2}, {"a": 1, "b": 1}, {"a": 0}):
@@ -201,6 +205,7 @@ async def test_what_is_not_all_there_is_not_committed(it):
     assert it.commit(source(), a=1) is False
 
 
+@pytest.mark.guards("Staging._author: false author is not None and source.run in author.runs")
 async def test_a_run_that_was_replaced_is_refused(it):
     it.stage(source(), "old", 0, "1")
     it.stage(source(run="run-2"), "new", 0, "1")
@@ -238,6 +243,9 @@ async def test_messages_that_do_not_fit_one_file_of_the_log_go_one_by_one(tmp_pa
     it.store.close()
 
 
+@pytest.mark.guards(
+    "Staging._count_published: count, wanted = (count + 1, next(keys, None)) -> wanted = next(keys, None)"
+)
 async def test_killed_at_any_record_a_batch_appears_whole_and_once_or_not_at_all(tmp_path, it):
     it.stage(source(), "a", 0, "1", "2", "3")
     it.stage(source(), "a", 1, "4", queue_id=1)
@@ -342,6 +350,7 @@ async def test_a_start_reads_no_more_than_it_has_to(tmp_path, it):
     found.store.close()
 
 
+@pytest.mark.guards("Staging.save: self._store.flushed.value >= self._seen[1] -> self._seen[1] >= 0")
 async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
     it.stage(source(), "a", 0, "1")
     before = it.store.end
@@ -357,6 +366,7 @@ async def test_the_file_never_knows_more_than_the_disk(it, tmp_path):
     assert before < it.store.end
 
 
+@pytest.mark.guards("Staging._content: (batch, others) = (each.last_batch, each.others)")
 async def test_a_commit_on_its_way_is_not_saved_as_done(tmp_path, it):
     it.stage(source(), "a", 0, "1")
     it.commit(source(), a=1)

@@ -81,6 +81,7 @@ async def test_a_public_address_needs_a_word_from_the_operator(tmp_path: Path) -
             pass
 
 
+@pytest.mark.guards("Broker._start_parts: while_writable(work, task.name) if goes_on else work -> work")
 @pytest.mark.covers("S-STORE-08")
 @pytest.mark.parametrize(
     ("flush", "fault", "properties"),

@@ -45,6 +45,7 @@ async def refused(asked: object) -> RemoteError:
     return error.value
 
 
+@pytest.mark.guards("Broker._tell_changes: drop sends")
 async def test_the_largest_body(live: Live) -> None:
     await live.send(b"x" * 1000)
     await change(live, maxMessageSize="999")

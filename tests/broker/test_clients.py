@@ -35,6 +35,7 @@ async def test_the_first_heartbeat_makes_a_member_and_later_ones_change_nothing(
     assert clients.groups_subscribed_to("Orders") == {"g"}
 
 
+@pytest.mark.guards("Clients.consume: drop changed and notify")
 @pytest.mark.covers("S-CONS-13")
 async def test_every_member_is_told_when_one_joins_the_newcomer_too(clients, connect):
     one, two = await connect(), await connect()
@@ -46,6 +47,7 @@ async def test_every_member_is_told_when_one_joins_the_newcomer_too(clients, con
     assert one.pushed[0].is_oneway
 
 
+@pytest.mark.guards("ConsumerGroup.subscribe: drop self.subscriptions.keys() - topics")
 async def test_members_are_told_when_the_topics_change_but_not_when_only_the_expression_does(
     clients, connect
 ):
@@ -58,6 +60,7 @@ async def test_members_are_told_when_the_topics_change_but_not_when_only_the_exp
     await until(lambda: len(peer.pushed) == 3)
 
 
+@pytest.mark.guards("Clients.consume: changed and notify -> changed")
 async def test_a_group_may_not_want_to_be_told(clients, connect):
     peer = await connect()
     assert beat(clients, peer, "one", "Orders", notify=False)
@@ -76,6 +79,7 @@ async def test_an_older_subscription_does_not_replace_a_newer_one(clients, conne
     assert clients.subscription("g", "Orders") == newer
 
 
+@pytest.mark.guards("Clients.consume: true not keep_subscriptions")
 async def test_a_heartbeat_without_subscriptions_keeps_them(clients, connect):
     peer = await connect()
     beat(clients, peer, "one", "Orders")
@@ -95,6 +99,7 @@ def test_a_broker_that_restarted_asks_for_all_subscriptions(clients):
     assert not clients.must_send_all("g", 7, without_subscriptions=False)
 
 
+@pytest.mark.guards("Clients._remove_consumer: drop notify")
 @pytest.mark.covers("S-START-11")
 async def test_who_says_goodbye_is_gone_and_the_others_are_told(clients, connect):
     one, two = await connect(), await connect()
@@ -123,6 +128,7 @@ async def test_a_closed_connection_is_a_goodbye_to_all_groups(clients, connect):
     await until(lambda: len(one.pushed) == 3)
 
 
+@pytest.mark.guards("Clients.expire: drop _ended")
 @pytest.mark.covers("S-CONS-13", "S-CONS-14")
 async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect, clock, caplog):
     silent, living = await connect(), await connect()
@@ -139,6 +145,7 @@ async def test_a_silent_client_is_parted_with_after_two_minutes(clients, connect
     assert "sent no heartbeat for 120 s" in caplog.text
 
 
+@pytest.mark.guards("Clients._seen: drop last_seen")
 async def test_each_heartbeat_keeps_a_client_for_two_minutes_more(clients, connect, clock):
     peer = await connect()
     for _ in range(3):
@@ -161,6 +168,7 @@ async def test_producers_are_known_by_group_and_by_client_id(clients, connect):
     assert [member.client_id for member in clients.producers("p")] == ["one"]
 
 
+@pytest.mark.guards("Clients.member: max -> min")
 async def test_a_member_is_found_by_its_id_on_its_latest_connection(clients, connect, clock):
     old, new = await connect(), await connect()
     beat(clients, old, "one", "Orders")

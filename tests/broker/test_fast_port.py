@@ -34,6 +34,7 @@ async def session_to(port: int) -> AsyncIterator[Session]:
         pool.close()
 
 
+@pytest.mark.guards("without_pulls.handle: false command")
 async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> None:
     port = free_ports(3)[2]
     async with Cluster(tmp_path, port=port), session_to(port - 2) as fast, session_to(port) as usual:

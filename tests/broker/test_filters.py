@@ -26,6 +26,7 @@ def test_an_expression_lets_messages_through() -> None:
     assert not lets_through(filters, "a > 5", b"a\x015\x02")
 
 
+@pytest.mark.guards("Among.texts: index == self.index and (not self.is_negated) -> index == self.index")
 @pytest.mark.parametrize(
     ("expression", "tags"),
     [

@@ -240,6 +240,7 @@ async def test_a_slave_in_sync_takes_the_place_of_a_master_that_stops_with_all_t
     assert await members.bodies(1) == [b"alone", b"both", b"again"]
 
 
+@pytest.mark.guards("Primary.__init__: drop shown_end")
 async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(members: Members) -> None:
     first = await members.start(1, slave_timeout_ms=300)
     await members.leader()
@@ -259,6 +260,7 @@ async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(membe
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.guards("Member._follow: term = Term(member, epoch, leader=leader, joined=joined)")
 async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_the_new_masters(
     members: Members,
 ) -> None:
@@ -277,6 +279,7 @@ async def test_what_only_the_former_master_has_is_put_aside_and_its_log_becomes_
     assert b"mine alone" in aside.read_bytes()
 
 
+@pytest.mark.guards("Member._follow: false cut_at is not None and cut_at < own.acknowledged")
 async def test_a_log_is_not_cut_below_what_all_in_sync_had_acknowledged(
     members: Members, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,6 +317,7 @@ async def test_who_is_not_in_sync_does_not_become_the_master(members: Members) -
     await members.same(1, 2)
 
 
+@pytest.mark.guards("GroupState.doubt: false not was_elected")
 @pytest.mark.slow
 async def test_a_member_in_sync_that_comes_back_empty_is_not_elected_and_cuts_nobody(
     members: Members, caplog: pytest.LogCaptureFixture
@@ -379,6 +383,7 @@ async def test_who_dies_before_it_wrote_down_that_it_was_elected_is_elected_agai
     assert OwnEpoch.load(members.settings(1).config_path).epoch == 3
 
 
+@pytest.mark.guards("InSync.may_come: true member in self._ends or member not in self._electable")
 async def test_a_member_that_etcd_still_has_in_sync_gets_nothing_by_a_new_connection(
     members: Members,
 ) -> None:
@@ -462,6 +467,7 @@ async def test_a_master_whose_place_is_taken_though_its_lease_lives_leads_no_mor
     assert await members.send(await members.leader(), b"after") in ANSWERED
 
 
+@pytest.mark.guards("Broker._reads: replace(rules, serves=False) if is_astray else rules -> rules")
 async def test_without_etcd_a_master_goes_on_for_its_lease_and_then_refuses_until_etcd_is_back(
     tmp_path: Path,
 ) -> None:

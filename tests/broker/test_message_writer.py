@@ -53,6 +53,7 @@ def stored(store: MessageStore, topic: str = "t", queue_id: int = 1) -> StoredMe
     return record.decode(store.read(topic, queue_id, 0, 1).views[0])
 
 
+@pytest.mark.guards("Writer._complete: drop properties.has(_WAITS)")
 @pytest.mark.parametrize(
     ("sent", "kept"),
     [
@@ -76,6 +77,7 @@ def test_properties_are_stored_without_the_wish_to_wait_and_with_the_cluster(
     assert one.properties.encode() == other.properties.encode() == kept.encode()
 
 
+@pytest.mark.guards("Writer._complete: false room")
 def test_properties_that_a_record_cannot_hold_are_refused(writer: Writer) -> None:
     room = MAX_PROPERTIES_BYTES - len("a\x01\x02CLUSTER\x01C\x02")
     put(writer, f"a\x01{'x' * room}\x02")

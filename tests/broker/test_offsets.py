@@ -37,6 +37,7 @@ def test_no_group_goes_on_behind_the_end_of_a_queue(offsets, path, caplog):
     assert offsets.file.dirty
 
 
+@pytest.mark.guards("Offsets.commit: queues.get(queue_id) != offset -> queues.get(queue_id, -1) < offset")
 def test_a_reset_may_go_back(offsets):
     offsets.commit("g", "Orders", 0, 12)
     offsets.commit("g", "Orders", 0, 3)
@@ -59,6 +60,10 @@ def test_a_group_may_go_on_where_another_is(offsets):
     assert offsets.of_group("h", "Orders") == {0: 5, 1: 6}
 
 
+@pytest.mark.guards(
+    "Offsets.delete_group: self._table.pop(group, None) is not None -> group in self._table",
+    "Offsets.delete_topic: topics.pop(topic, None) is not None -> topic in topics",
+)
 def test_deleting_a_group_or_a_topic_forgets_its_offsets(offsets):
     for group in ("g", "h"):
         offsets.commit(group, "Orders", 0, 1)
@@ -71,6 +76,7 @@ def test_deleting_a_group_or_a_topic_forgets_its_offsets(offsets):
     assert offsets.topics_of("h") == {"Payments"}
 
 
+@pytest.mark.guards("Offsets.commit: drop touch")
 @pytest.mark.covers("S-CONS-05")
 async def test_offsets_survive_a_restart_in_javas_form(offsets, path):
     offsets.commit("g", "%RETRY%g", 0, 1)
@@ -80,6 +86,7 @@ async def test_offsets_survive_a_restart_in_javas_form(offsets, path):
     assert Offsets(path).content() == offsets.content()
 
 
+@pytest.mark.guards("Offsets.commit: true queue_id")
 async def test_a_commit_that_changes_nothing_is_not_saved_again(offsets):
     offsets.commit("g", "Orders", 0, 1)
     await offsets.file.save()

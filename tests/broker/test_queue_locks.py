@@ -61,6 +61,7 @@ def test_unlocking_for_a_group_that_never_locked_does_nothing(locks):
     locks.unlock("nobody", "one", QUEUES)
 
 
+@pytest.mark.guards("QueueLocks.forget_expired: drop not locks")
 async def test_expired_locks_take_no_memory(locks, clock):
     locks.lock("g", "one", QUEUES[:1])
     await clock.advance(30)

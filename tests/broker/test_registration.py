@@ -154,6 +154,7 @@ async def test_clients_are_told_no_more_than_the_broker_permits(tmp_path, runnin
         assert {topic: running.routes.route(topic).queue_datas[0].perm for topic in shown} == shown
 
 
+@pytest.mark.guards("Link._registration: permission = self._settings.permission")
 async def test_clients_are_sent_elsewhere_once_nothing_can_be_stored_here(tmp_path, running):
     async with Announcer(tmp_path, [running.address]) as broker:
         broker.put("Orders")
@@ -292,6 +293,7 @@ async def test_a_quiet_broker_says_every_thirty_seconds_that_it_is_there(tmp_pat
         assert script.bodies() == []
 
 
+@pytest.mark.guards("Link._announce: known if is_shown else {} -> known")
 async def test_a_broker_whose_name_server_leads_to_another_tells_everything_again(tmp_path, script):
     # As Apache's name server is when another broker came with our name and id: it knows our version, and hides us.
     clock = ManualClock()

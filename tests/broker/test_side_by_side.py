@@ -56,6 +56,7 @@ async def test_a_broker_does_its_periodic_work_by_itself(tmp_path: Path) -> None
         assert json.loads(saved.read_text())["offsetTable"] == {"orders@consumers": {"0": 1}}
 
 
+@pytest.mark.guards("Broker._parts: drop clamp")
 async def test_a_group_that_was_ahead_of_the_log_gets_what_is_stored_next(tmp_path: Path) -> None:
     """As a power cut leaves it that took the last messages of the log, and not what was noted of them."""
     saved = tmp_path / "broker-0" / "config" / "consumerOffset.json"

@@ -58,6 +58,10 @@ def test_the_trace_topic_is_there_if_it_is_wanted(make):
     assert make(trace_topic_enabled=True).get("RMQ_SYS_TRACE_TOPIC").write_queue_nums == 1
 
 
+@pytest.mark.guards(
+    "Topics.ensure_for_send: queues = max(1, queues)",
+    "Topics.ensure_for_send: model.perm & ~Perm.INHERIT -> model.perm",
+)
 @pytest.mark.covers("S-ROUTE-03", "S-PROD-09")
 @pytest.mark.parametrize(("asked", "queues"), [(4, 4), (8, 8), (100, 8), (0, 1), (-5, 1)])
 def test_a_send_makes_its_topic_from_the_template(make, changes, asked, queues):
@@ -81,6 +85,7 @@ def test_without_auto_create_a_send_to_an_unknown_topic_is_refused_with_what_to_
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
+@pytest.mark.guards("Topics.ensure_for_send: model is None or not model.perm & Perm.INHERIT -> model is None")
 @pytest.mark.parametrize("template", ["Nothing", "BenchmarkTest"])
 def test_only_inherited_topics_are_templates(make, template):
     with pytest.raises(RemoteError, match="template"):
@@ -104,6 +109,7 @@ def test_groups_get_their_retry_and_dead_letter_topics_even_without_auto_create(
     assert len(changes) == 4
 
 
+@pytest.mark.guards("Topics._changed: drop _next")
 async def test_every_change_raises_the_version(make, clock):
     topics = make()
     before = topics.version
@@ -137,6 +143,7 @@ async def test_topics_survive_a_restart_in_javas_form(make, path):
     assert again.version.counter > topics.version.counter, "name servers must notice changed settings"
 
 
+@pytest.mark.guards("Topics.__init__: drop names")
 async def test_switching_auto_create_off_takes_the_template_away(make):
     topics = make()
     topics.ensure_retry("g")
@@ -144,6 +151,7 @@ async def test_switching_auto_create_off_takes_the_template_away(make):
     assert make(auto_create_topic=False).get(TEMPLATE) is None
 
 
+@pytest.mark.guards("Topics.__init__: self._system | self._table -> self._table | self._system")
 async def test_an_operators_change_of_the_template_is_kept(make):
     topics = make()
     topics.put(TopicConfig(TEMPLATE, 2, 2, 7))

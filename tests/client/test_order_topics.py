@@ -1,5 +1,7 @@
 """Topics of which the name server fixes the queues, so that a key stays in its queue when brokers go."""
 
+import pytest
+
 from sparrowmq.client.client import connect
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -8,6 +10,7 @@ from sparrowmq.remoting.pool import Pool
 from sparrowmq.testing import Cluster
 
 
+@pytest.mark.guards("Route.build: fixed or tuple(writable) -> tuple(writable)")
 async def test_a_key_stays_in_its_queue_when_a_broker_goes(tmp_path):
     async with Cluster(tmp_path, brokers=2, namesrv_settings={"order_messages": True}) as cluster:
         pool = Pool(SystemClock())

@@ -131,6 +131,7 @@ class Elsewhere:
             await self._leave.wait()
 
 
+@pytest.mark.guards("Outbox._answered: false RequestTimeout")
 async def test_the_successor_of_a_master_that_hangs_is_found_soon_after_a_send_had_no_answer():
     async with Scripted() as hanging, Scripted() as after, Scripted() as names:
         hanging.usual[RequestCode.SEND_MESSAGE_V2] = lambda _: None

@@ -104,6 +104,7 @@ async def test_a_consumer_goes_on_from_the_slave_when_its_master_goes(tmp_path: 
         assert sorted(set(got)) == [b"%d" % number for number in range(8)]
 
 
+@pytest.mark.guards("Route.waits_for_master: false self.lacks_master and (not self.writable)")
 @pytest.mark.parametrize("key", [None, "key"])
 async def test_sends_wait_for_a_master_that_is_away_and_keep_their_order(
     tmp_path: Path, key: str | None

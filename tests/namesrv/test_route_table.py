@@ -73,6 +73,7 @@ def test_a_single_topic_is_taken_from_a_broker_that_was_not_here_before(routes):
     assert queues(routes, "One") == {"broker-a": 4}
 
 
+@pytest.mark.guards("Routes.announce: true is_new")
 def test_a_slave_learns_its_master_and_adds_no_topics(routes):
     assert announce(routes, A_SLAVE, "Only") == Master("", "")
     assert routes.route("Only") is None
@@ -81,6 +82,7 @@ def test_a_slave_learns_its_master_and_adds_no_topics(routes):
     assert addresses(routes, "Orders") == {"broker-a": {0: A.address, 1: A_SLAVE.address}}
 
 
+@pytest.mark.guards("Routes._forget: true not group.addresses")
 def test_consumers_still_find_the_slave_when_the_master_is_gone(routes):
     announce(routes, A, "Orders")
     announce(routes, A_SLAVE)
@@ -88,6 +90,7 @@ def test_consumers_still_find_the_slave_when_the_master_is_gone(routes):
     assert addresses(routes, "Orders") == {"broker-a": {1: A_SLAVE.address}}
 
 
+@pytest.mark.guards("Routes._join_group: drop group.addresses[stale]")
 def test_a_slave_that_became_master_leaves_its_old_id(routes):
     announce(routes, A_SLAVE)
     announce(routes, A_SLAVE._replace(id=0), "Orders")
@@ -101,6 +104,7 @@ def test_a_broker_that_moved_is_found_at_its_new_address(routes):
     assert addresses(routes, "Orders") == {"broker-a": {0: "10.9.9.9:10911"}}
 
 
+@pytest.mark.guards("Routes.is_current: self._shown_at -> self._living.get")
 def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes):
     announce(routes, A, "Orders")
     announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", via="twin")
@@ -142,6 +146,7 @@ def test_a_broker_is_gone_with_its_connection(routes):
     assert queues(routes, "Orders") == {"broker-b": 4}
 
 
+@pytest.mark.guards("Routes.lost: true each")
 def test_the_end_of_an_older_connection_changes_nothing(routes):
     announce(routes, A, "Orders", via="old")
     announce(routes, A, "Orders", via="new")
@@ -161,12 +166,14 @@ def test_a_broker_that_was_silent_for_two_minutes_is_gone(routes):
     assert queues(routes, "Orders") == {"broker-b": 4}
 
 
+@pytest.mark.guards("Routes.is_current: drop now_ms")
 def test_asking_for_the_version_keeps_a_broker_alive(routes):
     announce(routes, A, "Orders", version=7)
     assert routes.is_current(A, DataVersion(7), via=A, now_ms=EXPIRY_MS)
     assert routes.expire(EXPIRY_MS + 1) == []
 
 
+@pytest.mark.guards("Routes.is_current: false not living.version.is_same(version)")
 def test_another_version_or_an_unknown_broker_must_register(routes):
     announce(routes, A, "Orders", version=7)
     assert not routes.is_current(A, DataVersion(8), via=A, now_ms=0)
@@ -174,6 +181,7 @@ def test_another_version_or_an_unknown_broker_must_register(routes):
     assert routes.version_of(A.address) == DataVersion(7) and routes.version_of(B.address) is None
 
 
+@pytest.mark.guards("Routes._shown: perm = queues.perm")
 def test_a_drained_broker_takes_no_messages_until_it_is_undrained(routes):
     announce(routes, A, "Orders", "Bills")
     announce(routes, B, "Orders")
@@ -192,6 +200,7 @@ def test_undraining_gives_no_permission_that_the_topic_never_had(routes):
     assert routes.route("T").queue_datas[0].perm == 4
 
 
+@pytest.mark.guards("Routes._forget: drop discard")
 def test_a_drained_broker_that_restarts_takes_messages_again(routes):
     announce(routes, A, "Orders")
     routes.drain("broker-a")
@@ -207,6 +216,7 @@ def test_draining_an_unknown_broker_is_no_error_and_changes_nothing(routes):
     assert routes.route("Orders").queue_datas[0].perm == 6
 
 
+@pytest.mark.guards("Routes.delete_topic: true name")
 def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
     for broker in (A, B, C):
         announce(routes, broker, "Orders", "Bills")
@@ -216,6 +226,7 @@ def test_a_deleted_topic_is_gone_from_one_cluster_or_from_all(routes):
     assert queues(routes, "Orders") == {"broker-c": 4} and routes.route("Bills") is None
 
 
+@pytest.mark.guards("Routes.route: by_broker = self._topics.get(topic)")
 def test_a_topic_named_like_the_cluster_is_on_all_its_brokers(routes):
     announce(routes, A)
     announce(routes, B)

@@ -34,6 +34,7 @@ async def test_however_many_ask_one_connection_is_made(serve: Serve) -> None:
         pool.close()
 
 
+@pytest.mark.guards("Pool.live: session if session is not None and (not session.closed) else None -> session")
 async def test_a_lost_connection_is_made_again(serve: Serve) -> None:
     async with serve(answer) as (server, _):
         pool = Pool(SystemClock())
@@ -48,6 +49,7 @@ async def test_a_lost_connection_is_made_again(serve: Serve) -> None:
         pool.close()
 
 
+@pytest.mark.guards("Pool._back_off: last.pause_s * 2 -> last.pause_s")
 async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
     clock = ManualClock()
     pool = Pool(clock, jitter=lambda: 1.0)
@@ -64,6 +66,10 @@ async def test_a_dead_address_is_left_alone_for_a_growing_pause() -> None:
         await pool.session(address)
 
 
+@pytest.mark.guards(
+    "Pool._back_off: pause_s = last.pause_s * 2 if last else FIRST_PAUSE_S",
+    "Pool._connect: drop self._backoffs.pop",
+)
 async def test_the_pause_grows_to_a_second_and_ends_with_an_answer() -> None:
     clock = ManualClock()
     pool = Pool(clock, jitter=lambda: 1.0)
@@ -98,6 +104,7 @@ async def test_what_is_no_address_is_unreachable(address) -> None:
         await pool.session(address)
 
 
+@pytest.mark.guards("Pool._connect: drop _closed")
 async def test_a_closed_pool_says_so(serve: Serve) -> None:
     pool = Pool(SystemClock())
     pool.close()

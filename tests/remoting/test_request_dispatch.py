@@ -99,6 +99,7 @@ class Gate:
         return HEADER
 
 
+@pytest.mark.guards("Dispatcher._wait_for: drop session.hold(1)")
 async def test_requests_whose_handlers_wait_count_among_those_that_a_peer_may_have(serve: Serve) -> None:
     gate = Gate()
     dispatch = Dispatcher(Role.NOBODY, [gate], asyncio.ensure_future)
@@ -120,6 +121,7 @@ def promise(*marks: Watermark, clock: Clock | None = None) -> Safety:
     return Safety([Demand(mark, 10, "on disk") for mark in marks], clock or SystemClock(), 5)
 
 
+@pytest.mark.guards("Dispatcher._answer_parked: true safety.holds(end)")
 async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> None:
     mark = Watermark()
     safety = promise(mark)
@@ -136,6 +138,7 @@ async def test_a_reply_waits_for_its_watermark_without_a_task(serve: Serve) -> N
         assert [(await future).header for future in waiting] == [HEADER] * 5
 
 
+@pytest.mark.guards("Dispatcher._answer_parked: after.end > end -> after is parked[0]")
 async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Serve) -> None:
     mark, targets = Watermark(), iter([3, 1, 2])
     safety = promise(mark)
@@ -151,6 +154,7 @@ async def test_replies_of_one_chunk_wait_together_for_the_last_of_them(serve: Se
         assert [(await future).header for future in waiting] == [HEADER] * 3
 
 
+@pytest.mark.guards("Dispatcher._answer_parked: false others")
 async def test_replies_of_one_turn_may_wait_for_different_things(serve: Serve) -> None:
     first, second = Watermark(), Watermark()
     answers = iter([After(promise(first), 1, HEADER), After(promise(second), 1, HEADER)])
@@ -185,6 +189,7 @@ async def test_a_reply_that_waited_too_long_says_so_and_keeps_its_fields(serve: 
     assert mark.waiting == 0
 
 
+@pytest.mark.guards("Dispatcher._wait_for: drop reply")
 async def test_what_waits_is_refused_when_the_server_takes_no_more_tasks(serve: Serve) -> None:
     async def later() -> PullMessageReply:
         return HEADER
@@ -239,6 +244,7 @@ async def test_a_failing_coroutine_becomes_a_reply_too(serve: Serve) -> None:
             await session.call(pull())
 
 
+@pytest.mark.guards("Dispatcher.__call__: drop BY_CODE[command.code]")
 async def test_the_guard_decides_before_the_handler(serve: Serve) -> None:
     seen: list[tuple[str, str, str]] = []
 
@@ -284,11 +290,13 @@ async def test_a_missing_header_field_is_named(serve: Serve) -> None:
             await session.call(Bare("t"))
 
 
+@pytest.mark.guards("request_dispatch._collect: false kind")
 def test_a_code_with_two_handlers_is_refused() -> None:
     with pytest.raises(ValueError, match="two handlers for PULL_MESSAGE"):
         Dispatcher(Role.NOBODY, [Pulls(HEADER), Pulls(HEADER)], asyncio.ensure_future)
 
 
+@pytest.mark.guards("Dispatcher.__init__: false missing")
 def test_a_role_must_serve_all_of_its_rows() -> None:
     with pytest.raises(ValueError, match="no handler for SEND_MESSAGE"):
         Dispatcher(Role.BROKER, [Pulls(HEADER)], asyncio.ensure_future)
@@ -340,6 +348,7 @@ async def test_an_error_is_counted_under_its_own_code(serve: Serve) -> None:
     assert [(code, count) for code, _, count, _ in counted(latencies)] == [(24, 1)]
 
 
+@pytest.mark.guards("Latencies.add: took_s >= self._slow_s and (not held) -> took_s >= self._slow_s")
 async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -355,6 +364,9 @@ async def test_a_held_poll_is_counted_by_itself_and_is_never_slow(
     assert (counted(latencies), caplog.messages) == ([(0, True, 1, 15.0)], [])
 
 
+@pytest.mark.guards(
+    "_Burst.count: times += 1 -> times = 1", "_Burst.count: end - self.began -> end - self.written"
+)
 async def test_a_burst_takes_until_the_last_of_it_is_safe(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

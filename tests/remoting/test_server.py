@@ -41,6 +41,7 @@ async def test_stopping_sends_what_was_answered_and_ends_every_session(serve: Se
         await session.call(PULL)
 
 
+@pytest.mark.guards("Server._part: drop discard")
 async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
     async with serve(answer) as (server, session):
         await session.call(PULL)
@@ -50,6 +51,7 @@ async def test_a_session_that_ended_is_forgotten(serve: Serve) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.guards("Server._admit: false _limits")
 async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
     async with serve(answer, limits=ServerLimits(connections=2)) as (server, session):
         await session.call(PULL)
@@ -61,6 +63,7 @@ async def test_connections_above_the_limit_are_closed(serve: Serve) -> None:
             writer.close()
 
 
+@pytest.mark.guards("Server._admit: self._longest_silent() or session -> session")
 async def test_who_never_spoke_gives_its_place_to_who_comes(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock, limits=ServerLimits(connections=3)) as (server, session):
@@ -105,6 +108,7 @@ async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogC
     assert "ulimit -n" in told[0]
 
 
+@pytest.mark.guards("Server._end_if_gone: false idle_s", "Server._end_if_gone: true partial_s")
 async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -120,6 +124,7 @@ async def test_a_silent_peer_is_dropped_after_the_idle_time(serve: Serve) -> Non
         watching.cancel()
 
 
+@pytest.mark.guards("Server._end_if_gone: false partial_s")
 async def test_a_frame_that_comes_byte_by_byte_must_be_whole_in_its_time(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
@@ -159,6 +164,7 @@ async def test_a_peer_that_reads_no_answers_is_ended_after_the_idle_time(serve: 
         watching.cancel()
 
 
+@pytest.mark.guards("Server._end_if_gone: false partial_s")
 async def test_an_unfinished_frame_is_given_thirty_seconds(serve: Serve) -> None:
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):

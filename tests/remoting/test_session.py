@@ -78,6 +78,7 @@ async def test_an_accepted_code_is_an_answer(serve: Serve) -> None:
     assert (response.code, response.header.next_begin_offset) == (21, 5)
 
 
+@pytest.mark.guards("Session._expire: entry.deadline <= now or entry.is_abandoned -> entry.future.done()")
 async def test_no_answer_in_time_is_a_timeout_that_names_the_request(serve: Serve) -> None:
     async with serve(lambda session, command: None) as (_, session):
         with pytest.raises(RequestTimeout, match=r"PullMessage within 0\.05 s"):
@@ -92,6 +93,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_harms_nobody(serve: Serv
         assert not session.closed
 
 
+@pytest.mark.guards("Session.connection_lost: drop address")
 async def test_a_closed_connection_fails_whoever_waits_and_whoever_comes_later(serve: Serve) -> None:
     async with serve(lambda session, command: session.close()) as (_, session):
         with pytest.raises(ConnectionClosed):
@@ -194,6 +196,7 @@ async def test_a_oneway_request_is_not_answered(serve: Serve) -> None:
     assert [command.is_oneway for command in seen] == [True, False]
 
 
+@pytest.mark.guards("session.add_reply: drop flag")
 async def test_a_oneway_request_gets_no_bytes(serve: Serve) -> None:
     seen: list[Command] = []
 
@@ -220,6 +223,7 @@ async def test_bytes_that_are_no_frame_end_only_their_own_connection(serve: Serv
         assert (await session.call(pull(3))).header.next_begin_offset == 3
 
 
+@pytest.mark.guards("Session._regulate: drop pause_reading", "Session._regulate: drop resume_reading")
 async def test_reading_stops_while_too_many_requests_wait() -> None:
     clock = ManualClock()
     limits = SessionLimits(waiting_requests=2)
@@ -339,6 +343,7 @@ async def test_a_connection_that_ends_gives_back_its_share_of_what_all_may_hold(
         assert (server._budget.busy, server._budget._unread_bytes) == (0, 0)
 
 
+@pytest.mark.guards("Session.resume_writing: drop read")
 async def test_a_peer_that_reads_again_gives_back_its_share_of_what_all_may_hold(serve: Serve) -> None:
     def big(session: Session, command: Command) -> None:
         session.reply(command, 0, None, None, bytes(300_000))
@@ -438,6 +443,7 @@ class _Slow(asyncio.Transport):
             self.session.resume_writing()
 
 
+@pytest.mark.guards("Session.resume_writing: drop _go_on_soon")
 @pytest.mark.parametrize(("count", "size"), [(4, 1 << 20), (870, 1000), (870, 3000)])
 async def test_a_peer_that_reads_slowly_gets_every_answer(count: int, size: int) -> None:
     handled: list[int] = []
@@ -460,6 +466,7 @@ async def test_a_peer_that_reads_slowly_gets_every_answer(count: int, size: int)
     assert transport.taken > count * size
 
 
+@pytest.mark.guards("Session.connection_made: drop abort")
 async def test_a_peer_that_was_gone_before_it_was_accepted_is_forgotten() -> None:
     class Gone(_Transport):
         aborted = False

@@ -31,6 +31,7 @@ def test_the_package_has_the_session_and_nothing_else():
         sparrowmq.spark.sessions  # noqa: B018
 
 
+@pytest.mark.guards("register.session: true not is_submitted()")
 def test_a_program_that_spark_submit_started_gets_the_session_that_was_asked_for(spark, monkeypatch):
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)

@@ -32,6 +32,7 @@ def test_what_somebody_stored_behind_a_store_closed_in_order_stays(stores: Store
     assert put(store)[1] == 7
 
 
+@pytest.mark.guards("Recovery._judge: true _is_blank")
 def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -45,6 +46,7 @@ def test_what_is_torn_behind_a_store_closed_in_order_is_kept_before_it_is_cut(st
     assert not any(log_file(store).read_bytes()[offsets[5] :])
 
 
+@pytest.mark.guards("Recovery._is_forwarded: false flushed", "MessageStore.open: false lock")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("last", [b"lock", b"ours"])
 def test_a_copy_that_java_made_of_our_message_is_no_damage(stores: Stores, killed: bool, last: bytes):

@@ -124,6 +124,7 @@ def count_keys(store):
     return sum(int.from_bytes(file.read_bytes()[36:40], "big") - 1 for file in files)
 
 
+@pytest.mark.guards("Dispatch.follow: drop self.followed")
 @pytest.mark.parametrize("full_for", ["consumequeue", "consumequeue/Orders/1"])
 async def test_what_a_slave_could_not_show_yet_is_shown_once(stores, disk, clock, tmp_path, full_for):
     master = stores.open()
@@ -252,6 +253,7 @@ async def test_a_disk_that_breaks_while_a_log_file_is_made_is_the_end(stores, di
     assert len(bodies(store)) == count and put(store, bytes(1000))[0] == 4096
 
 
+@pytest.mark.guards("MessageStore.delete_topic: drop forget")
 async def test_a_topic_that_is_deleted_while_the_disk_is_full_does_not_come_back(stores, disk, clock):
     store = stores.open(vfs=disk, clock=clock)
     disk.full_for = ("consumequeue",)

@@ -32,6 +32,7 @@ def snapshot(folder: str) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
+@pytest.mark.guards("Checkpointer.write: drop _ends")
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("files", [[0], [1, 2], [4], [0, 2, 4], [0, 1, 2, 3, 4]])
 def test_files_that_are_gone_come_back_as_they_were(stores: Stores, killed: bool, files: list[int]):
@@ -103,6 +104,7 @@ def test_the_last_messages_of_a_queue_that_rotted_leave_a_gap_and_their_offsets_
     stores.leave_damaged()
 
 
+@pytest.mark.guards("Recovery._cut_queue: true proved")
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_rotten_record_does_not_take_the_end_of_its_queue_with_it(stores: Stores, killed: bool):
     with verifying_little(1024):
@@ -174,6 +176,7 @@ def test_a_deletion_is_forgotten_with_the_last_record_that_it_is_about(stores: S
     assert list(ends.load().deleted) == [ALL_TOPICS]
 
 
+@pytest.mark.guards("MessageStore.delete_topic: drop _ends")
 def test_a_topic_that_was_deleted_and_made_anew_after_the_checkpoint_has_its_own_messages(stores: Stores):
     store = stores.open()
     fill(store)

@@ -246,6 +246,7 @@ def test_a_commit_lies_beside_the_record_that_it_ended(stores):
     assert found["u"][0].prepared_offset == placed.offset
 
 
+@pytest.mark.guards("Intake._append_together: end <= self._log.limit -> True")
 def test_a_commit_that_does_not_fit_the_file_lies_in_the_next_one_with_its_op_record(stores):
     store = stores.open(commit_log_file_size=4096)
     put(store, body=b"x" * 3620)
@@ -492,6 +493,7 @@ def test_half_a_record_is_not_dispatched(stores, tmp_path):
     assert slave.dispatched.value == master.end and len(bodies(slave)) == 2
 
 
+@pytest.mark.guards("Dispatch._follow_leap: drop self._make_ready(queue, queue_offset, True)")
 def test_what_a_masters_queue_lacks_is_a_gap_at_the_slave(stores, tmp_path, caplog):
     slave = stores.open(path=tmp_path / "slave")
     for queue_offset in (0, 1, 4):
@@ -518,6 +520,7 @@ def test_settings_are_those_that_were_given(stores):
     assert stores.open(retention_hours=5).settings == settings
 
 
+@pytest.mark.guards("MessageStore.open: drop above")
 def test_the_folders_above_a_new_store_are_on_disk_before_it_takes_a_message(stores):
     vfs = RecordVfs()
     MessageStore.open(

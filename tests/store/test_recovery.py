@@ -103,6 +103,7 @@ def test_a_store_that_never_had_a_message_survives_a_kill(stores: Stores):
     assert (store.begin, store.end, store.queues()) == (0, 0, [])
 
 
+@pytest.mark.guards("soundness.pass_sound: passed.last_ms = 0")
 def test_the_store_timestamp_does_not_go_back_over_a_restart(stores: Stores, clock):
     store = stores.open()  # the machine's clock, which is ahead
     *_, before_ms = put(store)
@@ -115,6 +116,7 @@ def test_the_store_timestamp_does_not_go_back_over_a_restart(stores: Stores, clo
 # A torn tail
 
 
+@pytest.mark.guards("Recovery.run: drop self.cut")
 def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -126,6 +128,7 @@ def test_a_torn_tail_is_cut_and_zeroed(stores: Stores):
     assert put(store, b"next")[:2] == (offsets[4], 4)
 
 
+@pytest.mark.guards("Recovery._judge: drop self.set_aside(offset, used, 'cut')")
 def test_a_good_record_behind_the_torn_one_is_kept_in_set_aside(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -166,6 +169,7 @@ def test_a_record_that_was_cut_does_not_come_back(stores: Stores):
     assert store.query("Orders", "message-4", *FOREVER) == []
 
 
+@pytest.mark.guards("Recovery._judge: true self.log")
 def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
     disk = FaultyDisk()
     store = stores.open(vfs=disk, commit_log_file_size=8 * PAGE)
@@ -184,6 +188,7 @@ def test_a_part_of_the_tail_that_cannot_be_read_is_no_torn_one(stores: Stores):
     assert store.end == end and len(bodies(store)) == 12
 
 
+@pytest.mark.guards("Recovery.cut: drop row.files")
 def test_files_behind_a_torn_record_go(stores: Stores):
     store = stores.open()
     texts = [b"long text %d " % number * 150 for number in range(6)]
@@ -207,6 +212,7 @@ def test_queue_entries_of_records_that_are_cut_go_too(stores: Stores):
     assert not any(queue_file(store).read_bytes()[60:])
 
 
+@pytest.mark.guards("Recovery.run: drop _write_again")
 def test_what_a_failed_sync_left_in_memory_is_written_again_before_it_counts(stores: Stores):
     vfs = RecordVfs()
     settings = replace(stores.settings, path="/store")
@@ -226,6 +232,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again_before_it_counts(sto
         assert bodies(MessageStore.open(settings, vfs=RecordVfs(state))) == FIVE[:2]
 
 
+@pytest.mark.guards("Recovery.run: drop layout")
 def test_a_log_file_that_a_killed_process_made_has_its_name_on_disk_before_it_is_used(stores: Stores):
     vfs = RecordVfs()
     settings = replace(stores.settings, path="/store")
@@ -260,6 +267,7 @@ def test_a_flipped_bit_in_any_byte_of_a_record_is_found(stores: Stores):
     assert bodies(stores.open(), "T") == [b"body"]
 
 
+@pytest.mark.guards("Recovery._was_on_disk: false flushed", "Recovery._judge: false policy")
 @pytest.mark.parametrize("killed", [False, True])
 def test_damage_is_refused_with_file_offset_and_remedy_and_nothing_is_changed(stores: Stores, killed: bool):
     store = stores.open()
@@ -275,6 +283,11 @@ def test_damage_is_refused_with_file_offset_and_remedy_and_nothing_is_changed(st
     stores.leave_damaged()
 
 
+@pytest.mark.guards(
+    "Recovery._judge: drop _fence",
+    "Recovery._cut_queue: drop queue.truncate(keep)",
+    "Recovery._derive: drop _heal",
+)
 @pytest.mark.parametrize("killed", [False, True])
 def test_quarantine_goes_on_without_the_damaged_message(stores: Stores, killed: bool):
     store = stores.open()
@@ -401,6 +414,7 @@ def test_an_index_that_knows_less_than_the_checkpoint_says_is_made_anew(stores: 
     assert len(store.query("Orders", "message-0", *FOREVER)) == 1
 
 
+@pytest.mark.guards("Recovery._indexed: drop index.cut")
 def test_the_index_forgets_records_that_were_cut(stores: Stores):
     store = stores.open()
     offsets = fill(store)
@@ -439,6 +453,7 @@ def test_half_an_entry_of_a_queue_is_no_entry(stores: Stores):
     assert bodies(stores.open()) == FIVE
 
 
+@pytest.mark.guards("Recovery._cut_queue: drop not proved")
 @pytest.mark.parametrize("torn", [False, True])
 def test_the_later_half_of_an_entry_is_no_entry_either(stores: Stores, torn: bool):
     store = stores.open()

@@ -110,6 +110,7 @@ def test_the_end_of_a_file_and_the_beginning_of_the_next_one_are_what_they_were(
     sound(stores)
 
 
+@pytest.mark.guards("_Replacing._write: drop _forget_entry")
 def test_what_a_start_fenced_off_is_taken_from_the_copy_later(stores, places, slave):
     for number in (5, 6, 30):
         damage(stores.settings, middle_of(places, number))
@@ -143,6 +144,7 @@ def spoilt(number: int, places: list[tuple[int, int]]) -> Callable[[bytes], byte
     return spoil
 
 
+@pytest.mark.guards("_Replacing._sound: false _log")
 @pytest.mark.parametrize("fault", [lacking, spoilt])
 def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, places, slave, fault):
     for number in (7, 8):
@@ -155,6 +157,7 @@ def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, place
     assert len(bodies(store, "Orders", 0)) == COUNT // 2 - 1 and len(bodies(store, "Orders", 1)) == COUNT // 2
 
 
+@pytest.mark.guards("_Replacing._compare: false not any(alike) or not all(alike)")
 @pytest.mark.parametrize(
     "spoils", [lambda found: found[:-1] + b"?", lambda found: None], ids=["other", "none"]
 )

@@ -28,6 +28,7 @@ def shown(store):
     return sorted(bodies(store) + bodies(store, queue_id=1))
 
 
+@pytest.mark.guards("shortening.shorten: drop set_aside")
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("kept", [0, 17, COUNT - 1])
 def test_what_lies_behind_is_gone_from_log_queues_and_index_and_put_aside(stores, is_clean, kept):

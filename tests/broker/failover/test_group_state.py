@@ -35,6 +35,7 @@ def test_what_was_of_an_epoch_is_everybodys_up_to_where_a_later_one_began(begins
     assert state(*begins).shared_end(own_epoch, "a") == common
 
 
+@pytest.mark.guards("GroupState.shared_end: is_known = epoch >= self.begins[0][0]")
 def test_epochs_of_another_line_prove_nothing():
     assert state((1, 0), (2, 700), line="b").shared_end(1, "a") is None
 

@@ -77,6 +77,7 @@ async def test_a_slave_is_in_sync_once_it_has_what_the_master_had_when_it_came_n
         assert found.replicated.value == 1000
 
 
+@pytest.mark.guards("InSync._others: self._electable | self._joining.keys() -> self._electable")
 async def test_who_comes_near_is_waited_for_before_etcd_knows_it():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -147,6 +148,7 @@ async def test_one_whose_connection_ended_is_waited_for_until_etcd_knows_it():
         assert (found.replicated.value, found.members) == (200, {1, 2})
 
 
+@pytest.mark.guards("InSync._agree: drop self._named |= wanted")
 async def test_whom_etcd_may_have_taken_in_is_waited_for_until_it_answers() -> None:
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -199,6 +201,7 @@ async def test_one_that_left_before_it_was_in_sync_is_not_let_go_when_it_is():
         assert (told.members, told.count) == ([1, 2, 3], 1)
 
 
+@pytest.mark.guards("InSync._wanted: self._left | late -> late")
 async def test_one_that_comes_again_at_once_has_to_prove_itself():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock) as found:
@@ -247,6 +250,7 @@ async def test_who_waits_is_told_at_once_when_no_other_member_is_in_sync_any_mor
             await waits
 
 
+@pytest.mark.guards("InSync._advance: false not self._holds()")
 async def test_once_somebody_else_may_be_elected_nothing_is_acknowledged_any_more():
     told, clock = Told(1, 2), ManualClock()
     async with account(told, clock, lease_s=10) as found:

@@ -76,6 +76,9 @@ async def test_it_ends_here_before_it_ends_in_etcd_when_that_answers_no_more() -
     assert etcd.ends_s - 1 < clock.monotonic() < etcd.ends_s - 0.2
 
 
+@pytest.mark.guards(
+    "Lease.renew: self._lives_from(asked, ttl_s) -> self._lives_from(self._clock.monotonic(), ttl_s)"
+)
 async def test_a_late_answer_counts_from_when_it_was_asked() -> None:
     clock = ManualClock()
     lease, etcd, renewing = await begun(clock)
@@ -96,6 +99,7 @@ async def test_it_has_ended_when_etcd_knows_it_no_more() -> None:
     assert not lease.is_valid
 
 
+@pytest.mark.guards("Lease.renew: not ttl_s or not is_ours -> not ttl_s")
 async def test_it_has_ended_when_what_it_stands_for_is_anothers_or_cannot_be_seen_for_its_time() -> None:
     clock, is_ours = ManualClock(), True
     etcd = OneLease(clock)

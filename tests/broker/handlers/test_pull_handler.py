@@ -51,6 +51,7 @@ async def test_codes_and_offsets_are_javas(
         assert response.remark == remark
 
 
+@pytest.mark.guards("PullHandler._read: min(count, rules.max_count) -> count")
 @pytest.mark.covers("S-CONS-10")
 async def test_a_pull_brings_at_most_what_it_asks_for_and_at_most_32(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
@@ -107,6 +108,7 @@ async def test_a_pull_counts_for_the_pace_of_its_group(tmp_path: Path) -> None:
     assert [ConsumeStats.decode(answer.body).consume_tps for answer in answers] == [2.0, 0.5, 0.0]
 
 
+@pytest.mark.guards("Intake._begin_burst: drop show")
 async def test_a_held_poll_wakes_when_its_message_arrives(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send(b"first")
@@ -176,6 +178,7 @@ async def test_held_polls_do_not_block_their_connection(tmp_path: Path) -> None:
     assert {decoded(response)[0].body for response in responses} == {b"for all of them"}
 
 
+@pytest.mark.guards("PullHandler.pull: header.commit_offset >= 0 -> header.commit_offset < 0")
 async def test_a_pull_commits_the_offset_it_carries(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await fill(live, 5)
@@ -196,6 +199,7 @@ REFUSED: list[tuple[PullMessage, int, str]] = [
 ]
 
 
+@pytest.mark.guards("PullHandler._check: false not 0 <= header.queue_id < topic.read_queue_nums")
 @pytest.mark.parametrize(("request_header", "code", "words"), REFUSED)
 async def test_what_cannot_be_pulled_is_refused(
     tmp_path: Path, request_header: PullMessage, code: int, words: str
@@ -229,6 +233,7 @@ async def set_group(live: Live, **fields: Any) -> None:
     await live.session.call(UpdateAndCreateSubscriptionGroup(), config.encode())
 
 
+@pytest.mark.guards("PullHandler._check: false not self._topics.permission & Perm.READ")
 async def test_a_broker_that_may_only_be_written_refuses_every_pull(tmp_path: Path) -> None:
     async with live_broker(tmp_path, permission=2) as live:
         await live.send()
@@ -257,6 +262,7 @@ async def test_a_group_that_may_not_consume_is_refused(tmp_path: Path) -> None:
         assert len(await live.messages()) == 1
 
 
+@pytest.mark.guards("PullHandler._check: false not group.consume_broadcast_enable")
 @pytest.mark.parametrize("flags", [0, SUBSCRIPTION])
 async def test_a_group_that_may_not_broadcast_is_refused_if_it_does(tmp_path: Path, flags: int) -> None:
     async with live_broker(tmp_path) as live:
@@ -360,6 +366,7 @@ async def test_a_bad_expression_is_refused_with_its_place_however_it_came(tmp_pa
             assert "parse the consumer's subscription failed: line 1, column 10, before '> 5'" in error.remark
 
 
+@pytest.mark.guards("Filters.selector: kind != SQL92 or not self._are_allowed -> kind != SQL92")
 async def test_a_heartbeat_by_sql_is_refused_at_its_pull_where_that_is_not_allowed(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         await live.send()
@@ -391,6 +398,7 @@ async def whom_next(live: Live, offset: int = 0, **fields: Any) -> int:
     return (await live.pull(offset=offset, **fields)).header.suggest_which_broker_id
 
 
+@pytest.mark.guards("PullHandler._whom_next: header.queue_offset -> 0")
 async def test_who_reads_what_is_no_longer_in_memory_is_sent_where_its_group_says(tmp_path: Path) -> None:
     async with live_broker(tmp_path, slave_reads=True, memory_percent=0) as live:
         await fill(live, 3)

@@ -74,6 +74,7 @@ def reply_to(**properties: str) -> SendReplyV2:
     return msgspec.structs.replace(SendReplyV2(*ALL), properties=render(properties))
 
 
+@pytest.mark.guards("ReplyHandler.reply: failure is None -> failure is None or place")
 async def test_the_sender_of_an_answer_is_told_that_nobody_gets_it(tmp_path):
     async with live_broker(tmp_path) as live, asker(live, 1, "no time", client_id="busy"):
         gone = await refused(live, SendReplyV2(*ALL))
@@ -103,6 +104,7 @@ async def test_what_a_send_may_not_an_answer_may_not_either(tmp_path):
     assert error.code == ResponseCode.MESSAGE_ILLEGAL and not pushed
 
 
+@pytest.mark.guards("Clients.producer_by_id: -1 -> 0")
 async def test_an_asker_that_reconnected_has_its_answer_on_the_new_connection(tmp_path):
     async with live_broker(tmp_path) as live, asker(live) as before, asker(live) as now:
         await live.session.call(SendReplyV2(*ALL), b"42")

@@ -69,6 +69,7 @@ async def running(path, clock, **options):
     it.store.close()
 
 
+@pytest.mark.guards("DelayedDelivery._deliver_turn: false wait_ms")
 @pytest.mark.covers("S-DELAY-01", "S-DELAY-02", "S-DELAY-04")
 @pytest.mark.parametrize(("level", "wait_s"), [(1, 1), (2, 5), (3, 10), (5, 60), (18, 7200), (99, 7200)])
 async def test_a_message_comes_when_its_level_says_and_not_before(tmp_path, clock, level, wait_s):
@@ -180,6 +181,7 @@ async def test_after_a_crash_what_was_not_saved_as_delivered_comes_again(tmp_pat
         await until(lambda: it.bodies() == [b"one", b"one"])
 
 
+@pytest.mark.guards("DelayedDelivery.save: drop flushed")
 async def test_progress_is_saved_only_when_what_was_delivered_is_on_disk(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     it.send(b"one", 1)
@@ -252,6 +254,7 @@ async def test_a_due_time_far_beyond_the_level_counts_as_now(tmp_path, clock):
         await until(lambda: it.bodies() == [b"set back"])
 
 
+@pytest.mark.guards("DelayedDelivery._start: min(max(offset, least), most) -> offset")
 async def test_offsets_beyond_the_queue_are_brought_back(tmp_path, clock, caplog):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{1:500}}')
@@ -262,6 +265,7 @@ async def test_offsets_beyond_the_queue_are_brought_back(tmp_path, clock, caplog
         assert it.bodies() == [b"one"]
 
 
+@pytest.mark.guards("Delivery.run: drop self._failure is not None")
 async def test_a_failed_store_ends_the_delivery(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     task = asyncio.create_task(it.delayed.delivery.run())

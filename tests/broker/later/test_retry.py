@@ -30,6 +30,7 @@ def tried(times, **properties):
     return StoredMessage(**fields)
 
 
+@pytest.mark.guards("retry.send_back: message.reconsume_times + 1 -> message.reconsume_times")
 @pytest.mark.covers("S-RETRY-03", "S-RETRY-05")
 def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
     back = retry.send_back(MESSAGE, "billing", 0, 16)
@@ -40,6 +41,7 @@ def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
     assert back.properties.get("UNIQ_KEY") == "AB"
 
 
+@pytest.mark.guards("retry.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL")
 @pytest.mark.covers("S-RETRY-01")
 @pytest.mark.parametrize("times", range(16))
 def test_each_try_waits_one_level_longer(times):
@@ -57,6 +59,10 @@ def test_a_consumer_may_choose_the_level():
     assert retry.send_back(tried(4), "g", 1, 16).properties.get("DELAY") == "1"
 
 
+@pytest.mark.guards(
+    "retry.send_back: border max_reconsume_times",
+    "retry.send_back: dead = message.reconsume_times >= max_reconsume_times",
+)
 @pytest.mark.covers("S-CONS-20", "S-RETRY-06")
 @pytest.mark.parametrize(
     ("times", "level", "most", "dead"),
@@ -77,6 +83,7 @@ def test_a_message_dies_after_the_last_try_or_when_asked(times, level, most, dea
     assert (back.properties.get("DELAY") is None) is dead
 
 
+@pytest.mark.guards("retry.is_exhausted: border group_max")
 @pytest.mark.parametrize(
     ("times", "asked", "group_max", "exhausted"),
     [

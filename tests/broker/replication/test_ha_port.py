@@ -69,6 +69,7 @@ def test_a_taken_one_is_a_warning_unless_it_has_to_be(caplog: pytest.LogCaptureF
                 port_of(settings(**given))
 
 
+@pytest.mark.guards("ha_port._may_listen: true not settings.acl or settings.ha_secret is not None")
 def test_a_slave_has_none_and_neither_has_a_master_with_access_control_and_no_secret() -> None:
     port = free_ports(2)[0]
     assert port_of(settings(port=port, role=BrokerRole.SLAVE, broker_id=1)) is None

@@ -56,6 +56,10 @@ async def test_without_a_slave_a_synchronous_master_starts_stores_and_says_so_at
         assert [each.body for each in await live.messages()] == [b"kept"]
 
 
+@pytest.mark.guards(
+    "Primary.__init__: false rules",
+    "Primary._acknowledged: self.replicated.advance(link.acked) -> self.replicated.advance(link.acked + 1)",
+)
 async def test_an_answer_waits_until_a_slave_says_that_it_has_the_message(tmp_path: Path) -> None:
     async with master(tmp_path) as live, following(live) as slave:
         sending = asyncio.ensure_future(code_of(live.send(b"first")))
@@ -115,6 +119,7 @@ async def test_a_message_that_no_slave_acknowledges_in_time_is_stored_and_its_an
         assert await sending == ResponseCode.SUCCESS
 
 
+@pytest.mark.guards("Primary.lacks: following and target - nearest < self._rules.nearest_bytes -> following")
 async def test_a_slave_that_lacks_too_much_is_not_waited_for(tmp_path: Path) -> None:
     settings = {"slave_timeout_ms": 200, "nearest_slave_bytes": 3000}
     async with master(tmp_path, **settings) as live, following(live):
@@ -146,6 +151,7 @@ async def test_an_asynchronous_master_waits_for_no_slave_and_ships_all_the_same(
         assert b"body" in content
 
 
+@pytest.mark.guards("Primary.__init__: self._shipped = store.written")
 @pytest.mark.parametrize("flush", [Flush.SYNC, Flush.ASYNC])
 async def test_with_sync_flush_nothing_is_shipped_before_it_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush

@@ -35,6 +35,7 @@ async def slave(tmp_path: Path) -> AsyncIterator[Session]:
         yield await both.session("slave")
 
 
+@pytest.mark.guards("refusing.refuse: false Access")
 @pytest.mark.parametrize(
     ("header", "code", "words"),
     [

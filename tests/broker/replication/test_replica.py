@@ -85,6 +85,7 @@ async def test_a_slave_goes_on_where_it_was_when_either_of_them_comes_back(tmp_p
         await both.same()
 
 
+@pytest.mark.guards("Replica.run: drop on_lost")
 async def test_a_slave_follows_its_master_to_another_address(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
@@ -107,6 +108,7 @@ async def test_a_slave_that_is_there_before_its_master_soon_finds_it(tmp_path: P
         await both.same()
 
 
+@pytest.mark.guards("Transactions._recover: is_settled and (not self._rules.is_masters) -> is_settled")
 async def test_a_transaction_whose_end_came_in_part_is_not_ended_by_a_slave(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
@@ -198,6 +200,7 @@ def alone(stores: Stores, address: str, **rules: object) -> tuple[Replica, Manua
     return Replica(store, clock, given, Figures()), clock
 
 
+@pytest.mark.guards("Replica.run: address and self.alarm is None -> address")
 async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -142,6 +142,7 @@ async def test_each_report_that_says_more_is_an_acknowledgement(master: Master, 
     assert master.acknowledged == [0, end - 7, end]
 
 
+@pytest.mark.guards("SlaveLink.data_received: false _position")
 async def test_who_acknowledges_what_it_never_got_is_let_go(master: Master, slave: ScriptedSlave) -> None:
     end = master.fill(10)
     slave.report(0)
@@ -151,6 +152,7 @@ async def test_who_acknowledges_what_it_never_got_is_let_go(master: Master, slav
     assert end + 1 not in master.acknowledged
 
 
+@pytest.mark.guards("SlaveLink._begin: begin <= self._position <= end -> begin <= self._position")
 async def test_a_slave_with_more_than_its_master_is_told_where_the_log_ends_and_let_go(
     master: Master, slave: ScriptedSlave, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +219,7 @@ async def test_a_slave_that_does_not_read_holds_up_nobody_and_gets_all_in_the_en
         assert await slave.follow(end) == master.log()
 
 
+@pytest.mark.guards("SlaveLink._ship_piece: self._shipping.reach(self._position, size) -> size")
 async def test_what_rotted_is_not_shipped_and_what_lies_before_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,6 +325,7 @@ async def test_a_member_that_follows_in_this_epoch_is_served_in_whatever_pieces_
         assert elected.links[0].member == 2
 
 
+@pytest.mark.guards("SlaveLink._named: false ours")
 @pytest.mark.parametrize("epoch", [6, 8])
 async def test_a_member_that_means_another_epoch_is_let_go(elected: Master, epoch: int) -> None:
     async with slave_at(elected.address) as slave:

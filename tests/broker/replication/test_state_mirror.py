@@ -88,6 +88,7 @@ async def test_topics_groups_offsets_and_delay_progress_come_to_the_slave_and_ou
         assert await has_all()
 
 
+@pytest.mark.guards("Broker._slave: mirrored[-1].part_of_slave -> mirrored[-1].part")
 async def test_a_delayed_message_is_delivered_by_the_master_alone(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await both.start("master")
@@ -128,6 +129,9 @@ async def test_a_topic_that_is_deleted_and_made_anew_is_so_at_the_slave(tmp_path
         assert await both.bodies("slave") == [b"new"]
 
 
+@pytest.mark.guards(
+    "Dispatch._make_ready: queue_offset < queue.next_offset or queue.is_empty -> queue.is_empty"
+)
 async def test_a_topic_that_is_made_anew_at_once_begins_anew_at_the_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +148,7 @@ async def test_a_topic_that_is_made_anew_at_once_begins_anew_at_the_slave(
         assert await both.bodies("slave") == [b"new"]
 
 
+@pytest.mark.guards("Mirror.run: self._address and self._is_ours() -> self._address")
 async def test_with_a_master_whose_log_differs_nothing_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,5 +1,7 @@
 """The plan of what to ask about and up to where all has ended; no disk, no clock."""
 
+import pytest
+
 from sparrowmq.broker.transactions.open_transactions import OpenTransactions, Transaction
 
 
@@ -35,6 +37,7 @@ def test_what_has_ended_or_moved_is_not_due_any_more():
     assert numbers(found.take_due(500, 9)) == [3]
 
 
+@pytest.mark.guards("OpenTransactions.take_due: is_known = False")
 def test_what_is_put_off_before_anybody_looked_is_due_once():
     found = opened(0, 1)
     found.postpone(found.find(0), 150)
@@ -42,6 +45,7 @@ def test_what_is_put_off_before_anybody_looked_is_due_once():
     assert numbers(found.take_due(200, 9)) == []
 
 
+@pytest.mark.guards("OpenTransactions.take_due: true due_ms")
 def test_what_is_put_off_is_due_at_its_new_time_alone():
     found = opened(0)
     assert numbers(found.take_due(0, 9)) == []

@@ -52,6 +52,7 @@ async def test_a_rolled_back_message_is_never_seen(it):
     assert it.figure("s_rolled_back_total") == 1 and it.figure("s_open") == 0
 
 
+@pytest.mark.guards("Transactions._finish: drop open")
 async def test_an_end_that_comes_twice_stores_once(it):
     placed = it.begin(b"paid")
     assert it.end(placed, commit=True) is not None
@@ -67,6 +68,7 @@ async def test_another_end_than_the_first_one_is_refused(it):
     assert it.bodies() == []
 
 
+@pytest.mark.guards("Transactions.end: false group")
 async def test_whoever_ends_it_must_name_its_group_and_both_its_offsets(it):
     placed, other = it.begin(b"paid"), it.begin(b"other")
     with pytest.raises(RemoteError, match="The producer group wrong"):
@@ -319,6 +321,7 @@ async def test_after_a_clean_restart_open_ones_are_open_and_nothing_is_read_twic
     third.store.close()
 
 
+@pytest.mark.guards("Transactions.pass_ended: false flushed")
 async def test_offsets_rest_on_what_is_on_disk(it):
     it.end(it.begin(b"one"), commit=True)
     it.transactions.pass_ended()
@@ -404,6 +407,10 @@ async def save_offsets(store, contents):
     await offsets.file.save()
 
 
+@pytest.mark.guards(
+    "Transactions._chains: settled = False",
+    "Transactions._finish: places = [*self._store.append(*entries), *self._store.append(op)]",
+)
 async def test_killed_between_any_two_records_each_ends_once_as_its_producer_says(tmp_path, clock):
     it = Transacting(tmp_path / "store", clock)
     saved: list[tuple[int, bytes]] = []

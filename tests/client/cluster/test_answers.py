@@ -107,6 +107,7 @@ async def test_an_answer_reaches_who_expects_it(answers):
     assert int(message.properties["ARRIVE_TIME"]) > 0
 
 
+@pytest.mark.guards("Answers.arrived: waiting is None or waiting.done() -> waiting is None")
 async def test_of_several_answers_the_first_counts_and_late_ones_are_dropped(answers):
     with answers.expect("one") as one:
         answers.arrived(*push("one", b"first"))

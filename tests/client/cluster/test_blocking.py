@@ -102,6 +102,7 @@ def test_answers_to_more_than_is_asked_at_once_are_told_apart(peer, connect):
     assert {number: found[number].offset for number in asked} == {number: number * 7 for number in asked}
 
 
+@pytest.mark.guards("BlockingNetwork.ask_for_bodies: found[key] = error -> raise")
 def test_the_bodies_of_many_answers_come_at_once_with_refusals_beside_them(peer, connect):
     for number in range(600):
         peer.store("T", number, [b"body-%d" % number])
@@ -163,6 +164,7 @@ def test_a_broker_that_comes_between_two_questions_is_found(peer, connect, topic
     assert connect().route_for_sending("New").is_template is (topic == "TBW102")
 
 
+@pytest.mark.guards("BlockingNetwork.route_for_sending: true topic in self._routes or not self.has_brokers()")
 def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may_come_back(peer, connect):
     network = connect(patience=Patience(retries=2))
 

@@ -167,12 +167,14 @@ async def unanswered(broker, world, request):
     return answer
 
 
+@pytest.mark.guards("Session._expire: drop self.on_mute()")
 async def test_routes_are_doubted_while_a_broker_answers_nothing(broker, world):
     answer = await unanswered(broker, world, GetMaxOffset(topic="t", queue_id=0))
     assert world.routes._doubted.is_set()
     answer.cancel()
 
 
+@pytest.mark.guards("Session.is_mute: true is_long_poll")
 async def test_a_long_poll_that_waits_is_no_reason_to_doubt(broker, world):
     pull = PullMessage(
         consumer_group="g",
@@ -190,6 +192,7 @@ async def test_a_long_poll_that_waits_is_no_reason_to_doubt(broker, world):
     answer.cancel()
 
 
+@pytest.mark.guards("Brokers._leave_mute: drop abort")
 async def test_who_waits_for_a_master_that_is_none_any_more_and_says_nothing_is_told(peer, broker, world):
     answer = await unanswered(broker, world, GetMaxOffset(topic="t", queue_id=0))
     is_master_of_it(peer, "127.0.0.1:1")
@@ -198,6 +201,7 @@ async def test_who_waits_for_a_master_that_is_none_any_more_and_says_nothing_is_
         await answer
 
 
+@pytest.mark.guards("Brokers._leave_mute: session is not None and session.is_mute -> session is not None")
 async def test_a_former_master_that_answers_keeps_its_connection(peer, broker, world):
     session = await world.brokers.session(broker.address)
     is_master_of_it(peer, "127.0.0.1:1")

@@ -19,6 +19,7 @@ def test_a_route_lists_queues_in_javas_order():
     assert route.readable == (MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0))
 
 
+@pytest.mark.guards("Route.build: row.perm & Perm.READ and addresses -> addresses")
 @pytest.mark.covers("S-ROUTE-09")
 @pytest.mark.parametrize(("perm", "writable", "readable"), [(2, 1, 0), (4, 0, 1), (6, 1, 1), (0, 0, 0)])
 def test_permissions_decide_which_queues_count(perm, writable, readable):
@@ -30,6 +31,7 @@ def test_permissions_decide_which_queues_count(perm, writable, readable):
     assert (len(route.writable), len(route.readable)) == (writable, readable)
 
 
+@pytest.mark.guards("Route.build: row.perm & Perm.WRITE and MASTER in addresses -> row.perm & Perm.WRITE")
 def test_a_broker_without_master_is_only_read():
     body = TopicRoute(
         broker_datas=[BrokerRoute(broker_name="a", broker_addrs={1: "slave"})],

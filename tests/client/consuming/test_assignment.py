@@ -143,6 +143,7 @@ async def test_a_queue_that_is_given_up_is_committed_and_pulled_no_more(peer, ow
     assert len(pulls(peer)) == 2
 
 
+@pytest.mark.guards("Assignment._let_finish: max(deadline - clock.monotonic(), 0.0) -> 0.0")
 async def test_what_is_being_handled_may_end_before_its_queue_is_given_up(peer, owner):
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
     await owner.assignment.apply("t", QUEUES[:1])
@@ -156,6 +157,7 @@ async def test_what_is_being_handled_may_end_before_its_queue_is_given_up(peer, 
     assert await giving_up and commits(peer) == [(0, 2)]
 
 
+@pytest.mark.guards("Assignment._commit_for_good: drop commit_again")
 async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner):
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
     await owner.assignment.apply("t", QUEUES[:1])
@@ -166,6 +168,7 @@ async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner
     assert commits(peer) == [(0, 1), (0, 1)]
 
 
+@pytest.mark.guards("Assignment.refilter: drop stop_pulling")
 async def test_another_filter_is_pulled_by_at_once(peer, owner):
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 1)
@@ -188,6 +191,7 @@ async def test_a_paused_queue_is_not_pulled(peer, owner):
     assert pulls(peer)[3].queue_id == 0
 
 
+@pytest.mark.guards("Assignment._pull: false is_paused")
 async def test_what_comes_while_everything_is_paused_is_paused_too(peer, owner):
     owner.assignment.pause(None)
     await owner.assignment.apply("t", QUEUES)

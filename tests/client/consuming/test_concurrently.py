@@ -133,6 +133,7 @@ async def test_what_a_queue_took_back_comes_when_it_goes_on(world):
     assert [each.offset for each in await world.delivery.take(5)] == [1, 2] and first.is_current
 
 
+@pytest.mark.guards("Concurrently.withdraw: drop owned")
 async def test_a_queue_that_was_given_up_leaves_nothing_in_the_inbox(world):
     world.pull(3)
     (taken,) = await world.delivery.take(1)
@@ -153,6 +154,7 @@ async def test_a_cancelled_message_is_given_back(world, retries):
     assert retries.given_back == [0] and world.owned.commit_offset == 1
 
 
+@pytest.mark.guards("Concurrently._give_back: drop _inbox")
 @pytest.mark.parametrize("is_closed_before", [True, False])
 async def test_a_message_cancelled_by_leaving_is_left_to_the_next_consumer(world, retries, is_closed_before):
     world.pull(1)

@@ -336,6 +336,7 @@ async def test_a_member_that_joins_gets_what_nobody_has_taken(cluster, concurren
     assert got.total() - 2000 < 50
 
 
+@pytest.mark.guards("Concurrently.given_back: drop wait")
 async def test_what_failed_is_given_back_before_the_last_commit(peer):
     held: list[Command] = []
     peer.has("t", queues=1)

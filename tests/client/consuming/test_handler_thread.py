@@ -8,6 +8,7 @@ import pytest
 from sparrowmq.client.consuming.handler_thread import HandlerThread, is_coroutine_function
 
 
+@pytest.mark.guards("HandlerThread.__init__: True -> False")
 async def test_a_function_runs_in_a_daemon_of_its_own_with_the_callers_context():
     wanted: contextvars.ContextVar[str] = contextvars.ContextVar("wanted")
     seen: list[object] = []

@@ -22,6 +22,7 @@ async def brokers(peer) -> AsyncIterator[Brokers]:
     world.pool.close()
 
 
+@pytest.mark.guards("held_locks.QueueLocks.lock: LockedQueues.decode(answer.body).locked -> portion")
 async def test_only_what_the_broker_locked_is_ours(peer, brokers):
     peer.script(RequestCode.LOCK_BATCH_MQ, Answer(body=LockedQueues(QUEUES[:2]).encode()))
     assert await QueueLocks("g", "me", brokers).lock(QUEUES) == set(QUEUES[:2])

@@ -25,12 +25,14 @@ async def test_a_broker_knows_where_the_group_stands_or_that_it_never_began(peer
     assert await offsets.read(ONE) is None
 
 
+@pytest.mark.guards("BrokerOffsets.read: true error.code")
 async def test_any_other_answer_is_an_error(peer, offsets):
     peer.script(QUERY, Answer(ResponseCode.SYSTEM_ERROR))
     with pytest.raises(RemoteError):
         await offsets.read(ONE)
 
 
+@pytest.mark.guards("BrokerOffsets.commit: changed = {queue: at for queue, at in offsets.items()}")
 async def test_only_what_changed_is_committed(peer, offsets):
     await offsets.commit({ONE: 1, TWO: 2})
     await offsets.commit({ONE: 1, TWO: 3})
@@ -40,6 +42,7 @@ async def test_only_what_changed_is_committed(peer, offsets):
     assert [(each.queue_id, each.commit_offset) for each in sent] == [(0, 1), (1, 2), (1, 3), (0, 1)]
 
 
+@pytest.mark.guards("BrokerOffsets.commit: drop await answer")
 async def test_what_was_not_taken_is_committed_again(peer, offsets, caplog):
     peer.script(UPDATE, Answer(ResponseCode.SYSTEM_ERROR, remark="not now"))
     await offsets.commit({ONE: 1})
@@ -58,6 +61,7 @@ async def away(peer, offsets):
     return offsets
 
 
+@pytest.mark.guards("BrokerOffsets.resume: remembered if is_there else committed -> committed")
 async def test_what_could_not_be_committed_is_gone_on_with_when_the_queue_comes_back(peer, away):
     peer.usual[QUERY] = lambda _: Answer(header=OffsetReply(offset=4))
     peer.usual[RequestCode.GET_MAX_OFFSET] = lambda _: Answer(header=OffsetReply(offset=9))

@@ -286,6 +286,7 @@ async def test_who_subscribes_shares_the_queues_with_its_group_and_takes_over(cl
         assert await first.poll(timeout_s=0.2) == [], "what the other one had committed does not come again"
 
 
+@pytest.mark.guards("PullConsumer._apply: drop reading.is_held = True")
 async def test_a_program_is_told_what_comes_and_goes_and_may_seek_before_the_first_message(mq):
     await send_to_all(mq, "t")
     told: list[tuple[str, int]] = []
@@ -344,6 +345,7 @@ async def test_filters_of_subscribed_topics_change_and_topics_come_and_go(mq):
         assert {queue.topic for queue in reader.assigned} == {"t"}
 
 
+@pytest.mark.guards("Readings.add: drop refilter")
 async def test_another_filter_for_assigned_queues_counts_from_where_they_are(peer, reader):
     reader.assign(QUEUES[:1], tag="a")
     reader.seek(QUEUES[0], 5)
@@ -384,6 +386,7 @@ async def committed(reader) -> int:
     return sum([await reader.committed(queue) or 0 for queue in reader.assigned])
 
 
+@pytest.mark.guards("PullConsumer._commit_handled: each.handled -> each.position")
 async def test_what_an_earlier_poll_returned_is_committed_by_itself(mq):
     await send_to_all(mq, "t")
     async with mq.pull_consumer(group="g", start="earliest", auto_commit_s=0.05) as reader:
@@ -420,6 +423,7 @@ async def test_leaving_commits_what_was_handled(mq, fails, is_shared):
         assert (await committed(after) < 4) is fails
 
 
+@pytest.mark.guards("PullConsumer._give_up: drop _commit_handled")
 async def test_queues_that_others_get_are_committed_first(cluster, mq):
     await send_to_all(mq, "t", 4)
     async with (
@@ -490,6 +494,7 @@ async def test_a_broker_that_is_away_does_not_keep_the_others_messages(peer, rea
     assert await asyncio.wait_for(reader.poll(timeout_s=0.1), 1) == []
 
 
+@pytest.mark.guards("Readings.hand_out: del self._by_queue[queue] -> continue")
 async def test_queues_are_served_in_turns(peer, reader):
     reader.assign(QUEUES)
     for queue in QUEUES:

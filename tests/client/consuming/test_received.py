@@ -97,6 +97,7 @@ def test_a_delay_that_brokers_do_not_have_is_refused_and_tells_nothing(message, 
     assert message.is_unsettled and not told.outcomes
 
 
+@pytest.mark.guards("Handling._end: return is_swallowed -> return True")
 async def test_a_block_that_raises_is_retried_and_raises(message, told, caplog):
     with pytest.raises(ValueError, match="broken"):
         async with message.process():

@@ -52,6 +52,10 @@ async def test_the_broker_copies_it_from_its_own_log(peer, retries):
     assert not peer.sent
 
 
+@pytest.mark.guards(
+    "Retries.send_copy: level = message.delay_level or FIRST_RETRY_LEVEL",
+    "Retries.send_copy: copied = {name: value for name, value in stored.properties.items()}",
+)
 @pytest.mark.covers("S-RETRY-03", "S-RETRY-05")
 async def test_when_it_does_not_a_copy_is_sent(peer, retries):
     peer.script(BACK, REFUSED)

@@ -96,6 +96,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_another_goes_on(ba
     assert "for 10 s; giving it back" in caplog.text
 
 
+@pytest.mark.guards("Workers._watch: worker.portion is not worker.seen -> worker.seen is None")
 async def test_time_is_counted_for_each_message_alone(background):
     async def handle(message) -> None:
         await shop.clock.sleep(6)
@@ -106,6 +107,7 @@ async def test_time_is_counted_for_each_message_alone(background):
     assert [outcome for _, outcome in shop.told] == [Outcome.DONE] * 4
 
 
+@pytest.mark.guards("Workers._expire: drop cancel")
 async def test_an_ordered_handler_is_cancelled_before_its_message_is_given_back(background):
     shop = Shop(1)
     shop.workers(for_ever, background, concurrency=1, ordered=True, handler_timeout_s=10.0)

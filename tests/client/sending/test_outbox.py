@@ -283,6 +283,7 @@ async def test_a_broker_that_failed_is_left_alone_if_wanted(peer, settings, is_a
         assert (len(other.sent) == 1) == is_avoided
 
 
+@pytest.mark.guards("Outbox._answered: item.asked -> item.started")
 async def test_a_broker_is_not_blamed_for_the_time_that_another_took(peer):
     """A second attempt is as slow as it was itself, not as both were together."""
     clock = ManualClock()
@@ -385,6 +386,7 @@ async def test_what_cannot_be_sent_takes_no_place_in_the_window(peer, arguments)
         assert (await mq.send("t", b"x")).offset == 7
 
 
+@pytest.mark.guards("Outbox._admit: drop _release")
 async def test_a_client_that_was_not_entered_keeps_no_place_taken(peer):
     mq = connect(peer.address, settings=ProducerSettings(window=1))
     for send in (mq.send_soon, mq.send_nowait):
@@ -396,6 +398,7 @@ async def test_a_client_that_was_not_entered_keeps_no_place_taken(peer):
         assert (await mq.send("t", b"x")).offset == 7
 
 
+@pytest.mark.guards("Outbox._offer_room: drop asyncio")
 async def test_room_that_the_first_sleeper_does_not_use_is_the_next_ones(peer):
     """Woken one by one, the second would sleep for ever: the first one sends nothing whose answer could wake it."""
     peer.has("t")
@@ -499,6 +502,7 @@ async def test_ordered_messages_wait_for_a_broker_that_restarts_and_keep_their_o
                 assert [int(command.body) for command in restarted.sent] == list(range(20))
 
 
+@pytest.mark.guards("Outbox._advance_lane: true attempts")
 async def test_ordered_messages_to_a_broker_that_stays_away_fail_together(peer):
     peer.has("t")
     peer.routes["t"].broker_datas[0].broker_addrs[0] = NOBODY

@@ -15,6 +15,7 @@ def test_queues_take_turns_from_a_random_start():
     assert {RoundRobin().next(QUEUES) for _ in range(200)} == set(QUEUES)
 
 
+@pytest.mark.guards("RoundRobin.next: topic = str()")
 def test_each_topic_has_its_own_turn():
     turns = RoundRobin(start=lambda most: 0)
     other = [MessageQueue("other", "a", 0), MessageQueue("other", "a", 1)]
@@ -38,6 +39,7 @@ def test_the_second_wish_counts_where_no_broker_fulfils_the_first():
     assert turns.next(QUEUES, [lambda name: False, lambda name: name == "b"]) == QUEUES[2]
 
 
+@pytest.mark.guards("queue_choice.by_key: abs(string_hash(key)) -> string_hash(key)")
 @pytest.mark.covers("S-PROD-16")
 def test_a_key_goes_to_the_queue_that_java_picks():
     assert by_key("hello", QUEUES) == QUEUES[99162322 % 4]  # "hello".hashCode() in Java
@@ -57,6 +59,7 @@ def test_a_slow_broker_is_avoided_for_a_while(latency_s, avoided_s):
     assert not avoided_s or not slow.is_usable("a", 99.9 + avoided_s)
 
 
+@pytest.mark.guards("SlowBrokers.report: drop pop")
 def test_a_quick_answer_ends_the_avoidance():
     slow = SlowBrokers()
     slow.report("a", 5.0, now=0.0)

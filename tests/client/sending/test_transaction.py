@@ -116,6 +116,7 @@ async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside
     assert broker_handler(broker)._store.queue_end("TRANS_CHECK_MAX_TIME_TOPIC", 0).value == 1
 
 
+@pytest.mark.guards("Transaction.__aexit__: Exception -> BaseException")
 async def test_a_cancelled_block_says_nothing_and_the_check_decides(cluster, clock, mq, books):
     began = asyncio.Event()
 

@@ -41,6 +41,7 @@ def passed(topic):
     return sorted(row.msgId for row in topic.read(topic=f"{topic.name}-once").collect())
 
 
+@pytest.mark.guards("Repeats.without: kept = first")
 def test_a_message_passes_once_within_a_batch_between_batches_and_after_a_crash(topic, drop, tmp_path):
     send(topic, 1, 2, 2, 3)
     report = drop()

@@ -43,6 +43,7 @@ def test_the_tables_of_a_query_are_topics(topic, ask):
     assert sum(report.offsets[topic.name]["broker-0"].values()) == 9
 
 
+@pytest.mark.guards("sql._view: drop span.of")
 @pytest.mark.parametrize(
     "query",
     [
@@ -58,6 +59,7 @@ def test_a_topic_that_grows_meanwhile_is_seen_as_it_was_by_every_part_of_the_que
         assert sorted(int(row.body) for row in rows) == list(range(50))
 
 
+@pytest.mark.guards("sql.sql: name_server and _scans(rows) == len(views) -> name_server")
 @pytest.mark.parametrize(
     "query",
     [

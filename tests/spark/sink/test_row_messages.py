@@ -70,6 +70,9 @@ def sent(peer, connect):
     return sent
 
 
+@pytest.mark.guards(
+    "row_messages._properties: name not in RESERVED and value is not None -> name not in RESERVED"
+)
 @given(columns=tables())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_columns_become_the_messages_that_rows_become_one_by_one(sent, columns):
@@ -95,6 +98,7 @@ def everything(found):
     return sorted(chain.from_iterable(found.values()), key=repr)
 
 
+@pytest.mark.guards("RowMessages._shares: order = np.lexsort((-np.arange(len(chosen)), chosen))")
 def test_rows_of_several_topics_and_queues_go_to_each_in_their_order(peer, connect):
     for topic in ("T", "U"):
         for queue_id in range(4):

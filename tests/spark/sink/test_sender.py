@@ -142,6 +142,7 @@ def test_a_message_alone_has_no_envelope(peer, sender):
     assert everything(peer) == [1, 2]
 
 
+@pytest.mark.guards("QueueBatch.packed: self.count == 1 -> not self.count")
 def test_the_largest_message_that_a_broker_takes_is_stored(tmp_path):
     largest = 4 << 20
     with BackgroundCluster(tmp_path) as cluster:
@@ -234,6 +235,7 @@ def test_what_one_broker_does_not_take_another_may(peer, sender):
         sending.finish()
 
 
+@pytest.mark.guards("Sender._refuse: false batch")
 def test_an_illegal_message_is_found_and_given_back_and_the_others_are_stored(peer, sender):
     peer.answers[SEND_BATCH].append(Refuse(13))
     peer.later[SEND, 4] = Refuse(13)

@@ -228,6 +228,7 @@ def test_14_rows_of_all_brokers_are_there_once(pair, begin):
     }
 
 
+@pytest.mark.guards("staged_write.commit: others.items -> staged.items")
 def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_its_work(pair, begin):
     query = begin(pair, allBrokers="true")
     died = spread(query, 0, range(100)).attempt
@@ -245,6 +246,7 @@ def test_14_a_driver_that_dies_between_two_brokers_is_followed_by_one_that_ends_
     assert query.shows(range(200))
 
 
+@pytest.mark.guards("StagedSender.queue_instead: others = list(self.queues(topic))")
 def test_a_batch_that_got_no_answer_stays_with_its_broker(pair, begin):
     query = begin(pair, allBrokers="true")
     topic = query.given["topic"]
@@ -304,6 +306,7 @@ def test_delayed_rows_are_refused(query):
         send_all(iter([batch]), query.network, query.options, Writing("delaying", run="r"))
 
 
+@pytest.mark.guards("StagedSender._request: true batch")
 def test_a_request_that_is_sent_again_is_staged_once(peer, begin):
     peer.store("T", 0, [])
     peer.answers[32_001].extend([Refuse(2, "busy"), Refuse(10, "not flushed in time"), Refuse(0), Refuse(0)])

@@ -93,6 +93,7 @@ def batches(peer, connect):
     return batches
 
 
+@pytest.mark.guards("RecordColumns.parts: size_bytes > most_bytes and row > begin -> row < begin")
 def test_small_bodies_that_inflate_to_much_come_in_bounded_batches(peer, batches):
     body = bytes(3 << 20)
     peer.store("T", 0, [zlib.compress(body)] * 60, sys_flag=SysFlag.COMPRESSED)

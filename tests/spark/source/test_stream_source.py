@@ -153,6 +153,7 @@ def test_a_queue_that_went_back_is_lost_data(stream):
     assert stream(failOnDataLoss="false").latestOffset(json_of(150, 10), ALL) == json_of(100, 10)
 
 
+@pytest.mark.guards("StreamReader._reachable: end = dict(begin) -> end: Offsets = {}")
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_a_broker_without_a_route_keeps_its_place_while_the_others_are_read(stream, strict):
     start = json_of(60, 10)
@@ -182,6 +183,7 @@ def test_a_broker_that_does_not_answer_is_away_until_it_does(peer, stream, caplo
     assert ended == "broker broker-a is back after 60 s"
 
 
+@pytest.mark.guards("tasks.ranges_of: drop learn")
 def test_a_name_server_that_is_away_is_not_needed(peer, stream):
     reader = stream(retries="0")
     start = reader.initialOffset()

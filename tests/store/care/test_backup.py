@@ -99,6 +99,7 @@ def test_messages_that_come_meanwhile_do_no_harm(stores: Stores, tmp_path: Path)
     assert_holds(stores, tmp_path / "copy", 60)
 
 
+@pytest.mark.guards("_Copy.row: false rest")
 def test_files_that_go_meanwhile_are_left_out_of_the_copy(stores: Stores, tmp_path: Path):
     store = filled(stores, 140)
     store.checkpoint()
@@ -137,6 +138,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_left_out_or_whole(stores: Stores, 
     stores.leave_damaged()
 
 
+@pytest.mark.guards("backup._begin: unfinished = to.rstrip('/')")
 @pytest.mark.parametrize("writes", [1, 3, 6, 12])
 def test_a_copy_that_is_killed_is_not_there_and_the_next_one_succeeds(
     stores: Stores, tmp_path: Path, writes: int

@@ -16,6 +16,7 @@ from tests.store.stores import Stores, bodies, put
 DISK = Disk()
 
 
+@pytest.mark.guards("repair._look_at_all: scan_from = found.positions.flushed")
 @pytest.mark.parametrize("damaged", [[0], [7], [3, 4, 11], [39], [38, 39]])
 def test_damage_far_behind_the_checkpoint_is_fenced_off_and_kept(stores: Stores, damaged: list[int]):
     store = stores.open(commit_log_file_size=1 << 20)

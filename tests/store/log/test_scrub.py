@@ -43,6 +43,7 @@ def test_a_sound_log_is_gone_through_from_its_begin_to_its_end(stores, caplog):
     assert not caplog.records
 
 
+@pytest.mark.guards("Scrubber.tell: drop distrust")
 @pytest.mark.parametrize("number", [0, 7, 29])
 def test_rot_is_told_once_and_not_served(stores, caplog, number):
     stores.leave_damaged()
@@ -77,6 +78,7 @@ def test_what_retention_took_is_no_damage(stores):
     stores.leave_damaged()
 
 
+@pytest.mark.guards("upkeep._scrub: max(began_s + ROUND_S - store.clock.monotonic(), pause_s) -> pause_s")
 @pytest.mark.parametrize(("rate", "rounds"), [(1, 1), (0, 0)])
 async def test_it_goes_at_its_rate_and_not_more_than_once_an_hour(stores, clock, monkeypatch, rate, rounds):
     monkeypatch.setattr(upkeep, "ROUND_S", 40.0)

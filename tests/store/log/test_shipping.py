@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.store.log.shipping import Shipping
 from tests.store.log.test_scrub import rot
@@ -44,6 +46,7 @@ def test_a_sound_log_leaves_from_wherever_a_slave_begins(stores):
     assert store.scrubber.damaged == {}
 
 
+@pytest.mark.guards("Shipping._sound_record: found if found is not None and found <= last else None -> found")
 def test_what_lies_before_damage_leaves_and_nothing_of_it(stores, caplog):
     store, offsets, places = filled(stores, [300] * 40)
     rot(store, places[20])
@@ -70,6 +73,9 @@ def test_records_larger_than_a_look_are_compared_whole(stores):
     stores.leave_damaged()
 
 
+@pytest.mark.guards(
+    "Shipping.reach: self._log.begin <= offset < self._log.proved_from -> self._log.begin <= offset"
+)
 def test_what_was_written_since_the_start_leaves_without_a_look_until_it_is_distrusted(stores):
     store, _, _ = filled(stores, [300])
     begin = store._log.proved_from = store.end

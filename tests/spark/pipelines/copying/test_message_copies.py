@@ -78,6 +78,7 @@ def test_copies_have_their_ids_properties_and_born_times_and_are_in_order(copier
     assert found[4].properties[ORIGIN] == "m/far@broker-a:3:4"
 
 
+@pytest.mark.guards("Copier._missing: false done")
 def test_what_is_there_is_not_sent_again_by_whoever_comes_next(copier, stored):
     with copier() as first:
         first.copy([original(offset) for offset in range(5)])
@@ -118,6 +119,7 @@ def test_ends_are_those_of_brokers_that_are_there(namesrv, copier, target):
     assert ends_of(options, [target, away]) == {target: 3}
 
 
+@pytest.mark.guards("Copier._send: parcel = list(parcel)")
 def test_an_answer_that_is_lost_makes_no_double(copier, stored, monkeypatch):
     """The broker stores a parcel, and the connection ends before it says so."""
     with copier() as made:

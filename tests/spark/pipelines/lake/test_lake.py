@@ -51,6 +51,7 @@ def test_new_columns_are_added_and_old_rows_lack_them(table):
     ]
 
 
+@pytest.mark.guards("uncommitted_files.take_over: drop unlink")
 def test_an_attempt_that_died_before_its_commit_leaves_no_rows(table, monkeypatch):
     """Dead where the book-keeping would begin: with all files in their places, or none of them."""
     table.add(0, 1)

@@ -100,6 +100,7 @@ def seen(options, rows, query: Any):
     return report
 
 
+@pytest.mark.guards("Report.look: self.lost = 0")
 @pytest.mark.parametrize(
     ("options", "lost", "bad"),
     [
@@ -117,6 +118,7 @@ def test_offsets_without_a_message_are_lost_unless_a_filter_passed_over_them(opt
     assert json.loads(report.line())["lost"] == lost
 
 
+@pytest.mark.guards("Report.look: rows = self._read.pop(progress['batchId'], 0)")
 def test_a_batch_that_the_table_had_already_has_lost_nothing():
     assert seen({}, [(10, 0)], Ended((0, 0, 10), (1, 10, 20))).lost == 0
 

@@ -39,6 +39,7 @@ def test_a_batch_without_rows_has_no_files(spark, tmp_path):
     assert (staged.rows, staged.files) == (0, [])
 
 
+@pytest.mark.guards("batch_files.stage: own = folder")
 def test_workers_of_a_driver_that_died_may_still_write_there(spark, tmp_path):
     folder, over = tmp_path / "staged", Event()
 
