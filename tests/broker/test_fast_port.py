@@ -15,6 +15,7 @@ from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.remoting.door import Door
 from sparrowmq.remoting.pool import Pool
@@ -45,6 +46,21 @@ async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> Non
         assert refused.value.code == 3
         pulled = await usual.call(pull_request("T"), accept={19, 20, 21})
         assert pulled.header.max_offset == 1
+
+
+@pytest.mark.covers("S-PORT-01")
+def test_the_ports_are_those_of_apache_unless_they_are_changed() -> None:
+    broker = BrokerSettings()
+    assert (NamesrvSettings().port, broker.port) == (9876, 10911)
+    assert (broker.port - BELOW, broker.port + ABOVE) == (10909, 10912)
+
+
+@pytest.mark.covers("S-PORT-01")
+async def test_the_other_ports_follow_the_port_of_the_broker(tmp_path: Path) -> None:
+    port = free_ports(3)[2]
+    async with Cluster(tmp_path, port=port) as cluster, session_to(port - 2) as fast:
+        await fast.call(send_request("T"), b"x")
+        assert cluster.brokers[0].ha_address.endswith(f":{port + 1}")
 
 
 @pytest.mark.covers("S-PORT-01")

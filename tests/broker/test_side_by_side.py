@@ -54,6 +54,11 @@ async def test_a_broker_does_its_periodic_work_by_itself(tmp_path: Path) -> None
                 await clock.advance(5)
                 await asyncio.sleep(0.01)
         assert json.loads(saved.read_text())["offsetTable"] == {"orders@consumers": {"0": 1}}
+        for _ in range(20):
+            await live.send()
+        await clock.advance(2)
+        figures = KVTable.decode((await live.session.call(GetBrokerRuntime())).body).table
+        assert float(figures["putTps"].split()[0]) == 2.0, "20 in the last 10 s"
 
 
 @pytest.mark.guards("Broker._parts: drop clamp")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sparrowmq.client.client import connect
+from sparrowmq.client.client import Client, connect
 from sparrowmq.client.consuming.received import ReceivedMessage
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.testing.clock import ManualClock
@@ -119,3 +120,27 @@ async def test_a_failure_in_order_is_repeated_without_end(tmp_path: Path) -> Non
         async with mq.subscribe("orders", handle, group="g", ordered=True, start="earliest", suspend_s=0.01):
             await until(lambda: len(deliveries) == 42)
     assert deliveries == [(b"1", number) for number in range(41)] + [(b"2", 0)]
+
+
+@pytest.mark.covers("S-CONS-08")
+async def test_each_group_gets_every_message_whatever_other_groups_have_consumed(
+    cluster: Cluster, mq: Client
+) -> None:
+    await mq.admin.create_topic("orders", queues=2)
+    await mq.send_many([Message("orders", b"1"), Message("orders", b"2")])
+    got: dict[str, list[bytes]] = {}
+    for group in ("first", "second"):
+        bodies = got[group] = []
+        handle = partial(keep, bodies)
+        async with mq.subscribe("orders", handle, group=group, start="earliest") as consumer:
+            await until(lambda: len(bodies) == 2)  # noqa: B023
+            assert {queue.queue_id for queue in consumer.queues if queue.topic == "orders"} == {0, 1}
+    assert {group: sorted(bodies) for group, bodies in got.items()} == {
+        "first": [b"1", b"2"],
+        "second": [b"1", b"2"],
+    }
+    assert (await mq.admin.lag("first", "orders")).lag == 0
+
+
+def keep(bodies: list[bytes], message: ReceivedMessage) -> None:
+    bodies.append(message.body)

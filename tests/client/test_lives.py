@@ -6,6 +6,7 @@ Each has a clock of its own or shares one, so that a test says whose time passes
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -288,6 +289,18 @@ async def test_messages_of_a_level_come_at_their_times_in_their_order(tmp_path: 
                     await clock.advance(1.5 if wait_s < 3 else 1)
                 await until(partial(bodies.__contains__, expected))
     assert bodies == [b"now", b"5 s", b"5 s, two later", b"10 s"]
+
+
+@pytest.mark.covers("S-DELAY-05")
+async def test_how_far_each_level_came_is_saved_every_10_s(tmp_path: Path) -> None:
+    clock, file = ManualClock(), tmp_path / "broker-0" / "config" / "delayOffset.json"
+    async with Cluster(tmp_path, clock=clock) as cluster, connect(cluster.namesrv) as mq:
+        await mq.send("orders", b"x", delay=2)
+        await clock.advance(9)
+        assert not file.exists()
+        await clock.advance(1)
+        await until(file.exists)
+        await until(lambda: json.loads(file.read_text())["offsetTable"] == {"2": 1})
 
 
 @pytest.mark.covers("S-DELAY-05")

@@ -20,7 +20,7 @@ from tests.broker.replication.slaves import slave_at
 from tests.broker.test_safety import Held
 
 
-@pytest.mark.covers("S-PROD-13")
+@pytest.mark.covers("S-PROD-13", "S-HA-01")
 async def test_a_result_says_how_safely_its_message_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ async def test_a_program_in_the_cluster_sends_and_consumes(pod):
                 break
 
 
+@pytest.mark.covers("S-K8S-01")
 def test_the_service_leads_to_ports_that_the_containers_have():
     found = documents()
     containers = found["Deployment"]["spec"]["template"]["spec"]["containers"]
@@ -88,6 +89,7 @@ def test_the_service_leads_to_ports_that_the_containers_have():
     )
 
 
+@pytest.mark.covers("S-K8S-01")
 def test_the_image_is_made_of_files_that_are_here():
     recipe = (DEPLOY / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(\S+) ", recipe, re.MULTILINE)

@@ -79,6 +79,7 @@ def test_the_list_has_a_line_for_each():
     assert sorted(rows) == sorted(TRIED)
 
 
+@pytest.mark.covers("S-DOC-01")
 def test_send(cluster):
     out = run(cluster, "send")
     assert re.search(r"offset 0 as [0-9A-F]{32}\nstored 1000\nstored 2 in a batch", out)
@@ -94,10 +95,12 @@ def test_consume(cluster):
     assert len({line.split()[-1] for line in lines}) == 10
 
 
+@pytest.mark.covers("S-DOC-01")
 def test_ordered(cluster):
     assert run(cluster, "ordered") == "20 orders, each in order: created paid packed shipped\n"
 
 
+@pytest.mark.covers("S-DOC-01")
 def test_filtered(tmp_path):
     with BackgroundCluster(tmp_path, property_filter=True) as cluster:
         assert sorted(run(cluster, "filtered").splitlines()) == ["o-2 of 200", "o-vip of 1"]
@@ -112,6 +115,7 @@ def test_at_a_time(cluster):
     assert found
 
 
+@pytest.mark.covers("S-DOC-01")
 def test_delayed(cluster):
     found = re.fullmatch(r"'wake up' came after ([\d.]+) s\n", run(cluster, "delayed"))
     assert found
@@ -141,6 +145,7 @@ def test_the_tests_of_a_user():
     assert "2 passed" in ran.stdout
 
 
+@pytest.mark.covers("S-DOC-01")
 def test_transaction(cluster):
     lines = run(cluster, "transaction").splitlines()
     assert lines[0] == "rolled back, as the account is empty"

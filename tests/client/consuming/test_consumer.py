@@ -429,6 +429,7 @@ async def test_a_topic_that_does_not_exist_is_told_of_once_with_its_neighbours(m
         assert (await asyncio.wait_for(anext(consumer), 5)).body == b"y"
 
 
+@pytest.mark.covers("S-CONS-16")
 @pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
 async def test_a_filter_that_the_broker_cannot_do_is_the_consumers_error(mq, ask):
     await mq.send("t", b"x")

@@ -83,6 +83,7 @@ async def test_a_send_that_a_slave_refuses_waits_until_a_route_names_the_master(
     assert sent.status is SendStatus.OK and len(peer.sent) == 6
 
 
+@pytest.mark.covers("S-PROD-19")
 async def test_an_error_that_no_other_broker_would_mend_is_not_retried(peer):
     peer.has("t")
     peer.script(SEND, Answer(ResponseCode.MESSAGE_ILLEGAL, remark="too long"))
@@ -105,6 +106,7 @@ async def test_all_attempts_together_have_a_time_limit(peer):
     assert caught.value.is_in_doubt and "must expect it twice" in str(caught.value)
 
 
+@pytest.mark.covers("S-PROD-19")
 async def test_a_lost_connection_is_retried_on_a_new_one(peer):
     peer.has("t")
     peer.script(SEND, None)

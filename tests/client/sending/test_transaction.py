@@ -85,15 +85,27 @@ async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back
 
 
 @pytest.mark.covers("S-TX-04", "S-TX-09")
-async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, mq, books):
-    async with mq.transaction("orders", b"paid") as transaction:
-        await transaction.unknown()
-        books.known[transaction.msg_id] = True
-    async with connect(cluster.namesrv, client_id="another", clock=clock) as other:
-        other.check()(books.check)
-        await other.send("elsewhere", b"so that the broker knows it")
-        await clock.advance(7)
+async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, books):
+    async with connect(cluster.namesrv, clock=clock) as gone:
+        gone.check()(books.check)
+        async with gone.transaction("orders", b"paid") as transaction:
+            await transaction.unknown()
+            books.known[transaction.msg_id] = True
+    strange = Books()
+    async with (
+        connect(cluster.namesrv, client_id="another", clock=clock) as mq,
+        connect(cluster.namesrv, client_id="stranger", clock=clock, group="strangers") as stranger,
+    ):
+        mq.check()(books.check)
+        stranger.check("strangers")(strange.check)
+        await stranger.send("elsewhere", b"so that the broker knows it")
+        await mq.send("elsewhere", b"so that the broker knows it")
+        await clock.advance(5)
+        await mq.send("elsewhere", b"so that a question would have come before the answer")
+        assert not books.asked
+        await clock.advance(2)
         await until(lambda: books.asked)
+        assert not strange.asked
         (message,) = books.asked
         assert (message.topic, message.body, message.msg_id) == ("orders", b"paid", transaction.msg_id)
         await until(lambda: open_now(cluster) == 0)

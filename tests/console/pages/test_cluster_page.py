@@ -27,6 +27,7 @@ async def test_a_slave_tells_how_much_it_does_not_have():
     assert percent("0.514") == "51%" and percent("?") == ""
 
 
+@pytest.mark.covers("S-ADM-04")
 @pytest.mark.nightly
 async def test_the_cluster_shows_masters_and_the_slave_and_what_differs(visit):
     vera = await visit("vera")

@@ -5,6 +5,7 @@ from tests.console.stage import HOSTILE
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+@pytest.mark.covers("S-ADM-04")
 @pytest.mark.nightly
 async def test_a_member_tells_what_it_does_and_its_name_is_text(visit):
     vera = await visit("vera")

@@ -13,6 +13,7 @@ async def test_a_producer_is_found_by_all_that_it_says():
     assert row_of("g", entry, 5000)["heard"] == "4 s ago"
 
 
+@pytest.mark.covers("S-ADM-04")
 @pytest.mark.nightly
 async def test_producers_on_line_are_shown(visit):
     vera = await visit("vera")

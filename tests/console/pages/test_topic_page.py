@@ -12,6 +12,7 @@ async def test_times_are_shown_to_the_second():
     assert moment(None) == ""
 
 
+@pytest.mark.covers("S-ADM-04")
 @pytest.mark.nightly
 async def test_a_topic_shows_its_queues_route_and_groups_and_takes_a_message(visit, stage):
     olga = await visit("olga")
@@ -34,6 +35,7 @@ async def test_a_topic_shows_its_queues_route_and_groups_and_takes_a_message(vis
 
 
 @pytest.mark.nightly
+@pytest.mark.covers("S-ADM-04")
 async def test_a_topic_is_changed(visit, stage):
     boss = await visit("boss")
     await boss.go("topics/many-07")
