@@ -45,16 +45,10 @@ class Form(Enum):
 class LogSettings(Settings):
     """How much is said."""
 
-    log_level: Level = setting(
-        "logLevel", Level.INFO, choice(Level), "Least important level that is logged.", live=True
-    )
-    slow_request_ms: int = setting(
-        "slowRequestMillis",
-        1000,
-        integer(0, 3_600_000),
-        "Time from which a request is logged as slow, in milliseconds. 0 logs none.",
-        live=True,
-    )
+    log_level: Level = setting("logLevel", Level.INFO, choice(Level), live=True)
+    """Least important level that is logged."""
+    slow_request_ms: int = setting("slowRequestMillis", 1000, integer(0, 3_600_000), live=True)
+    """Time from which a request is logged as slow, in milliseconds. 0 logs none."""
 
 
 def use(settings: LogSettings) -> None:

@@ -1,15 +1,15 @@
-"""The page of all settings, docs/operate/configuration.md: their order is here, the rest comes from their classes.
-
-A setting that is new belongs into one of the groups below; tests/tools/test_settings.py fails until it is there.
-"""
+"""The page of all settings, docs/operate/configuration.md. Order and descriptions come from the settings classes."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import socket
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ class Group:
 
     title: str
     about: str  # what a reader should know before the table
-    keys: tuple[str, ...]
+    first: str  # the key of its first setting; the group ends where the next one begins
 
 
 BROKER: Final = (
@@ -56,132 +56,54 @@ BROKER: Final = (
         "The ten settings that most people need",
         "A broker starts without any of them. Then only programs on its own machine can connect, and a send "
         "waits for the disk.",
-        (
-            "brokerName",
-            "brokerClusterName",
-            "namesrvAddr",
-            "listenPort",
-            "brokerIP1",
-            "storePathRootDir",
-            "flushDiskType",
-            "brokerRole",
-            "fileReservedTime",
-            "autoCreateTopicEnable",
-        ),
+        "brokerName",
     ),
     Group(
         "Network and addresses",
         "`namesrvAddr`, `listenPort` and `brokerIP1` are in the first table. [Addresses and ports]"
         "(operating.md#addresses-and-ports) explains which address is for whom.",
-        (
-            "bindAddress",
-            "insecure",
-            "brokerIP2",
-            "haListenPort",
-            "fastListenPort",
-            "registerNameServerPeriod",
-            "registerBrokerTimeoutMills",
-            "busyPollEnable",
-        ),
+        "bindAddress",
     ),
     Group(
         "Store and durability",
         "`storePathRootDir` and `flushDiskType` are in the first table. [Durability](reliability.md) says what "
         "survives a crash and a power cut.",
-        (
-            "syncFlushTimeout",
-            "flushIntervalCommitLog",
-            "storePathCommitLog",
-            "enabledAppendPropCRC",
-            "corruptPolicy",
-            "scrubRate",
-            "messageIndexEnable",
-            "mappedFileSizeCommitLog",
-            "mappedFileSizeConsumeQueue",
-            "maxHashSlotNum",
-            "maxIndexNum",
-            "flushConsumerOffsetInterval",
-        ),
+        "syncFlushTimeout",
     ),
     Group(
         "Retention and disk",
         "`fileReservedTime` is in the first table. [The disk is full](operating.md#the-disk-is-full) has the limits.",
-        ("deleteWhen", "diskMaxUsedSpaceRatio"),
+        "deleteWhen",
     ),
     Group(
         "Topics and limits",
         "`autoCreateTopicEnable` is in the first table.",
-        (
-            "autoCreateSubscriptionGroup",
-            "defaultTopicQueueNums",
-            "maxMessageSize",
-            "enablePropertyFilter",
-            "brokerPermission",
-            "maxTransferCountOnMessageInMemory",
-            "maxTransferBytesOnMessageInMemory",
-            "longPollingEnable",
-            "shortPollingTimeMills",
-            "traceTopicEnable",
-            "msgTraceTopicName",
-            "storeReplyMessageEnable",
-            "clusterTopicEnable",
-            "brokerTopicEnable",
-        ),
+        "autoCreateSubscriptionGroup",
     ),
     Group(
         "Delays and timers",
         "A delayed message has a delay level, or a delivery time of its own.",
-        (
-            "messageDelayLevel",
-            "timerWheelEnable",
-            "timerMaxDelaySec",
-            "recallMessageEnable",
-            "flushDelayOffsetInterval",
-        ),
+        "messageDelayLevel",
     ),
     Group(
         "Transactions",
         "A half message is a message of a transaction that is not committed yet.",
-        ("transactionTimeOut", "transactionCheckInterval", "transactionCheckMax", "rejectTransactionMessage"),
+        "transactionTimeOut",
     ),
     Group(
         "Replication",
         "`brokerRole` is in the first table. [Master and slave](replication.md) explains how replication works.",
-        (
-            "brokerId",
-            "slaveReadEnable",
-            "slaveTimeout",
-            "slaveAck",
-            "haMasterAddress",
-            "haSecret",
-            "haSlaveFallbehindMax",
-            "accessMessageInMemoryMaxRatio",
-            "haTransferBatchSize",
-            "haSendHeartbeatInterval",
-            "haHousekeepingInterval",
-        ),
-    ),
-    Group(
-        "Failover",
-        "[Failover](failover.md) explains how a slave becomes master.",
-        (
-            "enableControllerMode",
-            "etcdEndpoints",
-            "masterLeaseTime",
-            "haMaxTimeSlaveNotCatchup",
-            "etcdPrefix",
-            "etcdUser",
-            "etcdPassword",
-            "etcd.tls.enable",
-            "etcd.tls.trustCertPath",
-            "etcd.tls.certPath",
-            "etcd.tls.keyPath",
-        ),
+        "brokerId",
     ),
     Group(
         "Access control",
         "[Accounts](security.md#accounts-and-permissions) shows the file of accounts.",
-        ("aclEnable", "rocketmqHome", "aclFile", "aclCheck"),
+        "aclEnable",
+    ),
+    Group(
+        "Failover",
+        "[Failover](failover.md) explains how a slave becomes master.",
+        "enableControllerMode",
     ),
 )
 BOTH: Final = (
@@ -189,76 +111,70 @@ BOTH: Final = (
         "TLS",
         "The same settings are for a broker and for a name server. [Encrypt connections]"
         "(security.md#encrypt-connections-with-tls) has an example.",
-        (
-            "tls.server.mode",
-            "tls.server.certPath",
-            "tls.server.keyPath",
-            "tls.server.keyPassword",
-            "tls.server.need.client.auth",
-            "tls.server.trustCertPath",
-            "tls.server.authClient",
-            "tls.enable",
-            "tls.client.trustCertPath",
-            "tls.client.certPath",
-            "tls.client.keyPath",
-            "tls.client.keyPassword",
-            "tls.client.authServer",
-            "tls.client.checkName",
-            "tls.config.file",
-            "tls.test.mode.enable",
-        ),
+        "tls.server.mode",
     ),
     Group(
         "Metrics and logs",
         "The same settings are for a broker and for a name server. [Metrics and health](metrics.md) lists the metrics.",
-        (
-            "metricsExporterType",
-            "metricsPromExporterPort",
-            "metricsPromExporterHost",
-            "metricsLabel",
-            "metricsMaxSeries",
-            "metricsOtlpEndpoint",
-            "metricsOtlpIntervalMillis",
-            "logLevel",
-            "slowRequestMillis",
-        ),
+        "metricsExporterType",
     ),
 )
 NAMESRV: Final = (
     Group(
         "Name server",
         "A name server also has the settings of [TLS](#tls) and of [Metrics and logs](#metrics-and-logs).",
-        ("listenPort", "bindAddress", "insecure", "kvConfigPath", "orderMessageEnable"),
+        "listenPort",
     ),
 )
 
 
 def settings_page() -> str:
     """The whole page."""
-    sections = [*_sections(BrokerSettings, (*BROKER, *BOTH)), *_sections(NamesrvSettings, NAMESRV)]
+    broker = grouped(BrokerSettings, (*BROKER, *BOTH))
+    namesrv = grouped(NamesrvSettings, (*NAMESRV, *BOTH))[: len(NAMESRV)]
+    sections = [
+        f"## {group.title}\n\n{_paragraph(group.about)}\n\n{_table(settings, descriptions(kind))}"
+        for kind, groups in ((BrokerSettings, broker), (NamesrvSettings, namesrv))
+        for group, settings in groups
+    ]
     return "\n".join(["# Settings\n", _INTRODUCTION, *sections])
 
 
-def _sections(kind: type[Settings], groups: Iterable[Group]) -> list[str]:
-    found = {each.metadata["keys"][0]: each for each in keyed(kind)}
-    return [
-        f"## {group.title}\n\n{_paragraph(group.about)}\n\n{_table(found[key] for key in group.keys)}"
-        for group in groups
-    ]
+def grouped(kind: type[Settings], groups: Sequence[Group]) -> list[tuple[Group, list[Field[Any]]]]:
+    """The settings of each group, in the order of the class."""
+    settings = keyed(kind)
+    keys = [each.metadata["keys"][0] for each in settings]
+    begins = [keys.index(group.first) for group in groups]
+    ends = [*begins[1:], len(keys)]
+    return [(group, settings[at:end]) for group, at, end in zip(groups, begins, ends, strict=True)]
+
+
+def descriptions(kind: type[Settings]) -> dict[str, str]:
+    """The string below each field, by the field's name."""
+    found = {}
+    for each in kind.__mro__[:-1]:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in pairwise(definition.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = text
+    return found
 
 
 def _paragraph(text: str) -> str:
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _table(settings: Iterable[Field[Any]]) -> str:
-    return "".join(["| Setting | Default | Meaning | Allowed |\n|---|---|---|---|\n", *map(_row, settings)])
+def _table(settings: Iterable[Field[Any]], described: Mapping[str, str]) -> str:
+    rows = [_row(each, described[each.name]) for each in settings]
+    return "".join(["| Setting | Default | Meaning | Allowed |\n|---|---|---|---|\n", *rows])
 
 
-def _row(each: Field[Any]) -> str:
+def _row(each: Field[Any], description: str) -> str:
     key, about = each.metadata["keys"][0], each.metadata
     star = " *" if about["live"] else ""
-    return f"| `{key}`{star} | {_default(each)} | {about['doc']} | {_allowed(about['kind'].allowed)} |\n"
+    return f"| `{key}`{star} | {_default(each)} | {description} | {_allowed(about['kind'].allowed)} |\n"
 
 
 def _allowed(words: str) -> str:

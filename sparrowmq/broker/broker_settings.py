@@ -86,395 +86,185 @@ _ONE_ADDRESS = Kind(_one_address, "host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(ServerTlsSettings, MetricsSettings, LogSettings, FailoverSettings):
-    """How to run a broker."""
+class BrokerSettings(FailoverSettings, ServerTlsSettings, MetricsSettings, LogSettings):
+    """Settings of a broker. Those of failover, TLS, metrics and logs follow after its own."""
 
     ACCEPTED: ClassVar[Mapping[str, str]] = accepted_keys.ACCEPTED
     REFUSED: ClassVar[Mapping[str, str]] = {**accepted_keys.REFUSED, **ServerTlsSettings.REFUSED}
 
-    # Who it is
-    cluster: str = setting(
-        "brokerClusterName", "DefaultCluster", _NAME, "Name of the cluster that the broker belongs to."
-    )
-    name: str = setting(
-        "brokerName",
-        socket.gethostname(),
-        _NAME,
-        "Name of the broker. A master and its slaves have the same name.",
-    )
-    broker_id: int = setting(
-        "brokerId",
-        0,
-        integer(0, (1 << 31) - 1),
-        "Number of the broker among those of its name. 0 is the master; each slave has its own number.",
-    )
-    role: BrokerRole = setting(
-        "brokerRole",
-        BrokerRole.ASYNC_MASTER,
-        choice(BrokerRole),
-        "Role in replication. A SYNC_MASTER answers a send when a slave has the message, too.",
-    )
+    # The ten settings that most people need
+    name: str = setting("brokerName", socket.gethostname(), _NAME)
+    """Name of the broker. A master and its slaves have the same name."""
+    cluster: str = setting("brokerClusterName", "DefaultCluster", _NAME)
+    """Name of the cluster that the broker belongs to."""
+    namesrv: tuple[str, ...] = setting("namesrvAddr", (), ADDRESSES)
+    """Addresses of the name servers. The broker registers at each of them."""
+    port: int = setting("listenPort", 10911, integer(0, 65535))
+    """Port that clients connect to. 0 takes a free port."""
+    ip: str = setting("brokerIP1", LOOPBACK, TEXT)
+    """Address that clients are given. Clients must be able to reach the broker there."""
+    store_path: Path = setting("storePathRootDir", Path("~/store").expanduser(), PATH)
+    """Folder for all data of the broker."""
+    flush: Flush = setting("flushDiskType", Flush.SYNC, choice(Flush))
+    """When a send is answered: after the message is on disk (SYNC_FLUSH), or before (ASYNC_FLUSH)."""
+    role: BrokerRole = setting("brokerRole", BrokerRole.ASYNC_MASTER, choice(BrokerRole))
+    """Role in replication. A SYNC_MASTER answers a send when a slave has the message, too."""
+    retention_h: int = setting("fileReservedTime", 72, duration("h", 1, 1_000_000), live=True)
+    """How long messages are kept, in hours."""
+    auto_create_topic: bool = setting("autoCreateTopicEnable", True, BOOLEAN, live=True)
+    """Create a topic when a producer first sends to it."""
 
-    # Where it is
-    port: int = setting(
-        "listenPort", 10911, integer(0, 65535), "Port that clients connect to. 0 takes a free port."
-    )
-    fast_port: int | None = setting(
-        "fastListenPort",
-        None,
-        _PORT_OR_OFF,
-        "Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2.",
-    )
-    ip: str = setting(
-        "brokerIP1",
-        LOOPBACK,
-        TEXT,
-        "Address that clients are given. Clients must be able to reach the broker there.",
-    )
-    ha_ip: str | None = setting(
-        "brokerIP2", None, TEXT, "Address that slaves are given. By default the value of brokerIP1."
-    )
-    ha_port: int | None = setting(
-        "haListenPort",
-        None,
-        _PORT_OR_OFF,
-        "Port where slaves read the log of the master. By default listenPort plus 1.",
-    )
-    bind: str | None = setting(
-        "bindAddress",
-        None,
-        TEXT,
-        "Address to listen on. By default brokerIP1 if that is a loopback address, else 0.0.0.0.",
-    )
-    insecure: bool = setting(
-        "insecure", False, BOOLEAN, "Allow other machines to connect without access control."
-    )
-    acl: bool = setting(
-        "aclEnable",
-        False,
-        BOOLEAN,
-        "Check the account and the permissions of every request.",
-    )
-    home: Path | None = setting(
-        "rocketmqHome", None, PATH, "Folder whose conf/plain_acl.yml and conf/acl contain the accounts."
-    )
-    acl_file: Path | None = setting(
-        "aclFile", None, PATH, "File that contains all accounts. Replaces the files below rocketmqHome."
-    )
-    acl_check: str = setting(
-        "aclCheck",
-        "plain",
-        TEXT,
-        "Checks of a request: plain, an entry point, or module:Class. All of them must agree.",
-    )
-    namesrv: tuple[str, ...] = setting(
-        "namesrvAddr", (), ADDRESSES, "Addresses of the name servers. The broker registers at each of them."
-    )
+    # Network and addresses
+    bind: str | None = setting("bindAddress", None, TEXT)
+    """Address to listen on. By default brokerIP1 if that is a loopback address, else 0.0.0.0."""
+    insecure: bool = setting("insecure", False, BOOLEAN)
+    """Allow other machines to connect without access control."""
+    ha_ip: str | None = setting("brokerIP2", None, TEXT)
+    """Address that slaves are given. By default the value of brokerIP1."""
+    ha_port: int | None = setting("haListenPort", None, _PORT_OR_OFF)
+    """Port where slaves read the log of the master. By default listenPort plus 1."""
+    fast_port: int | None = setting("fastListenPort", None, _PORT_OR_OFF)
+    """Port for Java clients before 4.5 (VIP channel). By default listenPort minus 2."""
     register_period_ms: int = setting(
-        "registerNameServerPeriod",
-        30_000,
-        duration("ms", 10_000, 60_000),
-        "How often the broker registers at its name servers, in milliseconds.",
-        live=True,
+        "registerNameServerPeriod", 30_000, duration("ms", 10_000, 60_000), live=True
     )
+    """How often the broker registers at its name servers, in milliseconds."""
     register_timeout_ms: int = setting(
-        "registerBrokerTimeoutMills",
-        24_000,
-        duration("ms", 100, 120_000),
-        "How long a name server may take to answer, in milliseconds.",
-        live=True,
+        "registerBrokerTimeoutMills", 24_000, duration("ms", 100, 120_000), live=True
     )
+    """How long a name server may take to answer, in milliseconds."""
+    busy_poll: bool = setting("busyPollEnable", True, BOOLEAN)
+    """Look for new requests for about 60 us before the event loop sleeps."""
 
-    # Master and slave
-    slave_timeout_ms: int = setting(
-        "slaveTimeout",
-        3000,
-        duration("ms", 1, 600_000),
-        "How long a send to a SYNC_MASTER waits for a slave, in milliseconds; then FLUSH_SLAVE_TIMEOUT.",
-    )
-    nearest_slave_bytes: int = setting(
-        "haSlaveFallbehindMax",
-        256 << 20,
-        size(1, 1 << 50),
-        "Lag in bytes from which a SYNC_MASTER does not wait for a slave.",
-    )
-    ha_batch_bytes: int = setting(
-        "haTransferBatchSize",
-        32 << 10,
-        size(1024, 4 << 20),
-        "Most bytes of the log that a slave gets in one piece.",
-    )
-    ha_heartbeat_ms: int = setting(
-        "haSendHeartbeatInterval",
-        5000,
-        duration("ms", 10, 600_000),
-        "How often an idle master and slave send a heartbeat, in milliseconds.",
-    )
-    ha_silence_ms: int = setting(
-        "haHousekeepingInterval",
-        20_000,
-        duration("ms", 40, 3_600_000),
-        "Silence after which master and slave close their connection, in milliseconds.",
-    )
-    ha_secret: str | None = setting(
-        "haSecret",
-        None,
-        SECRET,
-        "Secret that master and slaves share. Slaves of a master with aclEnable=true need one.",
-        secret=True,
-    )
-    ha_master: str | None = setting(
-        "haMasterAddress",
-        None,
-        _ONE_ADDRESS,
-        "Address and haListenPort of the master. By default a slave asks the name servers.",
-    )
-    slave_ack: SlaveAck = setting(
-        "slaveAck",
-        SlaveAck.WRITTEN,
-        choice(SlaveAck),
-        "When a slave acknowledges a message: written to its log, or flushed to its disk.",
-    )
-    slave_reads: bool = setting(
-        "slaveReadEnable",
-        False,
-        BOOLEAN,
-        "Let slaves answer pulls. A master sends consumers with a large lag to a slave.",
-        live=True,
-    )
-    memory_percent: int = setting(
-        "accessMessageInMemoryMaxRatio",
-        40,
-        integer(0, 100),
-        "Percent of memory that holds the end of the log. Consumers of older messages go to a slave.",
-        live=True,
-    )
-
-    busy_poll: bool = setting(
-        "busyPollEnable",
-        True,
-        BOOLEAN,
-        "Look for new requests for about 60 us before the event loop sleeps.",
-    )
-
-    # Where messages are kept
-    store_path: Path = setting(
-        "storePathRootDir", Path("~/store").expanduser(), PATH, "Folder for all data of the broker."
-    )
-    commit_log_path: Path | None = setting(
-        "storePathCommitLog", None, PATH, "Folder for the log. By default commitlog below storePathRootDir."
-    )
+    # Store and durability
+    safety_timeout_ms: int = setting("syncFlushTimeout", 5000, duration("ms", 1, 600_000))
+    """How long a send waits for the disk, in milliseconds; then FLUSH_DISK_TIMEOUT."""
+    flush_interval_ms: int = setting("flushIntervalCommitLog", 500, duration("ms", 1, 60_000), live=True)
+    """How often ASYNC_FLUSH writes the log to disk, in milliseconds. Above 300 counts as 300."""
+    commit_log_path: Path | None = setting("storePathCommitLog", None, PATH)
+    """Folder for the log. By default commitlog below storePathRootDir."""
+    property_crc: bool = setting("enabledAppendPropCRC", True, BOOLEAN)
+    """Store a checksum over the whole message, not only over its body."""
+    corrupt_policy: CorruptPolicy = setting("corruptPolicy", CorruptPolicy.FAIL, choice(CorruptPolicy))
+    """What to do when the log is damaged: fail, or quarantine the damaged messages and go on."""
+    scrub_mib_s: int = setting("scrubRate", 1, integer(0, 10_000), live=True)
+    """MiB of the log that are read and checked for damage per second. 0 switches the check off."""
+    index: bool = setting("messageIndexEnable", True, BOOLEAN)
+    """Keep an index that finds messages by key."""
     commit_log_file_bytes: int = setting(
         "mappedFileSizeCommitLog",
         _GIB,
         size(64 << 10, 2 * _GIB - SECTOR, multiple_of=SECTOR),
-        "Size of one file of the log, in bytes.",
         also=("mapedFileSizeCommitLog",),
     )
+    """Size of one file of the log, in bytes."""
     consume_queue_file_bytes: int = setting(
         "mappedFileSizeConsumeQueue",
         300_000 * ENTRY_SIZE,
         size(ENTRY_SIZE, _GIB, multiple_of=ENTRY_SIZE),
-        "Size of one file of a queue, in bytes. A message takes 20 bytes.",
         also=("mapedFileSizeConsumeQueue",),
     )
-    index: bool = setting("messageIndexEnable", True, BOOLEAN, "Keep an index that finds messages by key.")
-    index_slots: int = setting(
-        "maxHashSlotNum", 5_000_000, integer(1, 1 << 28), "Number of hash slots in one index file."
-    )
-    index_entries: int = setting(
-        "maxIndexNum", 20_000_000, integer(2, 1 << 28), "Number of messages in one index file."
-    )
-    property_crc: bool = setting(
-        "enabledAppendPropCRC",
-        True,
-        BOOLEAN,
-        "Store a checksum over the whole message, not only over its body.",
-    )
-    corrupt_policy: CorruptPolicy = setting(
-        "corruptPolicy",
-        CorruptPolicy.FAIL,
-        choice(CorruptPolicy),
-        "What to do when the log is damaged: fail, or quarantine the damaged messages and go on.",
-    )
+    """Size of one file of a queue, in bytes. A message takes 20 bytes."""
+    index_slots: int = setting("maxHashSlotNum", 5_000_000, integer(1, 1 << 28))
+    """Number of hash slots in one index file."""
+    index_entries: int = setting("maxIndexNum", 20_000_000, integer(2, 1 << 28))
+    """Number of messages in one index file."""
+    save_offsets_ms: int = setting("flushConsumerOffsetInterval", 5000, duration("ms", 10, 3_600_000))
+    """How often the offsets of consumer groups are saved, in milliseconds."""
 
-    # When messages are on disk, and how long
-    flush: Flush = setting(
-        "flushDiskType",
-        Flush.SYNC,
-        choice(Flush),
-        "When a send is answered: after the message is on disk (SYNC_FLUSH), or before (ASYNC_FLUSH).",
-    )
-    flush_interval_ms: int = setting(
-        "flushIntervalCommitLog",
-        500,
-        duration("ms", 1, 60_000),
-        "How often ASYNC_FLUSH writes the log to disk, in milliseconds. Above 300 counts as 300.",
-        live=True,
-    )
-    safety_timeout_ms: int = setting(
-        "syncFlushTimeout",
-        5000,
-        duration("ms", 1, 600_000),
-        "How long a send waits for the disk, in milliseconds; then FLUSH_DISK_TIMEOUT.",
-    )
-    retention_h: int = setting(
-        "fileReservedTime",
-        72,
-        duration("h", 1, 1_000_000),
-        "How long messages are kept, in hours.",
-        live=True,
-    )
-    delete_when: str = setting(
-        "deleteWhen", "04", _HOURS, "Hours of the day when expired files are deleted.", live=True
-    )
-    disk_max_used_percent: int = setting(
-        "diskMaxUsedSpaceRatio",
-        75,
-        integer(10, 95),
-        "Percent of the disk in use from which expired files are deleted at any hour.",
-        live=True,
-    )
-    scrub_mib_s: int = setting(
-        "scrubRate",
-        1,
-        integer(0, 10_000),
-        "MiB of the log that are read and checked for damage per second. 0 switches the check off.",
-        live=True,
-    )
+    # Retention and disk
+    delete_when: str = setting("deleteWhen", "04", _HOURS, live=True)
+    """Hours of the day when expired files are deleted."""
+    disk_max_used_percent: int = setting("diskMaxUsedSpaceRatio", 75, integer(10, 95), live=True)
+    """Percent of the disk in use from which expired files are deleted at any hour."""
 
-    # Topics, groups and messages
-    auto_create_topic: bool = setting(
-        "autoCreateTopicEnable", True, BOOLEAN, "Create a topic when a producer first sends to it.", live=True
+    # Topics and limits
+    auto_create_group: bool = setting("autoCreateSubscriptionGroup", True, BOOLEAN, live=True)
+    """Create a consumer group when its first consumer connects."""
+    topic_queues: int = setting("defaultTopicQueueNums", 8, integer(1, 65_535), live=True)
+    """Most queues of a topic that a send creates."""
+    max_message_bytes: int = setting("maxMessageSize", 4 << 20, size(1, 16 << 20), live=True)
+    """Largest message body that the broker accepts, in bytes."""
+    property_filter: bool = setting("enablePropertyFilter", False, BOOLEAN)
+    """Let consumers filter by SQL92 expressions."""
+    permission: int = setting("brokerPermission", 6, integer(0, 7), live=True)
+    """Permission of clients at this broker: 2 write, 4 read, 6 both."""
+    max_pull_messages: int = setting("maxTransferCountOnMessageInMemory", 32, integer(1, 65_536), live=True)
+    """Most messages in one answer to a pull."""
+    max_pull_bytes: int = setting(
+        "maxTransferBytesOnMessageInMemory", 256 << 10, size(1024, 16 << 20), live=True
     )
-    auto_create_group: bool = setting(
-        "autoCreateSubscriptionGroup",
-        True,
-        BOOLEAN,
-        "Create a consumer group when its first consumer connects.",
-        live=True,
-    )
-    topic_queues: int = setting(
-        "defaultTopicQueueNums",
-        8,
-        integer(1, 65_535),
-        "Most queues of a topic that a send creates.",
-        live=True,
-    )
-    cluster_topic: bool = setting(
-        "clusterTopicEnable", True, BOOLEAN, "Let clients use the topic that has the name of the cluster."
-    )
-    broker_topic: bool = setting(
-        "brokerTopicEnable", True, BOOLEAN, "Let clients use the topic that has the name of the broker."
-    )
-    trace_topic_enabled: bool = setting(
-        "traceTopicEnable", False, BOOLEAN, "Provide a topic for message traces."
-    )
-    trace_topic: str = setting(
-        "msgTraceTopicName", TRACE_TOPIC, _TOPIC, "Name of the topic for message traces."
-    )
-    store_replies: bool = setting(
-        "storeReplyMessageEnable", True, BOOLEAN, "Store the replies to requests (request-reply), too."
-    )
-    property_filter: bool = setting(
-        "enablePropertyFilter", False, BOOLEAN, "Let consumers filter by SQL92 expressions."
-    )
-    permission: int = setting(
-        "brokerPermission",
-        6,
-        integer(0, 7),
-        "Permission of clients at this broker: 2 write, 4 read, 6 both.",
-        live=True,
-    )
-    max_message_bytes: int = setting(
-        "maxMessageSize",
-        4 << 20,
-        size(1, 16 << 20),
-        "Largest message body that the broker accepts, in bytes.",
-        live=True,
-    )
-    delay_levels: DelayLevels = setting(
-        "messageDelayLevel",
-        DelayLevels.parse(),
-        _DELAYS,
-        "Delay of each delay level. The first one is level 1.",
-    )
+    """Most bytes in one answer to a pull."""
+    long_polling: bool = setting("longPollingEnable", True, BOOLEAN, live=True)
+    """Let a pull without messages wait as long as the consumer asks for."""
+    short_polling_ms: int = setting("shortPollingTimeMills", 1000, duration("ms", 1, 60_000), live=True)
+    """Longest wait of a pull if longPollingEnable=false, in milliseconds."""
+    trace_topic_enabled: bool = setting("traceTopicEnable", False, BOOLEAN)
+    """Provide a topic for message traces."""
+    trace_topic: str = setting("msgTraceTopicName", TRACE_TOPIC, _TOPIC)
+    """Name of the topic for message traces."""
+    store_replies: bool = setting("storeReplyMessageEnable", True, BOOLEAN)
+    """Store the replies to requests (request-reply), too."""
+    cluster_topic: bool = setting("clusterTopicEnable", True, BOOLEAN)
+    """Let clients use the topic that has the name of the cluster."""
+    broker_topic: bool = setting("brokerTopicEnable", True, BOOLEAN)
+    """Let clients use the topic that has the name of the broker."""
 
-    timers: bool = setting(
-        "timerWheelEnable", True, BOOLEAN, "Deliver messages at any time that the producer asks for."
-    )
-    max_timer_s: int = setting(
-        "timerMaxDelaySec",
-        40 * 86_400,
-        duration("s", 1, 10 * 366 * 86_400),
-        "Longest delay of such a message, in seconds. The default is 40 days; Java's is 3.",
-    )
-    recalls: bool = setting(
-        "recallMessageEnable", True, BOOLEAN, "Let producers recall such a message before its delivery."
-    )
+    # Delays and timers
+    delay_levels: DelayLevels = setting("messageDelayLevel", DelayLevels.parse(), _DELAYS)
+    """Delay of each delay level. The first one is level 1."""
+    timers: bool = setting("timerWheelEnable", True, BOOLEAN)
+    """Deliver messages at any time that the producer asks for."""
+    max_timer_s: int = setting("timerMaxDelaySec", 40 * 86_400, duration("s", 1, 10 * 366 * 86_400))
+    """Longest delay of such a message, in seconds. The default is 40 days; Java's is 3."""
+    recalls: bool = setting("recallMessageEnable", True, BOOLEAN)
+    """Let producers recall such a message before its delivery."""
+    save_delays_ms: int = setting("flushDelayOffsetInterval", 10_000, duration("ms", 10, 3_600_000))
+    """How often the progress of the delay levels is saved, in milliseconds."""
 
     # Transactions
-    transaction_timeout_ms: int = setting(
-        "transactionTimeOut",
-        6000,
-        duration("ms", 1, 86_400_000),
-        "Age of a half message before the broker first asks the producer, in milliseconds.",
-    )
-    transaction_interval_ms: int = setting(
-        "transactionCheckInterval",
-        60_000,
-        duration("ms", 1, 86_400_000),
-        "Time between two checks of a transaction, in milliseconds. At least one second.",
-    )
-    transaction_checks: int = setting(
-        "transactionCheckMax",
-        15,
-        integer(1, 1_000_000),
-        "Number of checks before a half message is moved to TRANS_CHECK_MAX_TIME_TOPIC.",
-    )
-    reject_transactions: bool = setting("rejectTransactionMessage", False, BOOLEAN, "Refuse half messages.")
+    transaction_timeout_ms: int = setting("transactionTimeOut", 6000, duration("ms", 1, 86_400_000))
+    """Age of a half message before the broker first asks the producer, in milliseconds."""
+    transaction_interval_ms: int = setting("transactionCheckInterval", 60_000, duration("ms", 1, 86_400_000))
+    """Time between two checks of a transaction, in milliseconds. At least one second."""
+    transaction_checks: int = setting("transactionCheckMax", 15, integer(1, 1_000_000))
+    """Number of checks before a half message is moved to TRANS_CHECK_MAX_TIME_TOPIC."""
+    reject_transactions: bool = setting("rejectTransactionMessage", False, BOOLEAN)
+    """Refuse half messages."""
 
-    # Pulling, and what is saved how often
-    max_pull_messages: int = setting(
-        "maxTransferCountOnMessageInMemory",
-        32,
-        integer(1, 65_536),
-        "Most messages in one answer to a pull.",
-        live=True,
-    )
-    max_pull_bytes: int = setting(
-        "maxTransferBytesOnMessageInMemory",
-        256 << 10,
-        size(1024, 16 << 20),
-        "Most bytes in one answer to a pull.",
-        live=True,
-    )
-    long_polling: bool = setting(
-        "longPollingEnable",
-        True,
-        BOOLEAN,
-        "Let a pull without messages wait as long as the consumer asks for.",
-        live=True,
-    )
-    short_polling_ms: int = setting(
-        "shortPollingTimeMills",
-        1000,
-        duration("ms", 1, 60_000),
-        "Longest wait of a pull if longPollingEnable=false, in milliseconds.",
-        live=True,
-    )
-    save_offsets_ms: int = setting(
-        "flushConsumerOffsetInterval",
-        5000,
-        duration("ms", 10, 3_600_000),
-        "How often the offsets of consumer groups are saved, in milliseconds.",
-    )
-    save_delays_ms: int = setting(
-        "flushDelayOffsetInterval",
-        10_000,
-        duration("ms", 10, 3_600_000),
-        "How often the progress of the delay levels is saved, in milliseconds.",
-    )
+    # Replication
+    broker_id: int = setting("brokerId", 0, integer(0, (1 << 31) - 1))
+    """Number of the broker among those of its name. 0 is the master; each slave has its own number."""
+    slave_reads: bool = setting("slaveReadEnable", False, BOOLEAN, live=True)
+    """Let slaves answer pulls. A master sends consumers with a large lag to a slave."""
+    slave_timeout_ms: int = setting("slaveTimeout", 3000, duration("ms", 1, 600_000))
+    """How long a send to a SYNC_MASTER waits for a slave, in milliseconds; then FLUSH_SLAVE_TIMEOUT."""
+    slave_ack: SlaveAck = setting("slaveAck", SlaveAck.WRITTEN, choice(SlaveAck))
+    """When a slave acknowledges a message: written to its log, or flushed to its disk."""
+    ha_master: str | None = setting("haMasterAddress", None, _ONE_ADDRESS)
+    """Address and haListenPort of the master. By default a slave asks the name servers."""
+    ha_secret: str | None = setting("haSecret", None, SECRET, secret=True)
+    """Secret that master and slaves share. Slaves of a master with aclEnable=true need one."""
+    nearest_slave_bytes: int = setting("haSlaveFallbehindMax", 256 << 20, size(1, 1 << 50))
+    """Lag in bytes from which a SYNC_MASTER does not wait for a slave."""
+    memory_percent: int = setting("accessMessageInMemoryMaxRatio", 40, integer(0, 100), live=True)
+    """Percent of memory that holds the end of the log. Consumers of older messages go to a slave."""
+    ha_batch_bytes: int = setting("haTransferBatchSize", 32 << 10, size(1024, 4 << 20))
+    """Most bytes of the log that a slave gets in one piece."""
+    ha_heartbeat_ms: int = setting("haSendHeartbeatInterval", 5000, duration("ms", 10, 600_000))
+    """How often an idle master and slave send a heartbeat, in milliseconds."""
+    ha_silence_ms: int = setting("haHousekeepingInterval", 20_000, duration("ms", 40, 3_600_000))
+    """Silence after which master and slave close their connection, in milliseconds."""
+
+    # Access control
+    acl: bool = setting("aclEnable", False, BOOLEAN)
+    """Check the account and the permissions of every request."""
+    home: Path | None = setting("rocketmqHome", None, PATH)
+    """Folder whose conf/plain_acl.yml and conf/acl contain the accounts."""
+    acl_file: Path | None = setting("aclFile", None, PATH)
+    """File that contains all accounts. Replaces the files below rocketmqHome."""
+    acl_check: str = setting("aclCheck", "plain", TEXT)
+    """Checks of a request: plain, an entry point, or module:Class. All of them must agree."""
 
     @property
     def bind_address(self) -> str:

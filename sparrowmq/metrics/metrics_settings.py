@@ -61,39 +61,20 @@ _LABELS = Kind(_pairs, "name:value,name:value", _shown)
 class MetricsSettings(Settings):
     """Whether, where and how much."""
 
-    metrics: Exporter = setting(
-        "metricsExporterType",
-        Exporter.DISABLE,
-        choice(Exporter),
-        "PROM lets Prometheus read metrics over HTTP.",
-    )
-    metrics_port: int = setting(
-        PORT_KEY, 5557, integer(0, 65535), "Port for metrics and health checks. 0 takes a free port."
-    )
-    metrics_host: str | None = setting(
-        "metricsPromExporterHost",
-        None,
-        TEXT,
-        "Address to listen on for metrics. By default the address that the server listens on.",
-    )
-    metrics_labels: tuple[tuple[str, str], ...] = setting(
-        "metricsLabel", (), _LABELS, "Labels to add to every metric."
-    )
-    metrics_series: int = setting(
-        "metricsMaxSeries",
-        200,
-        integer(1, 1_000_000),
-        "Most topics, or pairs of group and topic, with series of their own. The others share one.",
-    )
-    metrics_otlp: str | None = setting(
-        "metricsOtlpEndpoint", None, _URL, "Address to send metrics to, by OTLP over HTTP."
-    )
-    metrics_otlp_ms: int = setting(
-        "metricsOtlpIntervalMillis",
-        60_000,
-        integer(100, 3_600_000),
-        "How often metrics are sent by OTLP, in milliseconds.",
-    )
+    metrics: Exporter = setting("metricsExporterType", Exporter.DISABLE, choice(Exporter))
+    """PROM lets Prometheus read metrics over HTTP."""
+    metrics_port: int = setting(PORT_KEY, 5557, integer(0, 65535))
+    """Port for metrics and health checks. 0 takes a free port."""
+    metrics_host: str | None = setting("metricsPromExporterHost", None, TEXT)
+    """Address to listen on for metrics. By default the address that the server listens on."""
+    metrics_labels: tuple[tuple[str, str], ...] = setting("metricsLabel", (), _LABELS)
+    """Labels to add to every metric."""
+    metrics_series: int = setting("metricsMaxSeries", 200, integer(1, 1_000_000))
+    """Most topics, or pairs of group and topic, with series of their own. The others share one."""
+    metrics_otlp: str | None = setting("metricsOtlpEndpoint", None, _URL)
+    """Address to send metrics to, by OTLP over HTTP."""
+    metrics_otlp_ms: int = setting("metricsOtlpIntervalMillis", 60_000, integer(100, 3_600_000))
+    """How often metrics are sent by OTLP, in milliseconds."""
 
     @property
     def is_measured(self) -> bool:

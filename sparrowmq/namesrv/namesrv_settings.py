@@ -47,22 +47,13 @@ class NamesrvSettings(ServerTlsSettings, MetricsSettings, LogSettings):
         "deleteTopicWithBrokerRegistration": "topics leave by DELETE_TOPIC_IN_NAMESRV, or with their last broker",
     }
 
-    port: int = setting(
-        "listenPort",
-        9876,
-        integer(0, 65535),
-        "Port that clients and brokers connect to. 0 takes a free port.",
-    )
-    bind_address: str = setting("bindAddress", "127.0.0.1", TEXT, "Address to listen on.")
-    insecure: bool = setting(
-        "insecure", False, BOOLEAN, "Allow other machines to connect without access control."
-    )
-    kv_path: Path = setting(
-        "kvConfigPath",
-        Path("~/namesrv/kvConfig.json").expanduser(),
-        PATH,
-        "File for the key-value configuration.",
-    )
-    order_messages: bool = setting(
-        "orderMessageEnable", False, BOOLEAN, "Include the fixed queues of order topics in routes.", live=True
-    )
+    port: int = setting("listenPort", 9876, integer(0, 65535))
+    """Port that clients and brokers connect to. 0 takes a free port."""
+    bind_address: str = setting("bindAddress", "127.0.0.1", TEXT)
+    """Address to listen on."""
+    insecure: bool = setting("insecure", False, BOOLEAN)
+    """Allow other machines to connect without access control."""
+    kv_path: Path = setting("kvConfigPath", Path("~/namesrv/kvConfig.json").expanduser(), PATH)
+    """File for the key-value configuration."""
+    order_messages: bool = setting("orderMessageEnable", False, BOOLEAN, live=True)
+    """Include the fixed queues of order topics in routes."""

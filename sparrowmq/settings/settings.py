@@ -2,7 +2,8 @@
 
     @dataclass(frozen=True, kw_only=True)
     class NamesrvSettings(Settings):
-        listen_port: int = setting("listenPort", 9876, Integer(0, 65535), "where clients and brokers connect")
+        port: int = setting("listenPort", 9876, integer(0, 65535))
+        "Port that clients and brokers connect to."
 
     settings, report = build(NamesrvSettings, load("namesrv.conf"), "namesrv.conf")
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -32,21 +34,19 @@ def setting(
     key: str,
     otherwise: Any,
     kind: Kind,
-    doc: str,
     *,
     also: Sequence[str] = (),
     secret: bool = False,
     live: bool = False,
 ) -> Any:
-    """A field that is read from `key`, and is `otherwise` without it.
+    """A field that is read from `key`, and is `otherwise` without it. The string below the field describes it.
 
     Args:
-        doc: what it is for, one line.
         also: other spellings of the key that Apache's files use; `key` wins when both are there.
         secret: keeps it out of the settings' repr.
         live: it can change while the server runs (live_settings.py).
     """
-    metadata = {"keys": (key, *also), "kind": kind, "doc": doc, "live": live}
+    metadata = {"keys": (key, *also), "kind": kind, "live": live}
     return field(default=otherwise, repr=not secret, metadata=metadata)
 
 
@@ -140,8 +140,9 @@ def build(cls: type[S], given: Mapping[str, str], source: str, over: S | None = 
 
 
 def keyed(cls: type[Settings]) -> list[Field[Any]]:
-    """The fields that are read from a key, in the order of their definition."""
-    return [each for each in fields(cls) if "keys" in each.metadata]
+    """The fields that are read from a key: those of the class first, then those of the classes it extends."""
+    by_name = {each.name: each for each in fields(cls) if "keys" in each.metadata}
+    return [by_name[name] for each in cls.__mro__ for name in get_annotations(each) if name in by_name]
 
 
 def refused(cls: type[Settings], key: str) -> str | None:

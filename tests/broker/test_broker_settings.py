@@ -2,7 +2,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.settings import build, keyed
+from sparrowmq.settings.settings import build
 from sparrowmq.store.store_settings import Flush
 
 # conf/2m-noslave/broker-a.properties and a common tutorial, together.
@@ -118,7 +118,3 @@ def test_what_cannot_be_done_is_refused(given, words):
 
 def test_access_control_that_is_off_is_no_reason_to_refuse():
     assert parse(aclEnable="false").as_properties()["aclEnable"] == "false"
-
-
-def test_every_setting_has_a_sentence_about_it():
-    assert all(each.metadata["doc"] for each in keyed(BrokerSettings))

@@ -18,9 +18,9 @@ from sparrowmq.settings.settings import Settings, build, load, setting
 class Some(Settings):
     ACCEPTED: ClassVar = {"threadPoolNums": "there are no threads"}
 
-    port: int = setting("listenPort", 1, integer(0, 65535), "a port")
-    limit: int = setting("maxSize", 10, integer(1, 100), "a limit", live=True)
-    name: str = setting("ownName", "a", TEXT, "a name", live=True)
+    port: int = setting("listenPort", 1, integer(0, 65535))
+    limit: int = setting("maxSize", 10, integer(1, 100), live=True)
+    name: str = setting("ownName", "a", TEXT, live=True)
 
 
 FILE = "# mine\nlistenPort = 2\n\n  maxSize: 20\n! more\nownName=x\\\n  y\n"

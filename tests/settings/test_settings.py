@@ -14,7 +14,7 @@ from sparrowmq import logs
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers import serve
 from sparrowmq.errors import ConfigError
-from sparrowmq.metrics import pushing
+from sparrowmq.metrics import metrics_port
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting import measuring
@@ -42,17 +42,15 @@ class Some(Settings):
     ACCEPTED: ClassVar = {"sendThreads": "requests are handled on one loop"}
     REFUSED: ClassVar = {"aclEnable": "listen on 127.0.0.1", "tls*": "use a tunnel"}
 
-    port: int = setting("listenPort", 10911, integer(0, 65535), "where clients connect")
-    file_size: int = setting(
-        "mappedFileSize", 1 << 30, size(1024, 1 << 31), "bytes of one file", also=("mapedFileSize",)
-    )
-    flush: Flush = setting("flushDiskType", Flush.SYNC, choice(Flush), "what an answer waits for")
-    auto_create: bool = setting("autoCreate", True, BOOLEAN, "whether a send makes its topic")
-    namesrv: tuple[str, ...] = setting("namesrvAddr", (), ADDRESSES, "the name servers")
-    name: str | None = setting("brokerName", None, TEXT, "its name")
-    store: Path = setting("storePath", Path("/store"), PATH, "the folder")
-    timeout_ms: int = setting("timeout", 3000, duration("ms", 1, 60_000), "how long")
-    kept_h: int = setting("fileReservedTime", 72, duration("h", 1, 10_000), "how long files are kept")
+    port: int = setting("listenPort", 10911, integer(0, 65535))
+    file_size: int = setting("mappedFileSize", 1 << 30, size(1024, 1 << 31), also=("mapedFileSize",))
+    flush: Flush = setting("flushDiskType", Flush.SYNC, choice(Flush))
+    auto_create: bool = setting("autoCreate", True, BOOLEAN)
+    namesrv: tuple[str, ...] = setting("namesrvAddr", (), ADDRESSES)
+    name: str | None = setting("brokerName", None, TEXT)
+    store: Path = setting("storePath", Path("/store"), PATH)
+    timeout_ms: int = setting("timeout", 3000, duration("ms", 1, 60_000))
+    kept_h: int = setting("fileReservedTime", 72, duration("h", 1, 10_000))
 
 
 def parse(**given):
@@ -216,8 +214,13 @@ def test_the_environment_gives_keys_by_prefix():
     assert from_environment("RMQ_BROKER_", {"RMQ_BROKER_listenPort": "1", "HOME": "/"}) == {"listenPort": "1"}
 
 
-def test_every_setting_has_a_sentence_about_it():
-    assert all(each.metadata["doc"] for each in config.keyed(Some))
+def test_the_settings_of_a_class_come_before_those_that_it_extends():
+    @dataclass(frozen=True, kw_only=True)
+    class More(Some):
+        first: str = setting("first", "", TEXT)
+        second: str = setting("second", "", TEXT)
+
+    assert [each.name for each in config.keyed(More)][:4] == ["first", "second", "port", "file_size"]
 
 
 @pytest.mark.parametrize("settings", [BrokerSettings, NamesrvSettings])
@@ -226,7 +229,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     own = Path(inspect.getfile(settings))
     of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")
     files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings)), Path(logs.__file__)]
-    files += [Path(measuring.__file__), Path(pushing.__file__)]  # for brokers and name servers alike
+    files += [Path(measuring.__file__), Path(metrics_port.__file__)]  # for brokers and name servers alike
     files.append(Path(serve.__file__))  # it starts one kind of broker or the other
     read = {
         name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")

@@ -6,15 +6,15 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.settings.settings import keyed
 from tools.prose import problems
-from tools.settings import BOTH, BROKER, NAMESRV, settings_page
+from tools.settings import BOTH, BROKER, NAMESRV, descriptions, grouped, settings_page
 
 
 @pytest.mark.parametrize(
     ("settings", "groups"), [(BrokerSettings, (*BROKER, *BOTH)), (NamesrvSettings, (*NAMESRV, *BOTH))]
 )
-def test_every_setting_is_in_exactly_one_group(settings, groups):
-    grouped = [key for group in groups for key in group.keys]
-    assert sorted(grouped) == sorted(each.metadata["keys"][0] for each in keyed(settings))
+def test_every_setting_is_in_a_group(settings, groups):
+    found = [each for _, members in grouped(settings, groups) for each in members]
+    assert found == keyed(settings)
 
 
 def test_every_setting_has_a_row_and_those_that_change_while_the_server_runs_a_star():
@@ -27,12 +27,13 @@ def test_every_setting_has_a_row_and_those_that_change_while_the_server_runs_a_s
 def test_the_settings_that_most_people_need_come_first():
     rows = re.findall(r"^\| `([\w.]+)`", settings_page(), re.MULTILINE)
     assert rows[:3] == ["brokerName", "brokerClusterName", "namesrvAddr"]
-    assert len(BROKER[0].keys) == 10
+    assert len(grouped(BrokerSettings, BROKER)[0][1]) == 10
 
 
 def test_each_description_is_one_or_two_short_sentences():
+    described = descriptions(BrokerSettings) | descriptions(NamesrvSettings)
     for each in (*keyed(BrokerSettings), *keyed(NamesrvSettings)):
-        words = each.metadata["doc"]
+        words = described[each.name]
         assert re.match(r"[A-Z]|true: ", words) and words.endswith("."), words
         assert len(words.split()) <= 20, words
 

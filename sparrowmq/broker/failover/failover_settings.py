@@ -33,43 +33,28 @@ class FailoverSettings(Settings):
 
     LEAST_LEASE_S: ClassVar[int] = 2  # etcd grants no shorter one, with its usual settings
 
-    failover: bool = setting(
-        "enableControllerMode",
-        False,
-        BOOLEAN,
-        "Elect the master among the brokers of this name. Needs etcdEndpoints.",
-    )
-    etcd: tuple[str, ...] = setting(
-        "etcdEndpoints", (), ADDRESSES, "Client addresses of the etcd that elects the master."
-    )
-    etcd_tls: bool = setting(
-        "etcd.tls.enable", False, BOOLEAN, "Connect to etcd by TLS and check its certificate."
-    )
-    etcd_trust: Path | None = setting(
-        "etcd.tls.trustCertPath",
-        None,
-        PATH,
-        "File of CA certificates (PEM) for etcd. By default those of the system.",
-    )
-    etcd_certificate: Path | None = setting(
-        "etcd.tls.certPath", None, PATH, "Certificate (PEM) that the broker shows to etcd."
-    )
-    etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH, "Private key (PEM) of etcd.tls.certPath.")
-    etcd_user: str | None = setting("etcdUser", None, TEXT, "User of the broker in etcd.")
-    etcd_password: str | None = setting("etcdPassword", None, SECRET, "Password of etcdUser.", secret=True)
-    etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX, "Prefix of all keys in etcd.")
-    lease_s: int = setting(
-        "masterLeaseTime",
-        4,
-        duration("s", LEAST_LEASE_S, 600),
-        "How long a silent master stays master, in seconds. Must exceed the longest pause of a broker.",
-    )
-    catch_up_ms: int = setting(
-        "haMaxTimeSlaveNotCatchup",
-        15_000,
-        duration("ms", 100, 3_600_000),
-        "How long a slave may lag before it is out of sync, in milliseconds.",
-    )
+    failover: bool = setting("enableControllerMode", False, BOOLEAN)
+    """Elect the master among the brokers of this name. Needs etcdEndpoints."""
+    etcd: tuple[str, ...] = setting("etcdEndpoints", (), ADDRESSES)
+    """Client addresses of the etcd that elects the master."""
+    lease_s: int = setting("masterLeaseTime", 4, duration("s", LEAST_LEASE_S, 600))
+    """How long a silent master stays master, in seconds. Must exceed the longest pause of a broker."""
+    catch_up_ms: int = setting("haMaxTimeSlaveNotCatchup", 15_000, duration("ms", 100, 3_600_000))
+    """How long a slave may lag before it is out of sync, in milliseconds."""
+    etcd_prefix: str = setting("etcdPrefix", "/sparrowmq", _PREFIX)
+    """Prefix of all keys in etcd."""
+    etcd_user: str | None = setting("etcdUser", None, TEXT)
+    """User of the broker in etcd."""
+    etcd_password: str | None = setting("etcdPassword", None, SECRET, secret=True)
+    """Password of etcdUser."""
+    etcd_tls: bool = setting("etcd.tls.enable", False, BOOLEAN)
+    """Connect to etcd by TLS and check its certificate."""
+    etcd_trust: Path | None = setting("etcd.tls.trustCertPath", None, PATH)
+    """File of CA certificates (PEM) for etcd. By default those of the system."""
+    etcd_certificate: Path | None = setting("etcd.tls.certPath", None, PATH)
+    """Certificate (PEM) that the broker shows to etcd."""
+    etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH)
+    """Private key (PEM) of etcd.tls.certPath."""
 
     def demand_etcd(self) -> None:
         """See that failover has all that it needs. Raises: ConfigError."""

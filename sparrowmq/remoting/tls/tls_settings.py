@@ -56,83 +56,44 @@ class ClientTlsSettings(Settings):
         "tls*": "no setting of TLS is called so; docs/operate/security.md has them all"
     }
 
-    tls_file: Path | None = setting(
-        FILE_KEY, None, PATH, "File with TLS settings that several programs share."
-    )
-    tls_enabled: bool | None = setting(
-        "tls.enable",
-        None,
-        BOOLEAN,
-        "Connect to name servers by TLS. By default a broker does so if tls.server.mode=enforcing.",
-        also=("useTLS",),
-    )
-    tls_test_mode: bool | None = setting(
-        "tls.test.mode.enable",
-        None,
-        BOOLEAN,
-        "true: trust every server. false: refuse TLS if no certificate is given.",
-    )
-    client_certificate: Path | None = setting(
-        "tls.client.certPath", None, PATH, "Certificate (PEM) to show to other servers."
-    )
-    client_key: Path | None = setting(
-        "tls.client.keyPath", None, PATH, "Private key (PEM) of tls.client.certPath."
-    )
-    client_key_password: str | None = setting(
-        "tls.client.keyPassword", None, SECRET, "Password of tls.client.keyPath.", secret=True
-    )
-    client_trust: Path | None = setting(
-        "tls.client.trustCertPath",
-        None,
-        PATH,
-        "File of CA certificates (PEM) for other servers. By default those of the system.",
-    )
-    checks_server: bool = setting(
-        "tls.client.authServer", True, BOOLEAN, "Check the certificates of other servers."
-    )
-    checks_server_name: bool = setting(
-        "tls.client.checkName",
-        True,
-        BOOLEAN,
-        "Check that a certificate belongs to the address that was connected to.",
-    )
+    tls_enabled: bool | None = setting("tls.enable", None, BOOLEAN, also=("useTLS",))
+    """Connect to name servers by TLS. By default a broker does so if tls.server.mode=enforcing."""
+    client_trust: Path | None = setting("tls.client.trustCertPath", None, PATH)
+    """File of CA certificates (PEM) for other servers. By default those of the system."""
+    client_certificate: Path | None = setting("tls.client.certPath", None, PATH)
+    """Certificate (PEM) to show to other servers."""
+    client_key: Path | None = setting("tls.client.keyPath", None, PATH)
+    """Private key (PEM) of tls.client.certPath."""
+    client_key_password: str | None = setting("tls.client.keyPassword", None, SECRET, secret=True)
+    """Password of tls.client.keyPath."""
+    checks_server: bool = setting("tls.client.authServer", True, BOOLEAN)
+    """Check the certificates of other servers."""
+    checks_server_name: bool = setting("tls.client.checkName", True, BOOLEAN)
+    """Check that a certificate belongs to the address that was connected to."""
+    tls_file: Path | None = setting(FILE_KEY, None, PATH)
+    """File with TLS settings that several programs share."""
+    tls_test_mode: bool | None = setting("tls.test.mode.enable", None, BOOLEAN)
+    """true: trust every server. false: refuse TLS if no certificate is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerTlsSettings(ClientTlsSettings):
     """How a server encrypts; towards other servers it is a client."""
 
-    tls_mode: TlsMode = setting(
-        "tls.server.mode",
-        TlsMode.PERMISSIVE,
-        choice(TlsMode),
-        "Connections to accept: disabled only plain, permissive both, enforcing only TLS.",
-    )
-    certificate: Path | None = setting(
-        "tls.server.certPath",
-        None,
-        PATH,
-        "Certificate (PEM, with its chain) to show. By default a self-signed one is made.",
-    )
-    key: Path | None = setting("tls.server.keyPath", None, PATH, "Private key (PEM) of tls.server.certPath.")
-    key_password: str | None = setting(
-        "tls.server.keyPassword", None, SECRET, "Password of tls.server.keyPath.", secret=True
-    )
-    client_auth: ClientAuth = setting(
-        "tls.server.need.client.auth",
-        ClientAuth.NONE,
-        choice(ClientAuth),
-        "Whether clients must show a certificate.",
-    )
-    checks_client: bool | None = setting(
-        "tls.server.authClient",
-        None,
-        BOOLEAN,
-        "Check the certificates of clients. false works only with need.client.auth=none.",
-    )
-    trust: Path | None = setting(
-        "tls.server.trustCertPath", None, PATH, "File of CA certificates (PEM) for clients."
-    )
+    tls_mode: TlsMode = setting("tls.server.mode", TlsMode.PERMISSIVE, choice(TlsMode))
+    """Connections to accept: disabled only plain, permissive both, enforcing only TLS."""
+    certificate: Path | None = setting("tls.server.certPath", None, PATH)
+    """Certificate (PEM, with its chain) to show. By default a self-signed one is made."""
+    key: Path | None = setting("tls.server.keyPath", None, PATH)
+    """Private key (PEM) of tls.server.certPath."""
+    key_password: str | None = setting("tls.server.keyPassword", None, SECRET, secret=True)
+    """Password of tls.server.keyPath."""
+    client_auth: ClientAuth = setting("tls.server.need.client.auth", ClientAuth.NONE, choice(ClientAuth))
+    """Whether clients must show a certificate."""
+    trust: Path | None = setting("tls.server.trustCertPath", None, PATH)
+    """File of CA certificates (PEM) for clients."""
+    checks_client: bool | None = setting("tls.server.authClient", None, BOOLEAN)
+    """Check the certificates of clients. false works only with need.client.auth=none."""
 
     @property
     def talks_tls(self) -> bool:
