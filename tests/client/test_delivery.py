@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sparrowmq.client.client import Client, connect
+from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.testing.cluster import Cluster
@@ -144,3 +146,16 @@ async def test_each_group_gets_every_message_whatever_other_groups_have_consumed
 
 def keep(bodies: list[bytes], message: ReceivedMessage) -> None:
     bodies.append(message.body)
+
+
+@pytest.mark.covers("S-CONS-16")
+@pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
+async def test_a_filter_that_the_broker_cannot_do_is_the_consumers_error(
+    mq: Client, ask: Callable[[Consumer], Awaitable[object]]
+) -> None:
+    await mq.send("t", b"x")
+    consumer = mq.subscribe("t", lambda message: None, group="g", where="amount > 5")
+    with pytest.raises(ConfigError, match=r"broker-0 cannot filter t by the SQL92 expression 'amount > 5'"):
+        async with consumer:
+            with pytest.raises(ConfigError, match="cannot filter"):
+                await asyncio.wait_for(ask(consumer), 5)

@@ -429,17 +429,6 @@ async def test_a_topic_that_does_not_exist_is_told_of_once_with_its_neighbours(m
         assert (await asyncio.wait_for(anext(consumer), 5)).body == b"y"
 
 
-@pytest.mark.covers("S-CONS-16")
-@pytest.mark.parametrize("ask", [lambda consumer: anext(consumer), lambda consumer: consumer.closed()])
-async def test_a_filter_that_the_broker_cannot_do_is_the_consumers_error(mq, ask):
-    await mq.send("t", b"x")
-    consumer = mq.subscribe("t", lambda message: None, group="g", where="amount > 5")
-    with pytest.raises(ConfigError, match=r"broker-0 cannot filter t by the SQL92 expression 'amount > 5'"):
-        async with consumer:
-            with pytest.raises(ConfigError, match="cannot filter"):
-                await asyncio.wait_for(ask(consumer), 5)
-
-
 @pytest.fixture
 async def filtering(tmp_path):
     """A client of a cluster whose broker filters by SQL92."""
