@@ -44,23 +44,23 @@ class RouteHandlers:
             )
         if self._settings.now.order_messages:
             found.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
-        return Answer(body=found.encode())
+        return Answer(body=found)
 
     @handles(ask.GetBrokerCluster)
     def clusters(self, header: ask.GetBrokerCluster, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.clusters().encode())
+        return Answer(body=self._routes.clusters())
 
     @handles(ask.GetAllTopicListFromNameserver)
     def topics(self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.topics().encode())
+        return Answer(body=self._routes.topics())
 
     @handles(ask.GetTopicsByCluster)
     def topics_of_cluster(self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.topics(header.cluster).encode())
+        return Answer(body=self._routes.topics(header.cluster))
 
     @handles(ask.GetSystemTopicListFromNs)
     def system_topics(self, header: ask.GetSystemTopicListFromNs, body: bytes, peer: Peer) -> Answer:
-        return Answer(body=self._routes.system_topics().encode())
+        return Answer(body=self._routes.system_topics())
 
     @handles(ask.DeleteTopicInNamesrv)
     def delete_topic(self, header: ask.DeleteTopicInNamesrv, body: bytes, peer: Peer) -> None:
@@ -107,7 +107,7 @@ class BrokerHandlers:
             else ask.RegisterBrokerReply()
         )
         order_topics = self._values.namespace(ORDER_TOPICS)
-        return Answer(header=reply, body=KVTable(order_topics).encode() if order_topics else b"")
+        return Answer(header=reply, body=KVTable(order_topics) if order_topics else b"")
 
     @handles(ask.UnregisterBroker)
     def unregister(self, header: ask.UnregisterBroker, body: bytes, peer: Peer) -> None:
@@ -120,7 +120,7 @@ class BrokerHandlers:
         changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_ms=now_ms)
         self._watch(peer)
         known = self._routes.version_of(header.broker_addr)
-        return Answer(header=ask.QueryDataVersionReply(changed), body=known.encode() if known else b"")
+        return Answer(header=ask.QueryDataVersionReply(changed), body=known if known else b"")
 
     def _watch(self, peer: Peer) -> None:
         """Remove the broker when its connection ends, so that clients do not try it for two more minutes."""
@@ -166,7 +166,7 @@ class ValueHandlers:
         table = self._values.namespace(header.namespace)
         if not table:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}")
-        return Answer(body=KVTable(table).encode())
+        return Answer(body=KVTable(table))
 
     @handles(ask.GetNamesrvConfig)
     def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Answer:

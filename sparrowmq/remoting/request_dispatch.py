@@ -27,6 +27,7 @@ from sparrowmq.loop.safety import Safety
 from sparrowmq.loop.waiting import tell
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
+from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.codec import ReplyHeader, write_reply
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG, Command
 from sparrowmq.protocol.wire.fields import header_of
@@ -43,7 +44,11 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Answer:
-    """A reply in full. A list as `body` is sent piece by piece without being joined first."""
+    """A reply in full.
+
+    Attributes:
+        body: a typed one is encoded by the dispatcher; a list is sent piece by piece without being joined first.
+    """
 
     __slots__ = ("body", "code", "header", "remark")
 
@@ -52,7 +57,7 @@ class Answer:
         code: int = 0,
         header: ReplyHeader = None,
         remark: str | None = None,
-        body: Buffer | list[memoryview] = b"",
+        body: Body | Buffer | list[memoryview] = b"",
     ) -> None:
         self.code = code
         self.header = header
@@ -310,11 +315,17 @@ class _Burst:
 
 def _reply(session: Session, command: Command, answer: Header | Answer | None) -> int:
     """Send an answer; returns its code."""
-    if isinstance(answer, Answer):
-        session.reply(command, answer.code, answer.header, answer.remark, answer.body)
-        return answer.code
-    session.reply(command, 0, answer)
-    return 0
+    if not isinstance(answer, Answer):
+        session.reply(command, 0, answer)
+        return 0
+    body = answer.body
+    if isinstance(body, Body):
+        try:
+            body = body.encode()
+        except Exception as error:
+            return _reply(session, command, failure(error, command, session))
+    session.reply(command, answer.code, answer.header, answer.remark, body)
+    return answer.code
 
 
 def failure(error: BaseException, command: Command, session: Session) -> Answer:

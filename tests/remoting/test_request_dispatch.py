@@ -12,6 +12,7 @@ from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.safety import Demand, Safety
 from sparrowmq.loop.turn import Turn
 from sparrowmq.loop.watermark import Watermark
+from sparrowmq.protocol.requests.bodies import TopicList
 from sparrowmq.protocol.requests.headers import LitePullMessage, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.request_table import ROWS, Role, Row
 from sparrowmq.protocol.wire.command import Command
@@ -59,6 +60,23 @@ async def test_an_answer_has_code_remark_and_body(serve: Serve) -> None:
     async with serve(dispatcher(Answer(19, HEADER, "NOT YET", b"x"))) as (_, session):
         response = await session.call(pull(), accept={19})
     assert (response.code, response.header, response.remark, response.body) == (19, HEADER, "NOT YET", b"x")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_typed_body_is_encoded(serve: Serve, waits: bool) -> None:
+    async def later() -> Answer:
+        return Answer(header=HEADER, body=TopicList(["Orders"]))
+
+    answer = later if waits else lambda: Answer(header=HEADER, body=TopicList(["Orders"]))
+    async with serve(dispatcher(answer)) as (_, session):
+        assert (await session.call(pull())).body == TopicList(["Orders"]).encode()
+
+
+async def test_a_body_that_cannot_be_encoded_is_an_error_of_that_request_alone(serve: Serve) -> None:
+    async with serve(dispatcher(Answer(header=HEADER, body=TopicList([object()])))) as (_, session):  # type: ignore[list-item]
+        for _ in range(2):
+            with pytest.raises(RemoteError, match=r"internal error \(TypeError\)"):
+                await session.call(pull())
 
 
 async def test_a_coroutine_is_awaited_without_blocking_the_connection(serve: Serve) -> None:

@@ -131,7 +131,7 @@ class AccessHandler:
                 entry = _entry(fields, with_secret=self._access.by_admin)
                 entries.setdefault(entry.access_key, entry)
         patterns = [pattern for document in now.documents.values() for pattern in document.addresses]
-        return Answer(body=AccountList(patterns, list(entries.values())).encode())
+        return Answer(body=AccountList(patterns, list(entries.values())))
 
     async def _do(self, change: Callable[[AccountFiles], Change], failed: int) -> None:
         """Write a change and let it hold."""

@@ -105,14 +105,14 @@ class ClientHandler:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}"
             )
-        return Answer(body=ConsumerList(ids).encode())
+        return Answer(body=ConsumerList(ids))
 
     @handles(LockBatchMq)
     def lock(self, header: LockBatchMq, body: bytes, peer: Peer) -> Answer:
         """Lock queues for an orderly consumer; only what was locked is answered."""
         wish = LockQueues.decode(body)
         locked = self._locks.lock(names.check_group(wish.consumer_group), wish.client_id, wish.mq_set)
-        return Answer(body=LockedQueues(locked).encode())
+        return Answer(body=LockedQueues(locked))
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:

@@ -100,13 +100,13 @@ class GroupHandler:
         """subscriptionGroup.json as it would be saved now."""
         table = self._groups.content()
         count = len(table.subscription_group_table)
-        return Answer(header=GetAllSubscriptionGroupReply(count), body=table.encode())
+        return Answer(header=GetAllSubscriptionGroupReply(count), body=table)
 
     @handles(QueryTopicConsumeByWho)
     def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Answer:
         """The groups that subscribe a topic now, or have consumed it."""
         found = self._clients.groups_subscribed_to(header.topic) | self._offsets.groups_of(header.topic)
-        return Answer(body=GroupList(sorted(found)).encode())
+        return Answer(body=GroupList(sorted(found)))
 
     @handles(GetConsumerConnectionList)
     def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Answer:
@@ -124,7 +124,7 @@ class GroupHandler:
             group.message_model,
             group.consume_from_where,
         )
-        return Answer(body=found.encode())
+        return Answer(body=found)
 
     @handles(GetProducerConnectionList)
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Answer:
@@ -134,7 +134,7 @@ class GroupHandler:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
-        return Answer(body=ProducerConnections(_connections(members)).encode())
+        return Answer(body=ProducerConnections(_connections(members)))
 
     @handles(GetAllProducers)
     def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Answer:
@@ -143,7 +143,7 @@ class GroupHandler:
             group: [self._entry(member) for member in members]
             for group, members in self._clients.producer_groups()
         }
-        return Answer(body=ProducerTable(table).encode())
+        return Answer(body=ProducerTable(table))
 
     @handles(ResetOffset)
     def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Answer:
@@ -183,7 +183,7 @@ class GroupHandler:
             peer.address,
             shown(table),
         )
-        return Answer(body=table.encode())
+        return Answer(body=table)
 
     def _entry(self, member: Member) -> ProducerEntry:
         silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)

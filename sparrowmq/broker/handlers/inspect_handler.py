@@ -55,7 +55,7 @@ class InspectHandler:
     @handles(GetBrokerRuntime)
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Answer:
         """About fifty figures."""
-        return Answer(body=KVTable(self._status.table()).encode())
+        return Answer(body=KVTable(self._status.table()))
 
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Answer:
@@ -66,4 +66,4 @@ class InspectHandler:
                 ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             )
         spans = (StatsSpan(amount.sum, amount.per_second, 1.0 if amount.sum else 0.0) for amount in found)
-        return Answer(body=BrokerStats(*spans).encode())
+        return Answer(body=BrokerStats(*spans))

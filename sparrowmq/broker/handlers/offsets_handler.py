@@ -117,12 +117,12 @@ class OffsetHandler:
     @handles(GetAllConsumerOffset)
     def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Answer:
         """consumerOffset.json as it would be saved now."""
-        return Answer(body=self._offsets.content().encode())
+        return Answer(body=self._offsets.content())
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Answer:
         """delayOffset.json as it would be saved now."""
-        return Answer(body=self._delayed.content().encode())
+        return Answer(body=self._delayed.content())
 
     def _nearest(self, topic: str, queue_id: int, time_ms: int, at: int) -> int:
         """The nearer one of `at`, the first not before the time, and its elder neighbour; the elder if equal."""

@@ -74,7 +74,7 @@ class ProgressHandler:
         """How far a group is in one topic, or in each that it has consumed, and how fast it goes on."""
         group = header.consumer_group
         topics = {header.topic} if header.topic else self._offsets.topics_of(group)
-        return Answer(body=self._stats(group, self._consumed(group, topics)).encode())
+        return Answer(body=self._stats(group, self._consumed(group, topics)))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Answer:
@@ -90,7 +90,7 @@ class ProgressHandler:
             for stats in topics
             for row in stats.offset_table.values()
         )
-        return Answer(body=BrokerConsumeStats(table, self._address, behind).encode())
+        return Answer(body=BrokerConsumeStats(table, self._address, behind))
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Answer:
@@ -101,7 +101,7 @@ class ProgressHandler:
         spans = [
             self._span(header.topic, header.group, queue_id) for queue_id in range(topic.write_queue_nums)
         ]
-        return Answer(body=ConsumeTimeSpans(spans).encode())
+        return Answer(body=ConsumeTimeSpans(spans))
 
     @handles(QueryCorrectionOffset)
     def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Answer:
@@ -120,7 +120,7 @@ class ProgressHandler:
         for queue_id, offset in compared.items():
             if least.get(queue_id, _LARGEST) > offset:
                 least[queue_id] = _LARGEST
-        return Answer(body=CorrectionOffsets(least).encode())
+        return Answer(body=CorrectionOffsets(least))
 
     @handles(CloneGroupOffset)
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:

@@ -83,7 +83,7 @@ class QueryHandler:
             else QueueEntry(msg="a gap")
             for entry in entries
         ]
-        return Answer(body=found.encode())
+        return Answer(body=found)
 
 
 def _has_key(view: memoryview, topic: str, key: str) -> bool:

@@ -85,7 +85,7 @@ class RelayHandler:
                 log.warning("consumer %s does not tell where it stands: %s", shown(member.client_id), error)
             else:
                 table[member.client_id] = told.message_queue_table
-        return Answer(body=ConsumerStatus(consumer_table=table).encode())
+        return Answer(body=ConsumerStatus(consumer_table=table))
 
     def _record(self, msg_id: str) -> bytes:
         try:

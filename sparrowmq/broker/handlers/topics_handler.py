@@ -103,18 +103,18 @@ class TopicHandler:
             )
             for queue_id in queues
         }
-        return Answer(body=TopicStats(table).encode())
+        return Answer(body=TopicStats(table))
 
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Answer:
         """topics.json as it would be saved now."""
         table = self._topics.content()
-        return Answer(header=GetAllTopicConfigReply(len(table.topic_config_table)), body=table.encode())
+        return Answer(header=GetAllTopicConfigReply(len(table.topic_config_table)), body=table)
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Answer:
         """The topics that RocketMQ itself uses."""
-        return Answer(body=TopicList(self._topics.system_names()).encode())
+        return Answer(body=TopicList(self._topics.system_names()))
 
     def _offsets_of(self, topic: str, queue_id: int) -> TopicOffset:
         queue = self._store.queue(topic, queue_id)

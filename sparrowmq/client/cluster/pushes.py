@@ -62,21 +62,21 @@ class Pushes:
         running = self._member(header.consumer_group).running()
         if header.jstack_enable:
             running.jstack = stacks()
-        return Answer(body=running.encode())
+        return Answer(body=running)
 
     @handles(GetConsumerStatus)
     def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Answer:
         """An operator wants to see where this member of a group stands; who does not consume stands nowhere."""
         member = self._membership.consumers.get(header.group)
         positions = member.positions_in(header.topic) if member is not None else {}
-        return Answer(body=ConsumerStatus(positions).encode())
+        return Answer(body=ConsumerStatus(positions))
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Answer:
         """An operator wants a consumer to handle one message now."""
         member = self._member(header.consumer_group)
         outcome = await member.handle_directly(record.decode(body), header.broker_name or "")
-        return Answer(body=outcome.encode())
+        return Answer(body=outcome)
 
     @handles(CheckTransactionState)
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
