@@ -7,7 +7,7 @@
     the account's permissions        policy.py
 
 An address that is white-listed for everybody may do everything: it is for the operator's own machine. Unlike Java: an
-account's address makes no administrator of it, and only signed administrators get secrets (`by_admin`).
+account's address makes no administrator of it, and only signed administrators get secrets.
 Source: PlainAccessValidator and PlainPermissionManager.validate, Java 4.9.7.
 """
 
@@ -46,55 +46,53 @@ class AccountCheck:
 
     Args:
         topic_at: the topic of the record at an offset of the log.
-    Attributes:
-        by_admin: whether the request at hand was signed by an administrator; its handler may ask, until it waits for
-            something.
     """
 
     def __init__(self, files: AccountFiles, topic_at: TopicAt) -> None:
         self._files = files
         self._topic_at = topic_at
         self._is_white: dict[bytes, bool] = {}
-        self.by_admin = False
         files.on_change = self._renew
         self._renew()
         decode_in_one_pass(SignedSend.code, SignedSend)
 
     def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
-        self.check(peer, command, row, header)
+        self.authorise(self.authenticate(peer, command, header), peer, command, row, header)
 
-    def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
-        """The same by a name, which compiled code finds sooner. Raises: AccessDenied."""
-        self.by_admin = False
-        if isinstance(header, SignedSend) and self._is_usual(header, command.body):
-            return
+    def authenticate(self, peer: Caller, command: Command, header: Request[Any]) -> Account | None:
+        """Return the account that the request names. It becomes `peer.principal` if it signed the request."""
+        if isinstance(
+            header, SignedSend
+        ):  # of thousands of requests nearly all are, so no dict of fields is made
+            account = self._by_key.get(header.access_key)
+            if account is not None and account.key.has_signed_send(header, command.body):
+                peer.principal = account
+                return account
         fields = command.ext_fields()
         account = self._by_key.get(fields.get(ACCESS_KEY, ""))
-        is_white = self._some_are_white and self._has_white_address(peer)
+        is_signed = account is not None and account.key.has_signed(fields, command.body)
+        peer.principal = account if is_signed else None
+        return account
+
+    def authorise(
+        self, account: Account | None, peer: Caller, command: Command, row: Row, header: Request[Any]
+    ) -> None:
+        """Do nothing if the account may do this, or the peer's address may. Raises: AccessDenied."""
+        is_signed = account is not None and peer.principal is account
+        if account is not None and is_signed and isinstance(header, SignedSend):
+            topic, perm = header.topic, account.perms.get(header.topic)
+            may_send = account.may(topic, _PUB) if perm is None else perm & _PUB != 0
+            if may_send and not topic.startswith(RETRY):
+                return
+        if self._some_are_white and self._has_white_address(peer):
+            return
         if account is None:
-            if not is_white:
-                raise _unknown(fields.get(ACCESS_KEY))
-            return
-        if account.key.has_signed(fields, command.body):
-            self.by_admin = account.is_admin
-        elif not is_white:
+            raise _unknown(command.ext_fields().get(ACCESS_KEY))
+        if not is_signed:
             self._allow_unsigned(account, peer, row)
-            return
-        if not is_white and not (account.addresses and self._is_at_home(account, peer, row)):
+        elif not (account.addresses and self._is_at_home(account, peer, row)):
             self._check_permissions(account, command, row, header)
-
-    def _is_usual(self, header: SignedSend, body: bytes) -> bool:
-        """Whether this send is signed, and to a topic that its account may send to: of thousands nearly all are.
-
-        False says nothing: the long way answers then.
-        """
-        account = self._by_key.get(header.access_key)
-        if account is None or header.topic.startswith(RETRY) or not account.key.has_signed_send(header, body):
-            return False
-        self.by_admin = account.is_admin
-        perm = account.perms.get(header.topic)
-        return account.may(header.topic, _PUB) if perm is None else perm & _PUB != 0
 
     def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:
         policy.check(account, row, list(policy.needs(row, header, command.body, self._topic_at)))
@@ -141,7 +139,8 @@ class Guard:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         try:
             if self._accounts is not None:
-                self._accounts.check(peer, command, row, header)
+                account = self._accounts.authenticate(peer, command, header)
+                self._accounts.authorise(account, peer, command, row, header)
             for check in self._others:
                 check(peer, command, row, header)
         except AccessDenied as error:

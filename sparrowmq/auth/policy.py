@@ -37,10 +37,12 @@ class Caller(Protocol):
     Attributes:
         address: `host:port`.
         host: the same, packed by `hosts.pack`.
+        principal: the account that signed its last request, once that is checked.
     """
 
     address: str
     host: bytes
+    principal: Any
 
 
 Need = tuple[str, int]  # a topic or retry topic, and the permission

@@ -17,7 +17,7 @@ from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from sparrowmq.auth.account_files import AccountFiles
-    from sparrowmq.auth.guard import AccountCheck, Check, Guard
+    from sparrowmq.auth.guard import Check, Guard
     from sparrowmq.auth.policy import TopicAt
 
 
@@ -34,7 +34,6 @@ class AccessControl:
     def __init__(self, settings: BrokerSettings, topic_at: TopicAt) -> None:
         self.guard: Guard | None = None
         self.files: AccountFiles | None = None
-        self._accounts: AccountCheck | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
             from sparrowmq.auth.guard import Guard
@@ -44,11 +43,6 @@ class AccessControl:
             if not names:
                 raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
             self.guard = Guard([self._check(name, settings, topic_at) for name in names])
-
-    @property
-    def by_admin(self) -> bool:
-        """Whether the request at hand was signed by an administrator."""
-        return self._accounts is not None and self._accounts.by_admin
 
     def part(self, *handlers: object) -> Part:
         """The files are looked at again and again."""
@@ -66,8 +60,7 @@ class AccessControl:
         if name != PLAIN:
             return PluggedCheck(plugged_check(name, settings.as_properties()), topic_at)
         self.files = account_files(settings.home, settings.acl_file)
-        self._accounts = AccountCheck(self.files, topic_at)
-        return self._accounts
+        return AccountCheck(self.files, topic_at)
 
 
 def topics_of(store: MessageStore) -> TopicAt:

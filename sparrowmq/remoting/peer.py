@@ -15,6 +15,12 @@ from sparrowmq.remoting.request_in_flight import Response
 R = TypeVar("R", bound=Header)
 
 
+class Principal(Protocol):
+    """An account, as handlers see it."""
+
+    is_admin: bool
+
+
 class Peer(Protocol):
     """The other end of a conversation; two are equal only if they are the same.
 
@@ -23,12 +29,14 @@ class Peer(Protocol):
         host: the same as `hosts.pack` gives it.
         version: of its protocol, by its first request; 0 if that did not say.
         language: as Java names it, by its first request.
+        principal: the account that signed the request at hand; a handler may ask, until it waits for something.
     """
 
     address: str
     host: bytes
     version: int
     language: str
+    principal: Principal | None
 
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0

@@ -106,6 +106,7 @@ class Session:
         self.local = "?"
         self.version = 0
         self.language = language_name(None)
+        self.principal: Any = None
         self.is_introduced = False
         self.closed = False
         self.turn = turn or Turn()

@@ -202,9 +202,11 @@ def test_only_a_signed_administrator_counts_as_one_for_secrets(check):
         (received(pull("topicB", "groupB"), b"", USER), False),
     ]:
         assert denial(check, call) == ""
-        assert check.by_admin is expected
-    check(*received(CREATE, b"", ADMIN))
-    assert denial(check, received(CREATE)) == NOBODY and not check.by_admin
+        peer = call[0]
+        assert (peer.principal is not None and peer.principal.is_admin) is expected
+    call = received(CREATE, b"", ADMIN)
+    assert denial(check, call) == "" and call[0].principal.access_key == ADMIN[0]
+    assert denial(check, (call[0], *received(CREATE)[1:])) == NOBODY and call[0].principal is None
 
 
 def test_changed_accounts_and_addresses_count_at_once(check, files):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.message_writer import Writer
@@ -27,6 +29,7 @@ class Producer:
     """The other end of a producer's connection."""
 
     version, language = 401, "JAVA"
+    principal: Any = None
 
     def __init__(self, address="127.0.0.1:5000"):
         self.address, self.host = address, hosts.pack(address)

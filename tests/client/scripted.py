@@ -10,6 +10,7 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, ConsumerList, QueueRoute, TopicRoute
 from sparrowmq.protocol.requests.headers import HeartBeatReply, SendMessageReply
+from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.request_dispatch import Answer
 from sparrowmq.remoting.server import Server
@@ -97,7 +98,8 @@ class Scripted:
         script = self._scripts.get(command.code)
         answer = script.popleft() if script else self.usual[command.code](command)
         if answer is not None:
-            session.reply(command, answer.code, answer.header, answer.remark, answer.body)
+            body = answer.body.encode() if isinstance(answer.body, Body) else answer.body
+            session.reply(command, answer.code, answer.header, answer.remark, body)
 
     def _route(self, command: Command) -> Answer:
         route = self.routes.get(command.ext_fields()["topic"])

@@ -125,10 +125,11 @@ class AccessHandler:
     def show(self, header: GetBrokerClusterAclConfig, body: bytes, peer: Peer) -> Answer:
         """All accounts; their secret keys only to an administrator who has signed."""
         now = self._files().now
+        by_admin = peer.principal is not None and peer.principal.is_admin
         entries: dict[str, AccountEntry] = {}
         for document in now.documents.values():
             for fields in document.accounts:
-                entry = _entry(fields, with_secret=self._access.by_admin)
+                entry = _entry(fields, with_secret=by_admin)
                 entries.setdefault(entry.access_key, entry)
         patterns = [pattern for document in now.documents.values() for pattern in document.addresses]
         return Answer(body=AccountList(patterns, list(entries.values())))
