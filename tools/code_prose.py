@@ -22,7 +22,7 @@ from typing import Final
 
 from tools.prose import MOST_WORDS, ROOT, banned_words, split
 
-PLAIN: Final = ("sparrowmq/auth", "sparrowmq/filter", "sparrowmq/namesrv", "sparrowmq/protocol/wire")
+PLAIN: Final = ("sparrowmq/auth", "sparrowmq/filter", "sparrowmq/namesrv", "sparrowmq/protocol")
 _POOR_BEGINNINGS: Final = ("What ", "Who ", "Where ", "How ", "Whose ")
 # An indented line, or two spaces inside one: a drawing, a table, arguments.
 _NOT_PROSE: Final = re.compile(r"(?m)^ |\S  +\S")

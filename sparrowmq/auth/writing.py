@@ -3,8 +3,8 @@
     write plain_acl.yml.tmp, with the mode of plain_acl.yml from its first byte on; sync it
     rename plain_acl.yml.tmp to plain_acl.yml; sync the folder
 
-At any moment the old file or the new one has the name that a start reads. snapshot.py has a moment
-without both, because its `load` also reads `.tmp` and `.bak`; this file has no such copies.
+At any moment the old file or the new one has the name that a start reads. In snapshot.py there is
+a moment without both: its `load` also reads `.tmp` and `.bak`, which do not exist here.
 """
 
 from __future__ import annotations

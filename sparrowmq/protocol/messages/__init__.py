@@ -1,1 +1,1 @@
-"""A message in its forms: what a program sends, what a store keeps, and the bytes of each. `record` draws them."""
+"""A message in its forms: as a program sends it, as a store keeps it, and the bytes of each. `record` draws them."""

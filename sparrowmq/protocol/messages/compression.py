@@ -3,8 +3,8 @@
     bit 0      the body is compressed
     bits 8-10  0 zlib (clients up to 4.9, Go, C++), 1 LZ4, 2 Zstandard, 3 zlib
 
-A broker keeps bodies as they came; consumers inflate them. A few bytes can claim to hold gigabytes, so the output is
-bounded while it grows. Source: MessageSysFlag and CompressorFactory, Java 5.3.
+A broker stores bodies as they arrive; consumers decompress them. A few bytes can expand to gigabytes, so the output has
+a limit while it grows. Source: MessageSysFlag and CompressorFactory, Java 5.3.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sparrowmq.protocol.messages.message import SysFlag
 
 ZLIB_LEVEL: Final = 5
 
-# Anything that a producer may send (4 MiB) inflates, even a body of equal bytes (zlib reaches 1000:1). Above that a
-# body must be plausible, and 16 MiB, the limit of a frame, is the end.
+# Any body that a producer may send (4 MiB) can be decompressed, even one of equal bytes (zlib reaches 1000:1). A larger
+# one must have a plausible ratio, and at most 16 MiB, the limit of a frame.
 MAX_ORDINARY_BYTES: Final = 4 << 20
 MAX_RATIO: Final = 64
 MAX_INFLATED_BYTES: Final = 16 << 20
@@ -28,10 +28,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 def compress(body: Buffer, kind: int = SysFlag.COMPRESSION_ZLIB, level: int = ZLIB_LEVEL) -> bytes:
-    """The compressed body; the sender sets `COMPRESSED | kind` in the system flag.
+    """Compress a body. The sender sets `COMPRESSED | kind` in the system flag.
 
     Raises:
-        LocalProtocolError: no such kind.
+        LocalProtocolError: the kind is unknown.
         ConfigError: the library for it is not installed.
     """
     if kind in (0, SysFlag.COMPRESSION_ZLIB):
@@ -44,10 +44,10 @@ def compress(body: Buffer, kind: int = SysFlag.COMPRESSION_ZLIB, level: int = ZL
 
 
 def decompress(body: Buffer, sys_flag: int, max_bytes: int = MAX_INFLATED_BYTES) -> bytes:
-    """The body as it was before compression; itself if the flag says that it is not compressed.
+    """Decompress a body. Returns it as it is if the flag says that it is not compressed.
 
     Raises:
-        RemoteProtocolError: the body is damaged, too large, or of a kind that nobody defined.
+        RemoteProtocolError: the body is damaged, too large, or of an unknown kind.
         ConfigError: the library for it is not installed.
     """
     if not sys_flag & SysFlag.COMPRESSED:

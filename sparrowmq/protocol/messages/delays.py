@@ -1,10 +1,10 @@
-"""What an application calls a delay, as what a message carries: a level, or a time.
+"""Convert an application's delay to the fields of a message: a level, or a time.
 
     "10s"  timedelta(seconds=10)  3      -> level 3, the third of the broker's delays, which all brokers know
-    "15s"  timedelta(days=2)             -> so many ms, for brokers that deliver at any time; a retry has levels only
+    "15s"  timedelta(days=2)             -> ms, for brokers that deliver at any time; a retry has only levels
     deliver_at=datetime                  -> ms since 1970, likewise
 
-A duration is looked up among Java's default ones (`messageDelayLevel`); who has set up others at the brokers gives the
+A duration is looked up among Java's default levels (`messageDelayLevel`). If the brokers have other levels, give the
 level itself.
 """
 
@@ -25,10 +25,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def wait_of(delay: Delay | None, deliver_at: datetime | None) -> tuple[int, int, int]:
-    """The delay level, the delay in ms, and the time in ms that a message carries: one of them, the others are 0.
+    """The delay level, the delay in ms, and the delivery time in ms of a message. Only one of them is not 0.
 
     Raises:
-        InvalidMessage: it is no delay or no time, or both were given.
+        InvalidMessage: a value is no delay or no time, or both were given.
     """
     if deliver_at is not None:
         if delay is not None:
@@ -48,7 +48,7 @@ def wait_of(delay: Delay | None, deliver_at: datetime | None) -> tuple[int, int,
 
 
 def _wanted_ms(delay: Delay) -> int | None:
-    """How long a delay is; None for a level, and for what is no delay."""
+    """The length of a delay in ms; None for a level, and for an invalid delay."""
     if isinstance(delay, timedelta):
         return -(-delay // _MILLISECOND)  # rounded up
     return duration_ms(delay) if isinstance(delay, str) else None
@@ -63,13 +63,13 @@ def _timestamp_ms(deliver_at: object) -> int:
 
 
 def delay_level(delay: Delay | None) -> int:
-    """The level of a delay; 0 when there is none.
+    """The level of a delay; 0 without a delay.
 
     Args:
-        delay: a level from 1 on (one beyond the broker's last is its last), a duration such as "10s", "5m" or "2h",
-            or a `timedelta`.
+        delay: a level from 1 on (higher numbers than the last level mean the last level), a duration such as "10s",
+            "5m" or "2h", or a `timedelta`.
     Raises:
-        InvalidMessage: it is none of these, or brokers by default have no such duration.
+        InvalidMessage: it is none of these, or Java's default levels do not have this duration.
     """
     if delay is None:
         return 0

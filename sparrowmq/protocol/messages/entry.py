@@ -1,10 +1,10 @@
-"""A message on its way into a store, and where it came to lie.
+"""A message on its way into a store, and its place there.
 
     request ── decoded ──> Entry ── detours, completed ──> record.encode(entry, placed) ──> the log
-                                                                     └─ Placed ──> the answer, and what it waits for
+                                                                     └─ Placed ──> the answer, and the wait for it
 
-Whatever stores a message (a send, a part of a batch, a delay that is over, a consumer that sends back) makes an `Entry`
-of it first, so that all of them are checked, edited and stored in one way.
+Every message to store becomes an `Entry` first: from a send, a part of a batch, a delay that is over, or a consumer
+that gives it back. So all of them are checked, edited and stored in one way.
 Source: MessageExtBrokerInner and AppendMessageResult, Java 4.9.8.
 """
 
@@ -16,18 +16,18 @@ from sparrowmq.protocol.messages.properties import Properties, Terms
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Entry:
-    """A message that is to be stored; it may be changed until it is.
+    """A message to store. It may change until it is stored.
 
     Attributes:
-        body: as it came, perhaps compressed (see `sys_flag`).
+        body: as it arrived, perhaps compressed (see `sys_flag`).
         flag: the application's.
-        sys_flag: bits of `SysFlag`; those that tell the kinds of hosts are set when it is stored.
-        born_host: of whoever made the message, as `hosts.pack` gives it.
-        prepared_offset: where in the log the half message is that this one commits or rolls back.
-        deliver_at_ms: when a message is due that waits for its time; 0 for all others. Its queue entry has this in the
-            place of the tag's hash.
-        group: of the producer that sends it; None if it comes from elsewhere, and so begins no transaction.
-        terms: what stands among the properties for queue and index, if that was looked up already.
+        sys_flag: bits of `SysFlag`. The bits for the kinds of hosts are set when it is stored.
+        born_host: the host of the producer, packed by `hosts.pack`.
+        prepared_offset: the log offset of the half message that this one commits or rolls back.
+        deliver_at_ms: the delivery time of a delayed message; 0 for others. Its queue entry has this time in the place
+            of the tag's hash.
+        group: the producer group; None for other senders, which begin no transaction.
+        terms: the properties for queue and index, if they are known already.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def tags_code(self) -> int:
-        """What the consume queue keeps of it besides its place."""
+        """The third field of its queue entry, after its place."""
         if self.terms is not None:
             return self.deliver_at_ms or self.terms.tags_code
         return self.deliver_at_ms or self.properties.tags_code
@@ -86,14 +86,14 @@ class Entry:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Placed:
-    """Where a message lies.
+    """The place of a stored message.
 
     Attributes:
-        offset: of its record in the log.
-        queue_offset: its number in its queue.
-        store_timestamp_ms: when it was stored.
-        store_host: the broker that stored it, as `hosts.pack` gives it.
-        end: behind its record in the log: how far the log must be on disk for the message to be.
+        offset: the log offset of its record.
+        queue_offset: its offset in its queue.
+        store_timestamp_ms: the time of storing.
+        store_host: the broker that stored it, packed by `hosts.pack`.
+        end: the end of its record. The message is on disk when the log is on disk up to here.
     """
 
     __slots__ = ("end", "offset", "queue_offset", "store_host", "store_timestamp_ms")
@@ -107,7 +107,7 @@ class Placed:
 
     @property
     def size(self) -> int:
-        """The bytes of its record, once it is stored."""
+        """The size of its record in bytes, after it is stored."""
         return self.end - self.offset
 
     def __repr__(self) -> str:
@@ -116,12 +116,12 @@ class Placed:
 
 @mypyc_attr(acyclic=True)
 class PlacedBatch:
-    """Where the messages of a batch lie, side by side.
+    """The places of a batch's messages, one after the other.
 
     Attributes:
-        offsets: of their records in the log.
-        queue_offset: of the first one in the queue.
-        end: behind the last record in the log.
+        offsets: the log offsets of their records.
+        queue_offset: the queue offset of the first message.
+        end: the end of the last record.
     """
 
     __slots__ = ("end", "offsets", "queue_offset")

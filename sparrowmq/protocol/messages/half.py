@@ -1,10 +1,10 @@
-"""A half message as its record has it, and the record of the message that a commit makes of it.
+"""The record of a half message, and the record that a commit makes of it.
 
     half     body CRC | flag | system flag     | born | reconsume times | 0            | body | half topic | properties
     commit   the same | same | the same COMMIT | same | the same        | half's place | same | REAL_TOPIC | the same
 
-So it is not taken apart and put together again: what stays is copied, between the few fields that are new (its address,
-its place, when it was stored), and the property CRC at the end.
+A commit copies most bytes of the record. New are only the address, the place, the time of storing, and the property CRC
+at the end.
 Source: EndTransactionProcessor.endMessageTransaction, Java 4.9.7.
 """
 
@@ -63,10 +63,10 @@ _V6_HOST_BYTES: Final = 20
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Destination:
-    """Where the message of a half message goes, and by what it is found there.
+    """The destination of a half message, and its terms for queue and index there.
 
     Attributes:
-        group: of the producer who sent it, and may end it.
+        group: the producer group, which may end the transaction.
     """
 
     __slots__ = ("group", "queue_id", "terms", "topic")
@@ -80,10 +80,10 @@ class Destination:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Half:
-    """The record of a half message, found sound.
+    """The checked record of a half message.
 
     Attributes:
-        queue_offset, offset: its place in the half topic, and in the log.
+        queue_offset, offset: its offset in the half topic, and in the log.
     Raises:
         RemoteProtocolError: the bytes are not a record.
         CorruptRecord: the body does not fit its CRC.
@@ -114,12 +114,12 @@ class Half:
 
     @property
     def properties(self) -> Properties:
-        """Without the store's own CRC; they are the committed message's too."""
+        """The properties without the store's own CRC. The committed message has the same."""
         return Properties(self._properties.decode("utf-8", "replace"))
 
     @property
     def topic(self) -> str:
-        """Where it lies, which is the half topic if it is one."""
+        """The topic that stores it: the half topic, if it is a half message."""
         is_long = read_i32_be(self._raw, MAGIC_AT) == MAGIC_V2
         begin = self._topic_at + (TOPIC_SIZE_FIELD_V2 if is_long else TOPIC_SIZE_FIELD_V1)
         return self._raw[begin : properties_at(self._raw, 0) - PROPERTIES_SIZE_FIELD].decode(
@@ -127,11 +127,11 @@ class Half:
         )
 
     def commit(self, to: Destination, placed: Placed, crc: bool) -> bytes:
-        """The record of the message, as consumers get it.
+        """Make the record for consumers.
 
         Args:
-            placed: where that record will lie.
-            crc: whether it ends in the CRC over all of its bytes.
+            placed: the place of the new record.
+            crc: whether the record ends with a property CRC.
         Raises:
             InvalidMessage: a number, or the properties with their CRC, do not fit.
         """
@@ -180,7 +180,7 @@ class Half:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Commit:
-    """The message of a half message, on its way to its own queue; `Entry` for all other messages."""
+    """A committed half message on its way to its own queue. Other messages are an `Entry`."""
 
     __slots__ = ("_half", "_to", "queue_id", "terms", "topic")
 
@@ -193,9 +193,9 @@ class Commit:
 
     @property
     def tags_code(self) -> int:
-        """What the consume queue keeps of it besides its place."""
+        """The third field of its queue entry, after its place."""
         return self.terms.tags_code
 
     def encode(self, placed: Placed, crc: bool) -> bytes:
-        """Its record at `placed`. Raises: as `Half.commit`."""
+        """Encode its record at `placed`. Raises: as `Half.commit`."""
         return self._half.commit(self._to, placed, crc)

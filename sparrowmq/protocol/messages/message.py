@@ -1,7 +1,7 @@
 """Messages: as an application sends them, and as a store keeps them.
 
-`Message` is what a producer takes, `StoredMessage` what a consumer gets. Everything that RocketMQ itself
-adds travels as properties beside the application's own; their names are in property_names.py.
+A producer sends a `Message`, a consumer gets a `StoredMessage`. Values that RocketMQ itself adds are properties, beside
+those of the application; their names are in property_names.py.
 Source: Message, MessageExt, MessageConst and MessageSysFlag, Java 4.9.8 and 5.3.
 """
 
@@ -29,17 +29,17 @@ class Message:
     """A message to send.
 
     Attributes:
-        body: what is not `bytes`, but like it (bytearray, memoryview), is copied.
-        tag: one word that consumers can filter by.
-        keys: what the message can be found by later: one, or several; they must not hold blanks.
-        properties: the application's own; names that RocketMQ uses itself are refused.
+        body: bytes. A bytearray or a memoryview is copied.
+        tag: one word for consumers' filters.
+        keys: one key or several, to find the message later. A key must not contain a blank.
+        properties: the application's own. Names that RocketMQ itself uses are refused.
         flag: a number for the application's own use, an int32.
-        delay_level: 0 is at once; 3 is the third of the broker's `messageDelayLevel`, by default 10 s.
+        delay_level: 0 for no delay; 3 is the third level of the broker's `messageDelayLevel`, by default 10 s.
         delay_ms: any other delay, on brokers that deliver at any time (5.x and ours).
-        deliver_at_ms: when to deliver it, in ms since 1970, likewise.
-        wait_stored: whether the broker answers only when the message is as safe as it is set up to make it.
+        deliver_at_ms: the delivery time in ms since 1970, on the same brokers.
+        wait_stored: wait for the broker's durability (disk, slaves) before the answer.
     Raises:
-        InvalidMessage: a field is of a wrong type, a delay is negative, or there are two.
+        InvalidMessage: a field has a wrong type, a delay is negative, or there are two delays.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class Message:
         self.check()
 
     def check(self) -> None:
-        """Look again at what was assigned since it was made. Raises: InvalidMessage, as above."""
+        """Check fields that were assigned later. Raises: InvalidMessage, as above."""
         if type(self.body) is not bytes:
             self.body = _body(self.body)
         if not isinstance(self.topic, str):
@@ -77,12 +77,12 @@ class Message:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it takes a broker that delivers at any time."""
+        """Whether it needs a broker that delivers at any time."""
         return self.delay_ms != 0 or self.deliver_at_ms != 0
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it is not delivered at once."""
+        """Whether it has a delay or a delivery time."""
         return self.delay_level != 0 or self.is_timed
 
     def _check_time(self) -> None:
@@ -94,10 +94,10 @@ class Message:
             raise InvalidMessage("give one of delay_level, delay_ms and deliver_at_ms")
 
     def render_properties(self) -> str:
-        """Render all properties as they are sent: the application's, then RocketMQ's own.
+        """Render all properties for sending: the application's, then RocketMQ's own.
 
         Raises:
-            InvalidMessage: a name is reserved, a key holds a blank, or a text cannot be carried.
+            InvalidMessage: a name is reserved, a key contains a blank, or a text cannot be sent.
         """
         reserved = self.properties.keys() & RESERVED
         if reserved:
@@ -158,15 +158,15 @@ def _check_unicode(found: Mapping[str, str]) -> None:
             (name + value).encode()
         except UnicodeEncodeError:
             raise InvalidMessage(
-                f"{name!r} has half of a surrogate pair in {value!r}, which is no text; mend what made it"
+                f"{name!r} has half of a surrogate pair in {value!r}, which is no text; fix the program that made it"
             ) from None
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """A message from a store. Hosts are `ip:port`; `body` is as stored, perhaps compressed (see `sys_flag`).
 
-    A struct, not a dataclass: consumers make one for each message, and a struct costs a tenth. It can be left
-    to reference counting (`gc=False`) because nothing in it can refer back.
+    A struct, not a dataclass: consumers make one for each message, and a struct costs a tenth. Reference counting is
+    enough for it (`gc=False`), because it cannot be part of a cycle.
     """
 
     topic: str
@@ -196,17 +196,17 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the producer gave; None from a producer that gives none."""
+        """The producer's id; None if the producer gave none."""
         return self.properties.get(Property.UNIQ_KEY)
 
     @property
     def offset_id(self) -> str:
-        """The id that says where the message lies."""
+        """The id with the message's place: its broker and log offset."""
         return offset_id(hosts.pack(self.store_host), self.physical_offset)
 
     @property
     def message_id(self) -> str:
-        """The id to show and to log: the unique key, or else the offset id."""
+        """The id to show and to log: the unique key, or the offset id if there is none."""
         return self.unique_key or self.offset_id
 
     def __str__(self) -> str:
@@ -214,7 +214,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="camel"):
-    """One queue of a topic on one broker; sorts as Java's does: by topic, broker name, queue id."""
+    """One queue of a topic on one broker. Sorts as in Java: by topic, broker name, queue id."""
 
     topic: str
     broker_name: str

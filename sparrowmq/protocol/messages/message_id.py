@@ -1,14 +1,14 @@
 """The two ids of a message.
 
-Unique id: made by the producer, kept for life (property UNIQ_KEY), also the transaction id. Hex of
+Unique id: made by the producer and never changed (property UNIQ_KEY), also the transaction id. Hex of
 
     | ip 4 or 16 | pid 2 | salt 4 | ms since the month began 4 | counter 2 |      32 or 56 hex digits
 
-The month is that of the maker's local time, as Java's is, so that `mqadmin queryMsgByUniqueKey` finds the day
-to search. The C++ client puts its bytes in another order: never take a foreign id for more than a hint.
+The month is that of the producer's local time, as in Java, so that `mqadmin queryMsgByUniqueKey` finds the day to
+search. The C++ client has another order of bytes, so the parts of a foreign id are only a hint.
 Source: MessageClientIDSetter, Java 4.9.8.
 
-Offset id: made by the broker, says where the message lies. Hex of
+Offset id: made by the broker from the message's place. Hex of
 
     | store host 8 or 20 | physical offset 8 |                                   32 or 56 hex digits
 
@@ -39,7 +39,7 @@ class UniqueIds:
     """Makes unique ids; one for each process is enough. Time and randomness come from the caller."""
 
     def __init__(self, ip: bytes, pid: int, salt: int, counter: int = 0) -> None:
-        """`ip` has 4 or 16 bytes; `salt` tells apart makers in one process (Java: class loaders)."""
+        """`ip` has 4 or 16 bytes. `salt` separates producers of one process (Java: class loaders)."""
         if len(ip) not in (4, 16):
             raise LocalProtocolError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
         self._prefix = f"{ip.hex()}{pid & 0xFFFF:04x}{salt & 0xFFFFFFFF:08x}".upper()
@@ -57,7 +57,7 @@ class UniqueIds:
         return f"{self._head}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
 
     def take(self, count: int, now_ms: int) -> bytes:
-        """The ASCII of as many `next`, end to end."""
+        """The next `count` ids in ASCII, end to end."""
         made = BytesWriter()
         self._begin(now_ms)
         head = self._head.encode()
@@ -72,7 +72,7 @@ class UniqueIds:
         return made.getvalue()
 
     def _begin(self, now_ms: int) -> None:
-        """Another millisecond: all but the counter's four digits is the same until the next one."""
+        """Begin another millisecond, in which only the counter's four digits change."""
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_around(now_ms)
         self._now_ms = now_ms
@@ -80,7 +80,7 @@ class UniqueIds:
 
 
 def born_timestamp_ms(unique_id: str, now_ms: int) -> int | None:
-    """About when the id was made, in this month or the last one; None if it is not one of Java's form."""
+    """The approximate time of an id, in this month or the last one; None if it does not have Java's form."""
     if len(unique_id) not in (_IPV4_DIGITS, _IPV6_DIGITS):
         return None
     try:
@@ -94,14 +94,14 @@ def born_timestamp_ms(unique_id: str, now_ms: int) -> int | None:
 
 
 class OffsetId(NamedTuple):
-    """What an offset id says: the broker that stored the message, and where."""
+    """The parts of an offset id: the broker that stored the message, and the log offset."""
 
     store_host: str
     physical_offset: int
 
 
 def offset_id(store_host: bytes, physical_offset: int) -> str:
-    """The offset id of the record at `physical_offset`; `store_host` as `hosts.pack` gives it."""
+    """The offset id of the record at `physical_offset`; `store_host` is packed by `hosts.pack`."""
     return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
@@ -115,14 +115,14 @@ class OffsetIds:
         self._block_text = ""
 
     def text(self, physical_offset: int) -> str:
-        """As `offset_id`."""
+        """One id, as `offset_id` makes it."""
         block = physical_offset >> 16
         if block != self._block:
             self._block, self._block_text = block, f"{self._host}{block:012X}"
         return f"{self._block_text}{_HEX[physical_offset >> 8 & 0xFF]}{_HEX[physical_offset & 0xFF]}"
 
     def joined(self, physical_offsets: list[int]) -> str:
-        """Those of many, with commas between, made at once."""
+        """Many ids, joined by commas."""
         raw = BytesWriter()
         for physical_offset in physical_offsets:
             raw.write(self._raw_host)
@@ -131,7 +131,7 @@ class OffsetIds:
 
 
 def parse_offset_id(text: str) -> OffsetId:
-    """Take an offset id apart.
+    """Parse an offset id.
 
     Raises:
         RemoteProtocolError: it is not 32 or 56 hex digits.

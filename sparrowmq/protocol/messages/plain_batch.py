@@ -1,12 +1,12 @@
-"""A batch of plain messages becomes records in one pass: a message has no objects but its record, body and keys.
+"""Encode a batch of plain messages in one pass, with no objects per message but its record, body and keys.
 
     batch    | head | body | size | WAIT true UNIQ_KEY id TAGS a |                              (batch.py)
     record   | head | body | topic | size | UNIQ_KEY id TAGS a CLUSTER c __CRC32# ... |         (record_layout.py)
 
-A message is plain if its properties are ASCII and none of them makes it go another way, as a delayed one does. Most
-batches have no others, and a broker gets their messages by the hundred thousand; so each byte of the properties is
-looked at once, which finds at the same time what queue and index keep of them. Where a message is not plain, the whole
-batch is to be taken apart, message by message, as `Entry` and `Properties` have it; what comes out is the same.
+A message is plain if its properties are ASCII, and none of them leads it elsewhere, as a delay does. Most batches have
+only plain messages, hundreds of thousands of them. So each byte of the properties is read once, which also finds the
+terms for queue and index. If one message is not plain, the caller decodes the whole batch into entries, with the same
+result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PREPARED: Final[int] = SysFlag.PREPARED
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
 _ASCII_END: Final = 0x80
-# Names and a value as numbers, so that they are compared in one step.
+# Names and a value as numbers, to compare them in one step.
 _TAGS: Final = 0x54414753
 _KEYS: Final = 0x4B455953
 _WAIT: Final = 0x57414954
@@ -53,7 +53,7 @@ _TRUE: Final = 0x74727565
 _UNIQ_KEY: Final = 0x554E49515F4B4559
 _WAIT_PAIR_BYTES: Final = 10  # WAIT true, with what separates them
 _NO_KEYS: Final[tuple[str, ...]] = ()
-# The terms of a message, int64 each, little endian: the hash of its tags, and where in the batch its keys lie, its
+# The terms of a message, int64 each, little endian: the hash of its tags, and the places in the batch of its keys, its
 # unique key, and the wish to wait, which is not stored.
 _TERMS_BYTES: Final = 48
 _KEYS_AT: Final = 8
@@ -61,17 +61,17 @@ _KEYS_END: Final = 16
 _UNIQUE_AT: Final = 24
 _UNIQUE_END: Final = 32
 _WAIT_AT: Final = 40
-# Of a record, but for what lies between its own place and the body's size, and for the topic and its size.
+# Of a record, without the bytes between its own place and the body's size, and without the topic and its size.
 _FIXED_BYTES: Final = 42
 
 
 class PlainBatch:
-    """The messages of a batch, all of them plain.
+    """The plain messages of a batch.
 
     Attributes:
-        shared: what all of them have in common; its body and properties are not looked at.
+        shared: the fields that all of them share. Its body and properties are not used.
         topic, queue_id: of `shared`.
-        offsets: of their records in the log, once they are encoded.
+        offsets: the log offsets of their records, after encoding.
     """
 
     __slots__ = ("_content", "_places", "_suffix", "_terms", "offsets", "queue_id", "shared", "topic")
@@ -91,7 +91,7 @@ class PlainBatch:
 
     @property
     def have_unique_keys(self) -> bool:
-        """Whether each of them has one."""
+        """Whether each message has a unique key."""
         at: i64 = _UNIQUE_AT
         end: i64 = len(self._terms)
         while at < end and read_i64_le(self._terms, at):
@@ -99,18 +99,18 @@ class PlainBatch:
         return at >= end
 
     def tags_code(self, index: i64) -> int:
-        """Of one message, as `Properties` has it."""
+        """The tags code of one message, as in `Properties`."""
         code: int = read_i64_le(self._terms, index * _TERMS_BYTES)
         return code
 
     def unique_key(self, index: i64) -> bytes:
-        """Of one message, in ASCII; empty where there is none."""
+        """The unique key of one message in ASCII; empty if there is none."""
         at: i64 = index * _TERMS_BYTES
         begin: i64 = read_i64_le(self._terms, at + _UNIQUE_AT)
         return self._content[begin : read_i64_le(self._terms, at + _UNIQUE_END)] if begin else b""
 
     def keys(self, index: i64) -> tuple[str, ...]:
-        """Of one message."""
+        """The keys of one message."""
         at: i64 = index * _TERMS_BYTES
         begin: i64 = read_i64_le(self._terms, at + _KEYS_AT)
         if begin == 0:
@@ -118,10 +118,10 @@ class PlainBatch:
         return tuple(self._content[begin : read_i64_le(self._terms, at + _KEYS_END)].decode().split())
 
     def encode(self, first: Placed, crc: bool) -> bytes:
-        """The records, of which the first one is at `first`; `offsets` has the place of each.
+        """Encode the records, the first one at `first`. Sets `offsets`.
 
         Args:
-            crc: as `record.encode` has it.
+            crc: as in `record.encode`.
         Raises:
             InvalidMessage: a number does not fit its field.
         """
@@ -158,7 +158,7 @@ class PlainBatch:
 
 
 class _Frame:
-    """Makes one record after the other; what is the same in all of them is made once."""
+    """Encodes records one by one. The parts that all of them share are encoded once."""
 
     __slots__ = (
         "_before",
@@ -195,7 +195,7 @@ class _Frame:
         self._before = before.getvalue()
 
     def record(self, body: bytes, flag: int, properties: bytes) -> bytes:
-        """The next one."""
+        """Encode the next record."""
         one = self._one
         properties_size = len(properties) + len(self._behind) + (PROPERTY_CRC_SIZE if self._crc else 0)
         size = _FIXED_BYTES + len(self._before) + len(body) + len(self._topic) + properties_size
@@ -225,8 +225,8 @@ class PlainScan:
     """Finds out whether the messages of a batch are plain.
 
     Args:
-        not_plain: how the names of properties begin that make a message go another way.
-        suffix: what is put behind the properties of each message.
+        not_plain: the beginnings of property names that make a message not plain.
+        suffix: a text to append to the properties of each message.
     """
 
     __slots__ = (
@@ -255,7 +255,7 @@ class PlainScan:
         self._wait_at: i64 = 0
 
     def batch(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
-        """The messages that lie in `content` at `places` (`batch.places`); None if one of them is not plain."""
+        """The messages in `content` at `places` (`batch.places`); None if one of them is not plain."""
         if shared.sys_flag & _PREPARED:
             return None
         terms = BytesWriter()
@@ -273,7 +273,7 @@ class PlainScan:
         return PlainBatch(shared, content, places, terms.getvalue(), self._suffix)
 
     def _is_plain(self, content: bytes, begin: i64, end: i64) -> bool:
-        """Look at the properties `content[begin:end]` of a message, and keep its terms."""
+        """Read the properties `content[begin:end]` of a message, and keep its terms."""
         self._tags_code = self._keys_at = self._unique_at = self._wait_at = 0
         at: i64 = begin
         while at < end:
@@ -303,7 +303,7 @@ class PlainScan:
         return True
 
     def _keep(self, content: bytes, name_at: i64, name_size: i64, begin: i64, end: i64) -> None:
-        """Keep what a property tells, whose value is `content[begin:end]`; of several the last one counts."""
+        """Keep the term of a property with the value `content[begin:end]`. The last one of a name counts."""
         if name_size == 8 and read_i64_be(content, name_at) == _UNIQ_KEY:
             self._unique_at = begin
             self._unique_end = end

@@ -2,12 +2,11 @@
 
     KEYS \\x01 order-7 \\x02 TAGS \\x01 paid \\x02
 
-4.x brokers cut the last 0x02, 5.x keep it; records hold the UTF-8 bytes after an int16 length. What is broken
-is skipped, as Java does: pairs without a separator, without a name or without a value.
+4.x brokers cut the last 0x02, 5.x brokers keep it. Records have the UTF-8 bytes after an int16 length. As in Java,
+broken pairs are skipped: those without a separator, a name or a value.
 
-A broker looks at few of a message's many properties and changes fewer, so `Properties` stays one string: with an
-0x02 at both ends every name stands between 0x02 and 0x01, and is found by one search. Whoever needs all of them
-at once uses `parse` and `render`.
+A broker reads few of a message's many properties and changes fewer, so `Properties` stays one string. With an 0x02 at
+both ends, every name is between 0x02 and 0x01, so one search finds it. `parse` and `render` convert all properties.
 Source: MessageDecoder.string2messageProperties, Java 5.3.
 """
 
@@ -27,7 +26,7 @@ MAX_SIZE_BYTES = 32767  # the record's length field is an int16
 
 
 def mark(name: str) -> str:
-    """How `name` stands in the string that `Properties` keeps."""
+    """The form of `name` in the string of `Properties`."""
     return f"\x02{name}\x01"
 
 
@@ -41,7 +40,7 @@ _NO_KEYS: Final[tuple[str, ...]] = ()
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Properties:
-    """The properties of one message, read and edited without taking them all apart.
+    """The properties of one message, which can be read and changed without parsing all of them.
 
     Args:
         text: the string form, with or without its last 0x02.
@@ -55,15 +54,15 @@ class Properties:
 
     @staticmethod
     def decode(raw: bytes | bytearray | memoryview) -> Properties:
-        """Those of a record or of a batch; bytes that are not UTF-8 become U+FFFD."""
+        """Decode the properties of a record or of a batch. Bytes that are not UTF-8 become U+FFFD."""
         return Properties(str(raw, "utf-8", "replace"))
 
     def get(self, name: str) -> str | None:
-        """The property's value, the last one if the name stands there twice; None if it is absent or empty."""
+        """The property's value, the last one of a name; None if it is absent or empty."""
         return self.marked(mark(name))
 
     def marked(self, name_mark: str) -> str | None:
-        """`get`, for who keeps the name's `mark` at hand."""
+        """`get` by the prepared `mark` of a name."""
         text = self._marked
         at = text.rfind(name_mark)
         while at >= 0:
@@ -75,38 +74,38 @@ class Properties:
         return None
 
     def has(self, name_mark: str) -> bool:
-        """Whether there is a property of that `mark`, if only an empty one."""
+        """Whether there is a property with that `mark`, even an empty one."""
         return name_mark in self._marked
 
     def put(self, name: str, value: str) -> None:
-        """Set a property, instead of one with that name."""
+        """Set a property. Replaces one of the same name."""
         self.remove(name)
         self.add(name + NAME_END + value + VALUE_END)
 
     def add(self, pair: str) -> None:
-        """Add a property that is not there yet, written as in the string form."""
+        """Add a new property, given in the string form."""
         self._marked += pair
         self._encoded = None
 
     def remove(self, name: str) -> None:
-        """Take a property away, if it is there."""
+        """Remove a property, if it exists."""
         name_mark = mark(name)
         while (at := self._marked.rfind(name_mark)) >= 0:
             self._marked = self._marked[:at] + self._marked[self._marked.find(VALUE_END, at + 1) :]
             self._encoded = None
 
     def strike(self, pair: str) -> None:
-        """Take a property away if it has this value; `pair` is its `mark`, the value, and 0x02."""
+        """Remove a property if it has this value. `pair` is its `mark`, the value, and 0x02."""
         self._marked = self._marked.replace(pair, VALUE_END, 1)
         self._encoded = None
 
     @property
     def tags_code(self) -> int:
-        """What a consume queue keeps of the tags: Java's string hash, 0 without tags."""
+        """The hash of the tags for the consume queue: Java's string hash, 0 without tags."""
         tags = self.marked(_TAGS)
         if tags is None:
             return 0
-        if len(tags) == 1 and ord(tags) <= _LAST_UNIT:  # which is its own hash
+        if len(tags) == 1 and ord(tags) <= _LAST_UNIT:  # its own hash
             return ord(tags)
         return java_hash(tags)
 
@@ -118,12 +117,12 @@ class Properties:
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the producer gave."""
+        """The producer's id of the message."""
         return self.marked(_UNIQUE_KEY)
 
     @property
     def wants_safety(self) -> bool:
-        """Whether the producer waits until the message is as safe as the broker makes it (waitStoreMsgOK)."""
+        """Whether the producer waits for the broker's durability (waitStoreMsgOK)."""
         return _WAITS_NOT not in self._marked
 
     def render(self) -> str:
@@ -131,7 +130,7 @@ class Properties:
         return self._marked[1:]
 
     def encode(self) -> bytes:
-        """The string form as records hold it."""
+        """The string form, as in records."""
         encoded = self._encoded
         if encoded is None:
             encoded = self._encoded = self._marked[1:].encode("utf-8", "surrogatepass")
@@ -143,10 +142,10 @@ class Properties:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Terms:
-    """What queue and index keep of a message's properties, for who needs it more than once.
+    """The terms of a message for queue and index, looked up once for several uses.
 
     Attributes:
-        tags_code, keys, unique_key: as `Properties` has them.
+        tags_code, keys, unique_key: as in `Properties`.
     """
 
     __slots__ = ("keys", "tags_code", "unique_key")
@@ -158,7 +157,7 @@ class Terms:
 
 
 def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
-    """The properties by name, in their order; bytes that are not UTF-8 become U+FFFD."""
+    """Parse the properties, in their order. Bytes that are not UTF-8 become U+FFFD."""
     text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")
     if not text:
         return {}
@@ -174,15 +173,15 @@ def parse(raw: str | bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """The string form, with the last 0x02. The limits are `check`'s."""
+    """The string form, with the last 0x02. `check` also checks limits."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def check(properties: Mapping[str, str]) -> str:
-    """The string form, as `render` makes it, of properties that it can carry.
+    """Render properties after checking them.
 
     Raises:
-        InvalidMessage: a name is empty, a text holds 0x01 or 0x02, or all together are too long.
+        InvalidMessage: a name is empty, a text contains 0x01 or 0x02, or the whole is too long.
     """
     text = render(properties)
     if text.count(NAME_END) != len(properties) or text.count(VALUE_END) != len(properties):

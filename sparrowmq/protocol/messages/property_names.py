@@ -1,4 +1,4 @@
-"""The names of the properties that RocketMQ itself gives a meaning, and which of them an application may set.
+"""The names of properties with a meaning in RocketMQ, and those among them that an application may set.
 
 Source: MessageConst, Java 4.9.8 and 5.3.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Property:
-    """Names of the properties that RocketMQ itself gives a meaning."""
+    """Names of properties with a meaning in RocketMQ."""
 
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
@@ -70,7 +70,7 @@ class Property:
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
 
-# An application may set these itself: they steer its own message, or carry its own routing.
+# An application may set these: they control its own message, or its own routing.
 OPEN = frozenset(
     {
         Property.BUYER_ID,

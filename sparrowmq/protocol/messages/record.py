@@ -1,8 +1,8 @@
-"""The record: one message as the commit log holds it, and as PULL, QUERY and VIEW answer it; see record_layout.py.
+"""The record: one message in the commit log, and in the answers to PULL, QUERY and VIEW; see record_layout.py.
 
-Java's CRC covers the body alone. So the store ends the properties with the one that 5.x knows as
-`enabledAppendPropCRC`, always 20 bytes: `__CRC32#` 0x01, ten decimal digits, lowest first, 0x02. It covers all bytes
-before itself, and brokers and clients that do not know it see one more property.
+Java's CRC covers only the body. So the store adds a last property, which 5.x knows as `enabledAppendPropCRC`. It always
+has 20 bytes: `__CRC32#` 0x01, ten decimal digits, lowest first, 0x02. It covers all bytes before itself. Brokers and
+clients that do not know it see one more property.
 Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSize, Java 4.9.8 and 5.3.
 """
 
@@ -75,7 +75,7 @@ _PROPERTY_END: Final = 0x02
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Outline:
-    """What the store's own structures need of a record."""
+    """The fields of a record for the store's own structures."""
 
     __slots__ = (
         "physical_offset",
@@ -110,14 +110,14 @@ class Outline:
 
 
 def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
-    """The record of a message that lies at `placed`. The IPv6 bits of its system flag are set to fit the hosts.
+    """Encode the record of a message at `placed`. Sets the IPv6 bits of its system flag.
 
     Args:
-        crc: whether the record ends in the CRC over all of its bytes.
+        crc: whether the record ends with a property CRC.
 
     Raises:
         InvalidMessage: the properties do not fit, or a number does not fit its field.
-        MessageTooLarge: the whole is larger than an int32 can say.
+        MessageTooLarge: the size does not fit an int32.
     """
     topic, body, properties = entry.topic.encode(), entry.body, entry.properties.encode()
     born_host, store_host = entry.born_host, placed.store_host
@@ -163,7 +163,7 @@ def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
 
 
 def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
-    """The message in a record; its body is as stored, its properties without the store's own CRC.
+    """Decode a record. The body is as stored, the properties are without the store's own CRC.
 
     Raises:
         RemoteProtocolError: the bytes are not a record.
@@ -204,10 +204,10 @@ def decode(record: Buffer, check_crc: bool = True) -> StoredMessage:
 
 
 def walk(records: Buffer) -> Iterator[memoryview]:
-    """Each of the records that lie end to end, as in the body of a pull reply; uncopied.
+    """Each of several records end to end, as in the body of a pull reply, without copies.
 
     Raises:
-        RemoteProtocolError: what follows is not a whole record; those before it were given.
+        RemoteProtocolError: the next bytes are no complete record. The records before were returned.
     """
     view, places = memoryview(records), BytesWriter()
     problem = _find_starts(records if isinstance(records, bytes) else bytes(records), places)
@@ -220,10 +220,10 @@ def walk(records: Buffer) -> Iterator[memoryview]:
 
 
 def starts(records: bytes) -> bytes:
-    """Where each of the records that lie end to end begins: int64, little endian, for numpy.
+    """The start of each of several records end to end: int64, little endian, for numpy.
 
     Raises:
-        RemoteProtocolError: not all of it is whole records.
+        RemoteProtocolError: some bytes are no complete record.
     """
     found = BytesWriter()
     problem = _find_starts(records, found)
@@ -233,7 +233,7 @@ def starts(records: bytes) -> bytes:
 
 
 def leading(block: bytes) -> tuple[bytes, int]:
-    """Where each whole record at the beginning of `block` begins, as `starts` has it, and where the last one ends."""
+    """The `starts` of the complete records at the beginning of `block`, and the end of the last one."""
     found = BytesWriter()
     _find_starts(block, found)
     places = found.getvalue()
@@ -244,7 +244,7 @@ def leading(block: bytes) -> tuple[bytes, int]:
 
 
 def _find_starts(records: bytes, found: BytesWriter) -> str | None:
-    """Write where each record begins, and stop where none does: what is there instead, or None at the end."""
+    """Write the start of each record. Returns why the next bytes are no record; None at the end."""
     position, end = 0, len(records)
     while position < end:
         left = end - position
@@ -262,20 +262,20 @@ def _find_starts(records: bytes, found: BytesWriter) -> str | None:
 
 
 def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> str | None:
-    """What is wrong with a record, or None: its shape, its CRCs and, if given, its place in the log.
+    """The fault of a record, or None: in its shape, its CRCs or, if given, its place in the log.
 
-    With `needs_crc` it must have a property CRC. Otherwise one of which the end was never written would pass for a
-    record of Java, whose CRC covers the body alone; what gives it away then is that its properties end in zero.
+    With `needs_crc` it must have a property CRC. Without this demand, a record whose end was never written could pass
+    for a record of Java, whose CRC covers only the body. Such a record is recognised by properties that end in zero.
 
-    One flipped bit is always found in a record with a property CRC: if the flip hit the mark of that CRC, the rest
-    of the mark still tells that there was one.
+    The check finds every flipped bit in a record with a property CRC. If the flip hit the mark of that CRC, the rest of
+    the mark shows that there was one.
     """
     raw = bytes(record)
     problem = shape_problem(raw)
     if problem:
         return problem
     if place is not None and physical_offset(raw) != place:
-        return f"it says that it lies at {physical_offset(raw)}"
+        return f"its own offset is {physical_offset(raw)}"
     tail = raw[-PROPERTY_CRC_SIZE:]
     if tail[:9] == CRC_NAME or _resembles_crc(tail):
         covered = memoryview(raw)[:-PROPERTY_CRC_SIZE]
@@ -288,7 +288,7 @@ def check(record: Buffer, place: int | None = None, needs_crc: bool = False) -> 
 
 
 def is_sound(raw: bytes, begin: i64, size: i64, place: i64, needs_crc: bool) -> bool:
-    """`check` of the record of `size` bytes that begins somewhere in `raw`, quick where it has a property CRC."""
+    """`check` of a record of `size` bytes inside `raw`, which is fast if it has a property CRC."""
     end: i64 = begin + size
     crc_at: i64 = end - PROPERTY_CRC_SIZE
     if begin < 0 or end > len(raw):
@@ -307,7 +307,7 @@ def is_sound(raw: bytes, begin: i64, size: i64, place: i64, needs_crc: bool) -> 
 
 
 def seal_copy(raw: bytes) -> bytes | None:
-    """The record with the right property CRC, if all that is wrong with it is that it has that of another record."""
+    """The record with the right property CRC, if its only fault is that it has the CRC of another record."""
     if shape_problem(raw) or raw[-PROPERTY_CRC_SIZE:][:9] != CRC_NAME or not has_sound_body(raw):
         return None
     covered = raw[:-PROPERTY_CRC_SIZE]
@@ -315,7 +315,7 @@ def seal_copy(raw: bytes) -> bytes | None:
 
 
 def has_sound_body(raw: bytes) -> bool:
-    """Whether the body of a record, whose shape is right, fits its CRC."""
+    """Whether the body fits its CRC. The record must have the right shape."""
     size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
     body_at = size_at + BODY_SIZE_FIELD
     body_size: int = read_i32_be(raw, size_at)
@@ -324,7 +324,7 @@ def has_sound_body(raw: bytes) -> bool:
 
 
 def outline(record: Buffer) -> Outline:
-    """The few fields that queues and index need, of a record that `check` found sound."""
+    """The few fields of a sound record that queues and index need."""
     return outline_at(bytes(record), 0)
 
 
@@ -351,7 +351,7 @@ def outline_at(records: bytes, at: i64) -> Outline:
 
 
 def properties_at(records: bytes, at: i64) -> i64:
-    """Where the properties begin of the record that begins at `at`; they end where it ends."""
+    """The begin of the properties in the record at `at`. They end with the record."""
     host_bits: i64 = records[at + HOST_BITS_AT]
     size_at: i64 = at + BODY_SIZE_BY_HOSTS[host_bits >> 4 & 3]
     body_size: int = read_i32_be(records, size_at)
@@ -363,38 +363,38 @@ def properties_at(records: bytes, at: i64) -> i64:
 
 
 def body_end(head: bytes) -> int:
-    """Where the body ends, and the topic's size follows, in the record that begins with these `LONGEST_HEAD` bytes."""
+    """The end of the body, where the topic's size follows, in a record with these first `LONGEST_HEAD` bytes."""
     size_at = BODY_SIZE_BY_HOSTS[head[HOST_BITS_AT] >> 4 & 3]
     body_size: int = read_i32_be(head, size_at)
     return size_at + BODY_SIZE_FIELD + body_size
 
 
 def properties_behind_body(head: bytes, tail: bytes) -> bytes:
-    """The properties of the record that begins with `head` and has `tail` behind its body."""
+    """The properties of a record with the first bytes `head`, and with `tail` after its body."""
     _, begin = _topic(tail, PREFIX.unpack_from(head)[1], 0)
     return tail[begin:]
 
 
 def store_timestamp_ms(record: Buffer) -> int:
-    """When the record was stored."""
+    """The time of storing."""
     stored_ms: int = LONG.unpack_from(record, STORE_TIMESTAMP_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3])[0]
     return stored_ms
 
 
 def queue_offset(record: Buffer) -> int:
-    """The number in its queue that the record says it has."""
+    """The queue offset in the record."""
     number: int = LONG.unpack_from(record, QUEUE_OFFSET_AT)[0]
     return number
 
 
 def physical_offset(record: Buffer) -> int:
-    """Where in the log the record says it lies."""
+    """The log offset in the record."""
     offset: int = LONG.unpack_from(record, PHYSICAL_OFFSET_AT)[0]
     return offset
 
 
 def settled_half(record: Buffer) -> int | None:
-    """Where in the log the half message lies whose transaction ended with this record; None for all other records."""
+    """The log offset of the half message whose transaction ended with this record; None for other records."""
     size_at = BODY_SIZE_BY_HOSTS[record[HOST_BITS_AT] >> 4 & 3]
     prepared_offset: int = LONG.unpack_from(record, size_at - BODY_SIZE_BEHIND_PREPARED_OFFSET)[0]
     is_committed = record[HOST_BITS_AT] & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
@@ -402,7 +402,7 @@ def settled_half(record: Buffer) -> int | None:
 
 
 def _topic(record: Buffer, magic: int, at: int) -> tuple[str, int]:
-    """The topic whose size stands at `at`, and where the properties begin."""
+    """The topic with its size at `at`, and the begin of the properties."""
     if magic == MAGIC_V1:
         begin = at + TOPIC_SIZE_FIELD_V1
         end = begin + record[at]
@@ -413,7 +413,7 @@ def _topic(record: Buffer, magic: int, at: int) -> tuple[str, int]:
 
 
 def shape_problem(raw: bytes) -> str | None:
-    """Whether the sizes inside the record add up to its own; what they do not, in words."""
+    """The fault of a record whose inner sizes do not add up to its own; None if they do."""
     length = len(raw)
     if length < MIN_SIZE_BYTES:
         return f"{length} bytes are too few"
@@ -429,7 +429,7 @@ def shape_problem(raw: bytes) -> str | None:
         return f"its size says {size} bytes, not {length}"
     size_at = BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
     body_at = size_at + BODY_SIZE_FIELD
-    if body_at > length:  # a flipped bit made a host look like IPv6
+    if body_at > length:  # a flipped bit turned a host into IPv6
         return "its hosts do not fit into it"
     body_size: int = read_i32_be(raw, size_at)
     topic_at = body_at + body_size
@@ -451,7 +451,7 @@ def _property_crc(covered: Buffer) -> bytes:
 
 
 def put_property_crc(out: BytesWriter, covered: Buffer) -> None:
-    """Write the property that is the CRC over `covered`."""
+    """Write the property CRC over `covered`."""
     rest: i64 = crc32(covered) & CRC_MASK
     out.write(CRC_NAME)
     for _ in range(_CRC_DIGITS):
@@ -462,13 +462,13 @@ def put_property_crc(out: BytesWriter, covered: Buffer) -> None:
 
 
 def _resembles_crc(tail: bytes) -> bool:
-    """Whether all but one byte of the mark around the ten digits is there."""
+    """Whether the mark around the ten digits is there, except for at most one byte."""
     mark = tail[:9] + tail[-1:]
     return sum(a == b for a, b in zip(mark, b"__CRC32#\x01\x02", strict=True)) >= 9
 
 
 def misfit(size: int, properties_size: int, error: Exception) -> InvalidMessage:
-    """Why no record could be made."""
+    """The error for a message that does not fit a record."""
     if properties_size > MAX_PROPERTIES_BYTES:
         return InvalidMessage(
             f"the properties take {properties_size} bytes in the record, "

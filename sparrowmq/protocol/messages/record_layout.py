@@ -4,7 +4,7 @@
        4  4  magic: V1, V2 (topic longer than 127 bytes), or BLANK (the rest of a log file holds nothing)
        8  4  CRC-32 of the body & 0x7fffffff
       12  4  queue id
-      16  4  flag, the application's
+      16  4  flag of the application
       20  8  queue offset
       28  8  physical offset: the record's own place in the log
       36  4  system flag; 0x10 and 0x20 say that the born and the store host are IPv6
@@ -18,9 +18,9 @@
           1  topic size (V2: 2)       topic
           2  properties size          properties
 
-`X_AT` is the place of a field from the record's start, `X_BEHIND_Y` that from the start of another one; `BY_HOSTS` are
-places by the two IPv6 bits of the system flag: 0 none, 1 born, 2 store, 3 both; they are `bytes`, because compiled code
-makes a tuple of constants anew whenever it looks into it. All numbers are big-endian.
+`X_AT` is a field's place from the start of the record, `X_BEHIND_Y` its place from the start of another field.
+`BY_HOSTS` are places by the two IPv6 bits of the system flag: 0 none, 1 born, 2 store, 3 both. They are `bytes`, as
+compiled code builds a tuple of constants again for each use. All numbers are big-endian.
 Source: MessageExtEncoder, MessageDecoder and CommitLog.checkMessageAndReturnSize, Java 4.9.8 and 5.3; the layout also
 from bytes of a running 4.9.7.
 """

@@ -2,15 +2,15 @@
 
     Pub             a producer sent it
     SubBefore       a consumer is about to handle it
-    SubAfter        ... and has; both bear one request id
+    SubAfter        ... and has handled it; both have one request id
     EndTransaction  a producer committed it, or rolled it back
 
 A trace message's body is a row of records, each a row of fields:
 
     Pub \\x01 1767225600000 \\x01 DefaultRegion \\x01 group \\x01 topic ... \\x02 SubBefore \\x01 ... \\x02
 
-What is absent is "null", as Java writes it: an empty field at a record's end would be none for its reader. The
-message's keys are the ids and keys of all messages that it tells of; by these it is found.
+Absent values are "null", as in Java: its reader would drop an empty field at a record's end. The keys of the trace
+message are the ids and keys of all its messages, so that a search by key finds it.
 Source: TraceDataEncoder, Java 4.9.8; its readers are `mqadmin queryMsgTraceById` and the dashboards.
 """
 
@@ -30,7 +30,7 @@ _ABSENT: Final = "null"
 
 
 class TracedKind(IntEnum):
-    """What kind of message it was; Java's MessageType."""
+    """The kind of a message; Java's MessageType."""
 
     NORMAL = 0
     HALF = 1
@@ -39,7 +39,7 @@ class TracedKind(IntEnum):
 
 
 class Reaction(IntEnum):
-    """What a handler did; Java's ConsumeReturnType."""
+    """The result of a handler; Java's ConsumeReturnType."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -53,10 +53,10 @@ class PubTrace:
     """A producer sent a message.
 
     Attributes:
-        time_ms: when it began to.
-        store_host: the broker that has it.
-        body_size: in bytes, before it was compressed.
-        cost_ms: until the broker's answer.
+        time_ms: the begin of the send.
+        store_host: the broker that stored it.
+        body_size: in bytes, before compression.
+        cost_ms: the time until the broker's answer.
     """
 
     time_ms: int
@@ -89,10 +89,10 @@ class SubBeforeTrace:
 
 @dataclass(frozen=True, slots=True)
 class SubAfterTrace:
-    """A consumer has handled a message; of a batch, `cost_ms` is its share of the time.
+    """A consumer has handled a message. For a batch, `cost_ms` is the message's share of the time.
 
     Attributes:
-        time_ms: when that was; None from clients before 4.7, which do not tell the group either.
+        time_ms: the end of the handling; None from clients before 4.7, which omit the group too.
     """
 
     request_id: str
@@ -107,7 +107,7 @@ class SubAfterTrace:
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionTrace:
-    """A producer said how a transaction ended: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
+    """A producer ended a transaction: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
 
     time_ms: int
     group: str
@@ -127,15 +127,15 @@ Trace: TypeAlias = PubTrace | SubBeforeTrace | SubAfterTrace | EndTransactionTra
 
 
 def encode(trace: Trace) -> str:
-    """One record, with its end."""
+    """Encode one record, with its end."""
     return FIELD_END.join([_text(value) for value in _fields(trace)]) + RECORD_END
 
 
 def decode(text: str) -> list[Trace]:
-    """The records of a trace message's body; kinds that are not known here are left out.
+    """Decode the records of a trace message's body. Unknown kinds are left out.
 
     Raises:
-        RemoteProtocolError: a record is not what its kind has.
+        RemoteProtocolError: a record does not have the fields of its kind.
     """
     records = [record.split(FIELD_END) for record in text.split(RECORD_END) if record]
     try:

@@ -29,7 +29,7 @@ class UpdateBrokerConfig(Request[NoFields]):
 
 
 class GetBrokerRuntime(Request[NoFields]):
-    """How the broker is doing: about fifty figures in a `KVTable`."""
+    """The broker's status: about fifty figures in a `KVTable`."""
 
     code: ClassVar[int] = RequestCode.GET_BROKER_RUNTIME_INFO
 
@@ -113,7 +113,7 @@ class DeleteSubscriptionGroup(Request[NoFields]):
 
 
 class GetConsumeStats(Request[NoFields]):
-    """How far a group is, in one topic or in all, as `ConsumeStats`."""
+    """The progress of a group, in one topic or in all, as `ConsumeStats`."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUME_STATS
 
@@ -136,7 +136,7 @@ class ResetOffset(Request[NoFields]):
 
 
 class GetConsumerConnectionList(Request[NoFields]):
-    """The members of a group, as `ConsumerConnections`; code 206 if nobody is there."""
+    """The members of a group, as `ConsumerConnections`; code 206 if there is none."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_CONNECTION_LIST
 
@@ -144,7 +144,7 @@ class GetConsumerConnectionList(Request[NoFields]):
 
 
 class GetProducerConnectionList(Request[NoFields]):
-    """The members of a producer group, as `ProducerConnections`; code 1 if nobody is there."""
+    """The members of a producer group, as `ProducerConnections`; code 1 if there is none."""
 
     code: ClassVar[int] = RequestCode.GET_PRODUCER_CONNECTION_LIST
 
@@ -152,7 +152,7 @@ class GetProducerConnectionList(Request[NoFields]):
 
 
 class InvokeGetConsumerStatus(Request[NoFields]):
-    """Where the members of a group, or the one of `client_addr`, stand in a topic, as a `ConsumerStatus`."""
+    """The offsets of a group's members, or of `client_addr` only, in a topic, as a `ConsumerStatus`."""
 
     code: ClassVar[int] = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
@@ -182,9 +182,9 @@ class QueryConsumeTimeSpan(Request[NoFields]):
 
 
 class QueryCorrectionOffset(Request[NoFields]):
-    """How far the slowest groups of a topic are, as `CorrectionOffsets`. (Java: QueryCorrectionOffsetHeader)
+    """The offsets of a topic's slowest groups, as `CorrectionOffsets`. (Java: QueryCorrectionOffsetHeader)
 
-    `filter_groups` are left out, with commas; a queue in which `compare_group` is behind them says the largest number.
+    `filter_groups`, joined by commas, are left out. Where `compare_group` is behind them, the answer is the largest number.
     """
 
     code: ClassVar[int] = RequestCode.QUERY_CORRECTION_OFFSET
@@ -195,7 +195,7 @@ class QueryCorrectionOffset(Request[NoFields]):
 
 
 class GetBrokerConsumeStats(Request[NoFields]):
-    """How far every group of the broker is, as `BrokerConsumeStats`. (Java: GetConsumeStatsInBrokerHeader)
+    """The progress of every group of the broker, as `BrokerConsumeStats`. (Java: GetConsumeStatsInBrokerHeader)
 
     `is_order`: only in ordered topics.
     """
@@ -206,7 +206,7 @@ class GetBrokerConsumeStats(Request[NoFields]):
 
 
 class GetAllProducers(Request[NoFields]):
-    """Who is on line in every producer group, as a `ProducerTable`. (Java: GetAllProducerInfoRequestHeader)"""
+    """The online members of every producer group, as a `ProducerTable`. (Java: GetAllProducerInfoRequestHeader)"""
 
     code: ClassVar[int] = RequestCode.GET_ALL_PRODUCER_INFO
 
@@ -215,7 +215,7 @@ class GetAllProducers(Request[NoFields]):
 
 
 class QueryConsumeQueue(Request[NoFields]):
-    """Some entries of a queue, and what a group on line subscribes, as `QueueEntries`."""
+    """Some entries of a queue, and the subscription of an online group, as `QueueEntries`."""
 
     code: ClassVar[int] = RequestCode.QUERY_CONSUME_QUEUE
 
@@ -239,7 +239,7 @@ class CleanUnusedTopic(Request[NoFields]):
 
 
 class DeleteExpiredCommitLog(Request[NoFields]):
-    """Delete at once the files of the log that are old enough, at whatever hour."""
+    """Delete expired files of the log at once, at any hour."""
 
     code: ClassVar[int] = RequestCode.DELETE_EXPIRED_COMMITLOG
 
@@ -280,13 +280,13 @@ class GetAllSubscriptionGroup(Request[GetAllSubscriptionGroupReply]):
 
 
 class GetAllConsumerOffset(Request[NoFields]):
-    """How far every group is, as `ConsumerOffsets`."""
+    """The offsets of every group, as `ConsumerOffsets`."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_CONSUMER_OFFSET
 
 
 class GetAllDelayOffset(Request[NoFields]):
-    """How far the delayed messages of each level were delivered, as `DelayOffsets`."""
+    """The progress of each delay level's delivery, as `DelayOffsets`."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_DELAY_OFFSET
 

@@ -21,7 +21,7 @@ from sparrowmq.protocol.wire.body import Body
 
 
 class BrokerRoute(Body):
-    """Where the brokers of one name are, by broker id; 0 is the master. (Java: BrokerData)"""
+    """The addresses of the brokers of one name, by broker id; 0 is the master. (Java: BrokerData)"""
 
     cluster: str = ""
     broker_name: str = ""
@@ -31,7 +31,7 @@ class BrokerRoute(Body):
 
 
 class QueueRoute(Body):
-    """How many queues of a topic a broker has, and what may be done with them. (Java: QueueData)"""
+    """The queues of a topic on one broker, and their permission. (Java: QueueData)"""
 
     broker_name: str = ""
     read_queue_nums: int = 0
@@ -102,7 +102,7 @@ class TopicConfigTable(Body):
 
 
 class GroupConfig(Body):
-    """How a consumer group may consume. (Java: SubscriptionGroupConfig)"""
+    """The settings of a consumer group. (Java: SubscriptionGroupConfig)"""
 
     group_name: str = ""
     consume_enable: bool = True
@@ -159,7 +159,7 @@ class ProducerBeat(Body):
 
 
 class ConsumerBeat(Body):
-    """One consumer group of a client. The three words are names here, whatever the client sent."""
+    """One consumer group of a client. The three words are always names here, even if the client sent numbers."""
 
     group_name: str = ""
     consume_type: Word = "CONSUME_PASSIVELY"
@@ -207,7 +207,7 @@ class LockQueues(Body):
 
 
 class LockedQueues(Body):
-    """What of it was locked. (Java: LockBatchResponseBody)"""
+    """The queues that were locked. (Java: LockBatchResponseBody)"""
 
     locked: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
 
@@ -220,7 +220,7 @@ class Connection(Body):
 
 
 class ConsumerConnections(Body):
-    """Who is in a consumer group, and what it consumes. (Java: ConsumerConnection)"""
+    """The members of a consumer group, and its subscriptions. (Java: ConsumerConnection)"""
 
     connection_set: list[Connection] = []
     subscription_table: dict[str, Subscription] = {}
@@ -230,7 +230,7 @@ class ConsumerConnections(Body):
 
 
 class ProducerConnections(Body):
-    """Who is in a producer group. (Java: ProducerConnection)"""
+    """The members of a producer group. (Java: ProducerConnection)"""
 
     connection_set: list[Connection] = []
 
@@ -246,7 +246,7 @@ class ProducerEntry(Body):
 
 
 class ProducerTable(Body):
-    """Who is on line, by producer group. (Java: ProducerTableInfo)"""
+    """The online producers, by producer group. (Java: ProducerTableInfo)"""
 
     data: dict[str, list[ProducerEntry]] = {}
 
@@ -271,7 +271,7 @@ class ProcessQueueState(Body):
 
 
 class ConsumeStatus(Body):
-    """How fast a client pulls and consumes a topic; times in milliseconds, the rest per second."""
+    """A client's rates of pulling and consuming a topic; times in milliseconds, the rest per second."""
 
     pull_rt: float = field(name="pullRT", default=0.0)
     pull_tps: float = field(name="pullTPS", default=0.0)
@@ -282,7 +282,7 @@ class ConsumeStatus(Body):
 
 
 class ConsumerRunning(Body):
-    """What a consumer is doing; its settings by Java's names. (Java: ConsumerRunningInfo)"""
+    """The state of a running consumer; its settings have Java's names. (Java: ConsumerRunningInfo)"""
 
     properties: dict[str, str] = {}
     subscription_set: list[Subscription] = []
@@ -292,7 +292,7 @@ class ConsumerRunning(Body):
 
 
 class ConsumerStatus(Body):
-    """Where a client stands in a topic; or, from a broker, where each client of a group does, by its id.
+    """A client's offsets in a topic; or, from a broker, those of each client of a group, by its id.
 
     (Java: GetConsumerStatusBody)
     """
@@ -302,7 +302,7 @@ class ConsumerStatus(Body):
 
 
 class ConsumeOutcome(Body):
-    """How a message went that was consumed on demand. (Java: ConsumeMessageDirectlyResult)"""
+    """The result of consuming a message on demand. (Java: ConsumeMessageDirectlyResult)"""
 
     consume_result: str | None = None
     remark: str | None = None
@@ -329,7 +329,7 @@ class TopicStats(Body):
 
 
 class QueueProgress(Body):
-    """How far a group is in a queue; `last_timestamp`: when its last message was stored. (Java: OffsetWrapper)"""
+    """A group's progress in a queue; `last_timestamp` is when its last message was stored. (Java: OffsetWrapper)"""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -338,14 +338,14 @@ class QueueProgress(Body):
 
 
 class ConsumeStats(Body):
-    """How far a group is, and messages per second."""
+    """A group's progress, and its messages per second."""
 
     consume_tps: float = 0.0
     offset_table: dict[MessageQueue, QueueProgress] = {}
 
 
 class BrokerConsumeStats(Body):
-    """How far all groups of a broker are: for each group its topics, one after the other. (Java: ConsumeStatsList)"""
+    """The progress of all groups of a broker: for each group its topics, one by one. (Java: ConsumeStatsList)"""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
     broker_addr: str | None = None
@@ -392,7 +392,7 @@ class DelayOffsets(Body):
 
 
 class ResetOffsets(Body):
-    """Where consumers shall go on. (Java: ResetOffsetBody, ResetOffsetBodyForC)"""
+    """The offsets from which consumers go on after a reset. (Java: ResetOffsetBody, ResetOffsetBodyForC)"""
 
     offset_table: dict[MessageQueue, int] = {}
 
@@ -426,11 +426,11 @@ class _ResetRows(Body):
 
 
 def _name(sent: str | int, names: tuple[str, ...]) -> str:
-    """The word that was sent, or that a place in the row of names stands for."""
+    """The name that was sent, or the name at the index that was sent."""
     if isinstance(sent, str) and not sent.isdigit():
         return sent
     if not 0 <= int(sent) < len(names):
-        raise ValueError(f"{sent} stands for none of {', '.join(names)}")
+        raise ValueError(f"{sent} is no index of {', '.join(names)}")
     return names[int(sent)]
 
 
@@ -438,7 +438,7 @@ def _name(sent: str | int, names: tuple[str, ...]) -> str:
 
 
 class StatsSpan(Body):
-    """How much happened in a span of time; `avgpt` for each time that something did. (Java: BrokerStatsItem)"""
+    """A count over a span of time; `avgpt` is the average of one event. (Java: BrokerStatsItem)"""
 
     sum: int = 0
     tps: float = 0.0
@@ -454,12 +454,12 @@ class BrokerStats(Body):
 
     @property
     def sum_of_day(self) -> int:
-        """How much within a day; while the broker runs not as long as that, what it knows."""
+        """The count of the last day, or of the broker's shorter run."""
         return self.stats_day.sum or self.stats_hour.sum or self.stats_minute.sum
 
 
 class QueueEntry(Body):
-    """Where a message lies in the log, and the hash of its tag. (Java: ConsumeQueueData)"""
+    """A message's place in the log, and the hash of its tag. (Java: ConsumeQueueData)"""
 
     physic_offset: int = 0
     physic_size: int = 0
@@ -484,7 +484,7 @@ class QueueEntries(Body):
 
 
 class AccountEntry(Body):
-    """An account as it stands in a file. (Java: PlainAccessConfig)"""
+    """An account, as in a file. (Java: PlainAccessConfig)"""
 
     access_key: str = ""
     secret_key: str | None = None

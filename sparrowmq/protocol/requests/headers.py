@@ -19,7 +19,7 @@ from sparrowmq.protocol.wire.header import Header, NoFields, Request
 
 
 class SendMessageReply(Header):
-    """Where the message went. MSG_REGION and TRACE_ON go with every answer to a send, errors too (seen: Java 4.9.7)."""
+    """The place of the stored message. Every answer to a send has MSG_REGION and TRACE_ON (seen: 4.9.7)."""
 
     msg_id: str
     queue_id: int
@@ -125,7 +125,7 @@ class LitePullMessage(PullMessage):
 
 
 class StageBatch(Request[NoFields]):
-    """Store messages for one queue, in a batch's body, that nobody sees before their batch is committed. Ours."""
+    """Store messages for one queue, in a batch's body, which stay invisible until their batch is committed. Ours."""
 
     code: ClassVar[int] = RequestCode.STAGE_BATCH
 
@@ -213,7 +213,7 @@ class OffsetReply(Header):
 
 
 class QueryConsumerOffset(Request[OffsetReply]):
-    """Where a group goes on. Code 22 if it never began and the queue's beginning is gone."""
+    """Ask for a group's offset. Code 22 if it has none and the queue's beginning is gone."""
 
     code: ClassVar[int] = RequestCode.QUERY_CONSUMER_OFFSET
 
@@ -224,7 +224,7 @@ class QueryConsumerOffset(Request[OffsetReply]):
 
 
 class UpdateConsumerOffset(Request[NoFields]):
-    """Where a group will go on."""
+    """Set a group's offset."""
 
     code: ClassVar[int] = RequestCode.UPDATE_CONSUMER_OFFSET
 
@@ -308,7 +308,7 @@ class UnregisterClient(Request[NoFields]):
 
 
 class GetConsumerListByGroup(Request[NoFields]):
-    """Who is in a group. The answer's body is a `ConsumerList`; code 1 if nobody is."""
+    """The members of a group. The answer's body is a `ConsumerList`; code 1 if there is none."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
@@ -348,7 +348,7 @@ class ConsumerSendMsgBack(Request[NoFields]):
 
 
 class EndTransaction(Request[NoFields]):
-    """Commit (8) or roll back (12) a half message, or say that nobody knows yet (0)."""
+    """Commit (8) or roll back (12) a half message, or say that the result is still unknown (0)."""
 
     code: ClassVar[int] = RequestCode.END_TRANSACTION
 
@@ -363,7 +363,7 @@ class EndTransaction(Request[NoFields]):
 
 
 class ResumeCheckHalfMessage(Request[NoFields]):
-    """Begin a transaction anew that was asked about too often: `msg_id` is the offset id of its message."""
+    """Resume the check-backs of a transaction that had too many: `msg_id` is the offset id of its message."""
 
     code: ClassVar[int] = RequestCode.RESUME_CHECK_HALF_MESSAGE
 
@@ -375,7 +375,7 @@ class ResumeCheckHalfMessage(Request[NoFields]):
 
 
 class CheckTransactionState(Request[NoFields]):
-    """What became of this half message? Its record is the body; the answer is an `EndTransaction`."""
+    """Ask a producer for the result of a half message. Its record is the body; the answer is an `EndTransaction`."""
 
     code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
 
@@ -428,7 +428,7 @@ class ResetConsumerClientOffset(Request[NoFields]):
 
 
 class GetConsumerStatus(Request[NoFields]):
-    """How far is this client with a topic?"""
+    """Ask a client for its offsets in a topic."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
 

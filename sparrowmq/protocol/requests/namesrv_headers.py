@@ -58,7 +58,7 @@ class DeleteTopicInNamesrv(Request[NoFields]):
 
 
 class RegisterBrokerReply(Header):
-    """Where a slave finds its master; the body is a `KVTable` of the ordered topics."""
+    """The addresses of a slave's master; the body is a `KVTable` of the ordered topics."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

@@ -32,7 +32,7 @@ _COUNT = struct.Struct(">i")
 
 
 class RegisterBrokerBody(Body):
-    """What a broker tells name servers every 30 s."""
+    """A broker's registration, sent to name servers every 30 s."""
 
     topic_config_serialize_wrapper: TopicConfigTable = field(default_factory=TopicConfigTable)
     filter_server_list: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class RegisterBrokerBody(Body):
 
 
 def crc32(body: bytes | bytearray | memoryview) -> int:
-    """What `bodyCrc32` of the header must be."""
+    """The value for `bodyCrc32` of the header."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 

@@ -18,13 +18,13 @@ from sparrowmq.protocol.requests import namesrv_headers as namesrv
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.header import Header, Request
 
-# How headers name what they are about. A producer group is none of it: whoever may write to the topic may send in any.
+# The names of the fields. Producer groups do not count: a client that may write to the topic may use any of them.
 TOPIC_FIELDS: Final = ("topic",)
 GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
 
 
 class Role(Flag):
-    """Who serves a request."""
+    """The kind of server that handles a request."""
 
     NOBODY = 0
     NAMESRV = 1
@@ -33,7 +33,7 @@ class Role(Flag):
 
 
 class Access(Enum):
-    """What a caller must be allowed to do."""
+    """The access that a caller needs."""
 
     READ = "read"  # consume the topic, or act for the group, that the request names
     WRITE = "write"  # send to the topic
@@ -44,11 +44,11 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request. `unserved` says why nobody serves it yet; such a row may lack a header.
+    """One request. `unserved` says why no server handles it yet; such a row may lack a header.
 
     Attributes:
-        access: to what the header names by the fields `topic` and `group`; "" if it names none. What a body names, such
-            as a heartbeat's groups, `auth/policy.py` knows.
+        access: the access to the topic and the group in the header fields `topic` and `group`; "" if there is no such
+            field. `auth/policy.py` knows names in bodies, such as a heartbeat's groups.
     """
 
     code: RequestCode

@@ -1,7 +1,7 @@
-"""A send as access control wants it: decoded once, with all that it was signed by.
+"""A send for access control: decoded once, with all the fields that its signature covers.
 
-A broker with accounts has sends decoded as this (`decode_in_one_pass`). One that nobody signed, or that has other
-fields, is none: it is decoded as without accounts, and the long way looks into all of its fields.
+A broker with accounts decodes sends as this (`decode_in_one_pass`). An unsigned send, or one with other fields, is
+decoded as without accounts, and the general check reads all of its fields.
 """
 
 from __future__ import annotations

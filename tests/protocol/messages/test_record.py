@@ -181,7 +181,7 @@ def test_a_copy_with_the_crc_of_another_record_can_be_given_its_own():
 
 
 def test_a_sound_record_at_the_wrong_place_is_found():
-    assert record.check(encoded(), 8192) == "it says that it lies at 4096"
+    assert record.check(encoded(), 8192) == "its own offset is 4096"
 
 
 @pytest.mark.parametrize("size", [0, 4, 90, 100])

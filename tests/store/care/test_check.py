@@ -128,7 +128,7 @@ PLANTS: list[tuple[str, Callable[[Planted], object], str]] = [
     (
         "a record in another's place",
         lambda it: it.patch_record(2, 28, long(1)),
-        "the log is damaged from offset {offsets[2]} to {offsets[3]}: it says that it lies at 1",
+        "the log is damaged from offset {offsets[2]} to {offsets[3]}: its own offset is 1",
     ),
     (
         "junk behind the last record",

@@ -76,7 +76,7 @@ def test_what_is_unused_and_a_long_topic_are_told():
             "DAMAGED up to 501: its size says 2130706432 bytes, the file ends after 7933",
         ),
         (259 + 84, b"\x7f\0\0\0", 259, "DAMAGED up to 501: its size says 242 bytes, its body 2130706432"),
-        (259 + 28, b"\xff", 259, "DAMAGED up to 501: it says that it lies at"),
+        (259 + 28, b"\xff", 259, "DAMAGED up to 501: its own offset is"),
         (7674 + 95, b"?", 7674, "DAMAGED up to 8040: its CRC does not fit its body (StoreTopic/1 #8,"),
     ],
 )
