@@ -184,7 +184,7 @@ class QueryConsumeTimeSpan(Request[NoFields]):
 class QueryCorrectionOffset(Request[NoFields]):
     """The offsets of a topic's slowest groups, as `CorrectionOffsets`. (Java: QueryCorrectionOffsetHeader)
 
-    `filter_groups`, joined by commas, are left out. Where `compare_group` is behind them, the answer is the largest number.
+    `filter_groups`, with commas, are left out. If `compare_group` is behind them, the answer is the largest number.
     """
 
     code: ClassVar[int] = RequestCode.QUERY_CORRECTION_OFFSET
