@@ -40,7 +40,7 @@ def sparrowmq() -> None:
             raise
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # it would be told once more at the end
+        )  # or Python reports it again at the end
         print(f"{name}: the output cannot be written: {error.strerror}", file=sys.stderr)
         sys.exit(1)
 
@@ -63,7 +63,7 @@ def mqadmin() -> None:
 
 
 def is_text(word: str) -> bool:
-    """Whether a word of a command line was UTF-8."""
+    """Return whether a word of a command line is UTF-8."""
     try:
         word.encode()
     except UnicodeEncodeError:

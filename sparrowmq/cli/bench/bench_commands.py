@@ -49,7 +49,7 @@ LEVELS: Final = 18
 
 
 def _finite(_context: object, _option: object, number: float | None) -> float | None:
-    """What a range lets pass although it is no number. Raises: BadParameter."""
+    """Refuse nan and inf, which a range lets pass. Raises: BadParameter."""
     if number is not None and not isfinite(number):
         raise click.BadParameter(f"{number} is no number to count with")
     return number
@@ -79,7 +79,7 @@ def bench() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent, and how much of it at once."""
+    """The messages of a run, and the number in flight."""
 
     size: int
     in_flight: int
@@ -90,7 +90,7 @@ class Load:
     delay_level: int
 
     def settings(self, timeout_s: float) -> ProducerSettings:
-        """Nothing is compressed, so that sizes are what they are said to be; brokers judge what is too large."""
+        """Compress nothing, so that sizes are as given; brokers judge which message is too large."""
         usual = ProducerSettings()
         return ProducerSettings(
             timeout_s=timeout_s,
@@ -101,11 +101,11 @@ class Load:
 
     @property
     def at_once(self) -> int:
-        """Requests in flight: as many as the client's window of bytes has room for, or else they would wait in it."""
+        """Requests in flight: no more than fit into the window of bytes of the client, where others would wait."""
         return min(self.in_flight, -(-ProducerSettings().window_bytes // (self.size * self.batch)))
 
     def messages(self, topic: str) -> Iterator[Message]:
-        """They are alike, but for the key of each."""
+        """Yield messages that differ only in their key."""
         body = (b"0123456789" * (self.size // 10 + 1))[: self.size]
         own = {f"property{number}": f"value{number}" for number in range(self.properties)}
         alike = Message(topic, body, self.tag, properties=own, delay_level=self.delay_level)
@@ -183,7 +183,7 @@ class Sender:
         self._messages = load.messages(topic)
 
     async def run(self, turns: Turns) -> None:
-        """The first request alone shows whether any can succeed. Raises: SparrowError, it failed."""
+        """Send one request alone, which shows whether any can succeed; then the others. Raises: SparrowError."""
         if count := await turns.take(self._load.batch):
             await self._send(count)
         async with asyncio.TaskGroup() as tasks:
@@ -198,7 +198,7 @@ class Sender:
                 self.tally.fail(error, count=count)
 
     async def _send(self, count: int) -> None:
-        """One request. Raises: SparrowError, nothing of it is acknowledged."""
+        """Send one request. Raises: SparrowError, none of its messages is acknowledged."""
         begun_ns = time.perf_counter_ns()
         if count == 1:
             results: list[Any] = [await self._producer.send(next(self._messages))]
@@ -282,7 +282,7 @@ class Taker:
         self._begun_ms = clock.now_ms()
 
     async def run(self, count: int | None, seconds: float | None) -> None:
-        """Until there were so many, for so long, or until Ctrl-C. Raises: ConfigError, a broker cannot filter so."""
+        """Consume until the count, the time limit or Ctrl-C. Raises: ConfigError, a broker cannot filter so."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds) as limit:
                 with interrupting(lambda: _end(limit)), _lines(self.tally, "consumed"):
@@ -316,7 +316,7 @@ def _end(limit: asyncio.Timeout) -> None:
 
 @asynccontextmanager
 async def _group(mq: Client, name: str | None) -> AsyncIterator[str]:
-    """The group that was named, or one that lasts as long as it is needed."""
+    """Yield the given group, or a new one that is deleted at the end."""
     if name is not None:
         yield name
         return
@@ -341,7 +341,7 @@ async def _find(mq: Client, topic: str) -> None:
 
 
 async def _check_readable(mq: Client, topic: str) -> None:
-    """Raises: InvalidName; ClickException, there is no such topic, or nobody may read it."""
+    """Raises: InvalidName; ClickException, the topic does not exist, or no client may read it."""
     check_topic(topic)
     async with mq.pull_consumer(group=TOOLS_GROUP) as reader:
         try:
@@ -364,7 +364,7 @@ def _limit(seconds: float | None, count: int | None) -> float | None:
 
 @contextmanager
 def _lines(tally: Tally, word: str) -> Iterator[None]:
-    """A line each second where a person looks, and nothing elsewhere."""
+    """Print a line each second if a person reads it."""
     if not (is_for_people() and sys.stderr.isatty()):
         yield
         return

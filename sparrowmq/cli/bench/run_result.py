@@ -1,7 +1,7 @@
-"""What came of a run of many messages: how many, how fast, how long each took, and what failed.
+"""The result of a run of many messages: count, rate, latencies, failures.
 
 messages    those that are certain: acknowledged by the broker, or handled here
-seconds     from the begin to the last of them
+seconds     from the start to the last of them
 MB          1,000,000 bytes of bodies
 quantiles   at most 12.5 % too high, never too low, as `sparrowmq.stats.Histogram` keeps them
 """
@@ -23,10 +23,10 @@ EACH_S: Final = 1.0
 
 
 class Tally:
-    """Counts what is told to it, from when it is made on.
+    """Counts messages from its creation on.
 
     Attributes:
-        messages, bytes: what went well.
+        messages, bytes: those that succeeded.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Tally:
         self._lately_us = Histogram()
 
     def add(self, count: int, size_bytes: int, took_us: int | None) -> None:
-        """So many messages went well, and each took so long; None if nobody can say."""
+        """Count messages that succeeded, and the time that each took; None if it is unknown."""
         self.messages += count
         self.bytes += size_bytes
         self._last_s = self._clock.monotonic()
@@ -50,7 +50,7 @@ class Tally:
             self._lately_us.record(took_us, count)
 
     def fail(self, error: BaseException | str, text: str = "", count: int = 1) -> None:
-        """So many failed, with an error or with what is called so."""
+        """Count messages that failed, by an error or by a name."""
         name = error if isinstance(error, str) else name_of(error)
         before, first = self._errors.get(name, (0, text or str(error)))
         self._errors[name] = (before + count, first)
@@ -63,7 +63,7 @@ class Tally:
 
     @property
     def figures(self) -> Table:
-        """One row of what came of it."""
+        """One row: the result of the run."""
         seconds = self._last_s - self._begun_s
         shares = [self._took_us.quantile(share) for share in (0.5, 0.95, 0.99)]
         took = [_ms(each) if self._took_us.count else None for each in (*shares, self._took_us.greatest)]
@@ -77,7 +77,7 @@ class Tally:
         return ERRORS, [(name, count, first) for name, (count, first) in found]
 
     def line(self, word: str) -> str:
-        """What came since the last line; `word` is what was done to the messages."""
+        """Return the progress since the last line; `word` is what was done to the messages."""
         now_s, (messages, size, then_s) = self._clock.monotonic(), self._told
         self._told = self.messages, self.bytes, now_s
         lately, self._lately_us = self._lately_us, Histogram()
@@ -91,7 +91,7 @@ class Tally:
 
     @contextmanager
     def telling(self, word: str, tell: Callable[[str], object]) -> Iterator[None]:
-        """Inside, tell a line each second."""
+        """Pass a line to `tell` each second inside the `with`."""
 
         def each() -> None:
             tell(self.line(word))
@@ -105,7 +105,7 @@ class Tally:
 
 
 def name_of(error: BaseException) -> str:
-    """What an error is called where failures are counted: by its cause, and by the code of a peer's answer."""
+    """Return the name under which failures are counted: the cause's class, with the code of a peer's answer."""
     cause = getattr(error, "cause", None) or error
     name = type(cause).__name__
     return f"{name} {cause.code}" if isinstance(cause, RemoteError) else name

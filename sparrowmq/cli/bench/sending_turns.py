@@ -1,4 +1,4 @@
-"""Whose turn it is in a run of many messages: until there were so many, for so long, at a rate, or until Ctrl-C."""
+"""Turns in a run of many messages: until a count, a time limit or Ctrl-C, and at a rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from sparrowmq.loop.clock import Clock
 
-EARLY_S: Final = 0.001  # nobody sleeps for less: an event loop wakes no more exactly
+EARLY_S: Final = 0.001  # an event loop wakes no more exactly, so shorter waits are skipped
 
 
 class Turns:
@@ -69,9 +69,9 @@ class Turns:
 
 @contextmanager
 def interrupting(stop: Callable[[], None]) -> Iterator[None]:
-    """Inside, the first Ctrl-C calls `stop`, and the second ends the program, as everywhere.
+    """Inside the `with`, the first Ctrl-C calls `stop`, and the second ends the program.
 
-    Where an event loop cannot be told of signals, on Windows and outside of the main thread, the first one does.
+    Where an event loop cannot handle signals (Windows, other threads), the first one ends the program.
     """
     loop = asyncio.get_running_loop()
 

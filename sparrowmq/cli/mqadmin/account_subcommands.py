@@ -20,8 +20,6 @@ _VERSION: Final = "%-16s  %-22s  %-22s  %-20s  %-22s  %-22s"
 
 
 async def update_acl_config(call: Call) -> None:
-    """Make an account, or change it, at a broker or at all of a cluster."""
-
     def given(letter: str) -> str | None:
         return call.text(letter) if call.has(letter) else None
 
@@ -42,7 +40,7 @@ async def update_acl_config(call: Call) -> None:
 
 
 def _text(request: UpdateAndCreateAclConfig) -> str:
-    """What was set. Unlike Java, which prints an object's address; the secret key stays untold."""
+    """Describe the account. Unlike Java, which prints an object's address; without the secret key."""
     perms = [request.topic_perms, request.group_perms]
     topics, groups = ("null" if each is None else f"[{', '.join(each.split(','))}]" for each in perms)
     return (
@@ -54,7 +52,6 @@ def _text(request: UpdateAndCreateAclConfig) -> str:
 
 
 async def delete_acl_config(call: Call) -> None:
-    """Remove an account from a broker or from all of a cluster."""
     access_key = call.text("a")
     for address in await _places(call):
         await operations.delete_account(call, address, access_key)
@@ -63,14 +60,12 @@ async def delete_acl_config(call: Call) -> None:
 
 
 async def update_global_white_addr(call: Call) -> None:
-    """Replace the addresses that need no account."""
     for address in await _places(call):
         await operations.set_white_addresses(call, address, call.text("g"), call.text("p") or None)
         call.line("update global white remote addresses to %s success.", address)
 
 
 async def cluster_acl_config_version(call: Call) -> None:
-    """Which versions the files with accounts have."""
     if call.has("b"):
         await _show_versions(call, call.text("b"))
         call.line("get broker's plain access config version success.")

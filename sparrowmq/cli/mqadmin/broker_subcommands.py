@@ -27,7 +27,6 @@ _RULE: Final = "=" * 38
 
 
 async def get_broker_config(call: Call) -> None:
-    """The settings of a broker, or of all of a cluster."""
     if call.has("b"):
         await _show_config(call, f"============{call.text('b')}============", call.text("b"))
     elif call.has("c"):
@@ -46,7 +45,6 @@ async def _show_config(call: Call, head: str, address: str) -> None:
 
 
 async def update_broker_config(call: Call) -> None:
-    """Change a setting of a broker, or of all masters of a cluster."""
     changes = {call.text("k"): call.text("v")}
     if call.has("b"):
         await operations.change_broker_settings(call, call.text("b"), changes)
@@ -66,7 +64,6 @@ async def update_broker_config(call: Call) -> None:
 
 
 async def broker_status(call: Call) -> None:
-    """The figures of a broker, or of all brokers of a cluster."""
     if call.has("b"):
         await _show_status(call, call.text("b"), "%s%-32s: %s", "")
     elif call.has("c"):
@@ -83,7 +80,6 @@ async def _show_status(call: Call, address: str, form: str, head: str) -> None:
 
 
 async def broker_consume_stats(call: Call) -> None:
-    """How far each group of a broker is in each queue."""
     least = call.number("l")
     call.number("t")
     stats = await operations.progress_of_all_groups(call, call.text("b"), only_ordered=call.is_true("o"))
@@ -105,7 +101,6 @@ async def broker_consume_stats(call: Call) -> None:
 
 
 async def producer(call: Call) -> None:
-    """Who is on line in the producer groups of a broker."""
     for group, members in java.table(await operations.producers(call, call.text("b"))):
         if not members:
             call.line("producer group (%s) instances are empty", group)
@@ -118,7 +113,6 @@ async def producer(call: Call) -> None:
 
 
 async def query_cq(call: Call) -> None:
-    """Entries of a queue: where its messages lie, and the hashes of their tags."""
     topic, index = call.text("t"), call.number("i")
     address = call.text("b")
     if not address:
@@ -158,17 +152,14 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
 
 
 async def clean_expired_cq(call: Call) -> None:
-    """Let queues forget at once what is gone."""
     await _clean(call, operations.clean_expired_queues)
 
 
 async def clean_unused_topic(call: Call) -> None:
-    """Delete the queues of topics that are not there."""
     await _clean(call, operations.clean_unused_topics)
 
 
 async def delete_expired_commit_log(call: Call) -> None:
-    """Delete the files that are old enough at once."""
     await _clean(call, operations.delete_expired_log)
 
 

@@ -1,4 +1,4 @@
-"""Which brokers a command goes to. Source: CommandUtil, DefaultMQAdminExtImpl and BrokerData, Java 4.9.8."""
+"""The brokers that a command goes to. Source: CommandUtil, DefaultMQAdminExtImpl and BrokerData, Java 4.9.8."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NO_CLUSTER: Final = "Make sure the specified clusterName exists or the name serv
 
 
 def one_of(addresses: Mapping[int, str]) -> str | None:
-    """The master; without one any slave."""
+    """Return the master's address; without a master any slave's."""
     if MASTER in addresses:
         return addresses[MASTER]
     return random.choice(list(addresses.values())) if addresses else None
 
 
 def asked(route: TopicRoute) -> Iterator[tuple[BrokerRoute, str]]:
-    """The brokers of a route, each with the address that is asked there."""
+    """Yield the brokers of a route, each with the address to ask."""
     for broker in route.broker_datas:
         address = one_of(broker.broker_addrs)
         if address is not None:
@@ -32,19 +32,19 @@ def asked(route: TopicRoute) -> Iterator[tuple[BrokerRoute, str]]:
 
 
 async def masters(call: Call, cluster: str) -> list[str]:
-    """The addresses of a cluster's masters. If there is no such cluster, Java's tools say so and go on with none."""
+    """Return the addresses of a cluster's masters; an unknown cluster is reported and has none."""
     rows = await _brokers(call, cluster)
     return java.names({row.broker_addrs[MASTER] for row in rows if MASTER in row.broker_addrs})
 
 
 async def all_addresses(call: Call, cluster: str) -> list[str]:
-    """The addresses of a cluster's masters and slaves; likewise."""
+    """Return the addresses of a cluster's masters and slaves; an unknown cluster is reported and has none."""
     rows = await _brokers(call, cluster)
     return java.names({address for row in rows for address in row.broker_addrs.values()})
 
 
 async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[str]]]:
-    """Each master of a cluster with its slaves; likewise."""
+    """Return each master of a cluster with its slaves; an unknown cluster is reported and has none."""
     found = {
         row.broker_addrs[MASTER]: [row.broker_addrs[key] for key in sorted(row.broker_addrs) if key != MASTER]
         for row in await _brokers(call, cluster)
@@ -54,7 +54,7 @@ async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[
 
 
 async def name_at(call: Call, address: str) -> str:
-    """The name of the broker at an address. Raises: Failure."""
+    """Return the name of the broker at an address. Raises: Failure."""
     for name, row in java.table((await cluster_table(call)).broker_addr_table):
         if address in row.broker_addrs.values():
             return name
@@ -62,7 +62,6 @@ async def name_at(call: Call, address: str) -> str:
 
 
 def cluster_of(table: ClusterTable, broker: str) -> str | None:
-    """The cluster that has a broker."""
     clusters = java.table(table.cluster_addr_table)
     return next((name for name, brokers in clusters if broker in brokers), None)
 

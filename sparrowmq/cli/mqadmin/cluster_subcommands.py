@@ -23,7 +23,6 @@ _MS_AN_HOUR: Final = 3_600_000
 
 
 async def cluster_list(call: Call) -> None:
-    """List all clusters and brokers, once or every so many seconds."""
     show = _show_more if call.has("m") else _show
     await show(call)
     while call.has("i"):
@@ -83,7 +82,6 @@ def _load(figures: Mapping[str, str], rates: tuple[str, ...], pool: str) -> str:
 
 
 def _hours(figures: Mapping[str, str]) -> str:
-    """Return the age of the oldest message."""
     oldest = figures.get("earliestMessageTimeStamp")
     return f"{(time.time() * 1000 - int(oldest)) / _MS_AN_HOUR if oldest else 0.0:2.2f}"
 

@@ -46,7 +46,6 @@ _TOOL_VERSION: Final = "V4_9_8"
 
 
 async def export_metadata(call: Call) -> None:
-    """Write the topics and groups of a broker or of a cluster to a file."""
     folder = call.text("f", FOLDER)
     if call.has("b"):
         await _export_broker(call, folder, call.text("b"))
@@ -91,7 +90,7 @@ async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
 
 
 async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, TopicConfig]:
-    """The topics of a broker but RocketMQ's own, and those of groups unless asked for. Raises: Failure."""
+    """Return a broker's topics without RocketMQ's own; topics of groups only `with_groups`. Raises: Failure."""
     table = await topic_table(call, address)
     own = set(await system_topics_of_broker(call, address))
     return {
@@ -102,7 +101,7 @@ async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, 
 
 
 async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
-    """The groups of a broker but RocketMQ's own. Raises: Failure."""
+    """Return a broker's groups without RocketMQ's own. Raises: Failure."""
     return {
         name: group
         for name, group in (await group_table(call, address)).items()
@@ -111,7 +110,7 @@ async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
 
 
 def _json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
-    """As fastjson writes it: members by name, without what is null."""
+    """Return the table as fastjson writes it: fields by name, without nulls."""
     return {name: dict(sorted(msgspec.to_builtins(each).items())) for name, each in java.table(table)}
 
 
@@ -119,7 +118,6 @@ def _json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
 
 
 async def export_configs(call: Call) -> None:
-    """Write the main settings of a cluster's masters to a file, and how large it is."""
     brokers = await brokers_of.masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
     for master, _ in brokers:
@@ -142,7 +140,6 @@ async def export_configs(call: Call) -> None:
 
 
 async def export_metrics(call: Call) -> None:
-    """Write how a cluster is doing to a file."""
     table = await cluster_table(call)
     brokers = table.cluster_addr_table.get(call.text("c"))
     if brokers is None:
@@ -221,7 +218,7 @@ async def _came(call: Call, address: str, topic: str) -> tuple[float, int]:
 
 
 def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """What all brokers have together, by the names of one broker's figures with "total" before them."""
+    """Return the sums over all brokers; the names are those of one broker's figures with "total" before them."""
 
     def total(part: str, name: str) -> Any:
         return sum(each["runtimeQuota"][part][name] for each in report.values())

@@ -1,4 +1,4 @@
-"""What Java's tool prints on stderr when something fails: the classes and texts of its exceptions, without the frames.
+"""Failures as Java's tool prints them on stderr: the classes and texts of its exceptions, without the frames.
 
     org.apache.rocketmq.tools.command.SubCommandException: TopicRouteSubCommand command failed
     Caused by: org.apache.rocketmq.client.exception.MQClientException: CODE: 17  DESC: No topic route info in ...
@@ -56,12 +56,12 @@ OF_BROKER: Final = frozenset(
 
 
 class Failure(Exception):
-    """A failure as Java tells it.
+    """An exception of Java.
 
     Attributes:
         kind: the exception's class.
         code: the response code; -1 if there is none.
-        remark: what was said, without the code and hints.
+        remark: the text without the code and hints.
     """
 
     def __init__(self, kind: str, text: str | None = None, code: int = -1, remark: str = "") -> None:
@@ -72,7 +72,7 @@ class Failure(Exception):
 
     @property
     def is_of_broker(self) -> bool:
-        """Whether a broker refused, and not a name server or the client itself."""
+        """Whether a broker refused, and not a name server or the client."""
         return self.kind.endswith("MQBrokerException")
 
 
@@ -90,12 +90,12 @@ def broker_failure(error: RemoteError, address: str) -> Failure:
 
 
 def no_route(topic: str) -> Failure:
-    """What asking for the route of a topic that is nowhere brings."""
+    """The exception for a topic without a route."""
     return client_failure(f"No topic route info in name server for the topic: {topic}{FURTHER}", 17)
 
 
 def of(error: SparrowError, request: Request[Any] | None = None, address: str = "") -> Failure:
-    """What Java throws where our client raises this."""
+    """Return the exception that Java throws for an error of ours."""
     if isinstance(error, RemoteError):
         if type(request) in OF_BROKER:
             return broker_failure(error, address)
@@ -115,12 +115,12 @@ def of(error: SparrowError, request: Request[Any] | None = None, address: str = 
 
 
 def number_failure(text: str) -> Failure:
-    """What a word that should be a number brings."""
+    """The exception for a word that should be a number."""
     return Failure("java.lang.NumberFormatException", f'For input string: "{text}"')
 
 
 def null_failure(what: str) -> Failure:
-    """Where Java stumbles over something that is not there; unlike Java with the reason."""
+    """The NullPointerException that Java throws; unlike Java with the reason."""
     return Failure("java.lang.NullPointerException", what)
 
 

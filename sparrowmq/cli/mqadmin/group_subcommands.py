@@ -20,7 +20,6 @@ _FAILED_PAUSE_S: Final = 1.0
 
 
 async def update_sub_group(call: Call) -> None:
-    """Create a group, or change it, at a broker or at all masters of a cluster."""
     group = GroupConfig(
         call.text("g"),
         consume_enable=call.is_true("s", True),
@@ -53,7 +52,6 @@ async def _put(call: Call, group: GroupConfig, address: str) -> None:
 
 
 async def delete_sub_group(call: Call) -> None:
-    """Delete a group from a broker; from a cluster with its retries and dead letters."""
     group = call.text("g")
     removes = call.is_true("r")
     if call.has("b"):
@@ -79,7 +77,6 @@ async def delete_sub_group(call: Call) -> None:
 
 
 async def get_consumer_config(call: Call) -> None:
-    """The settings of a group at each broker that knows it."""
     table = await cluster_table(call)
     group = call.text("g")
     found = [

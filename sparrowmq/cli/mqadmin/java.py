@@ -1,8 +1,8 @@
-"""What Java's tool prints and Python would not: the order of hash tables, its JSON, times and descriptions.
+"""Output of Java's tool that Python would print otherwise: the order of hash tables, JSON, times, descriptions.
 
-The order of a HashMap is no promise, but it is what scripts have seen for years; it follows from the keys alone, so it
-is the same here. Source: java.util.HashMap of Java 17, fastjson 1.2 (PrettyFormat), and the `toString` of the classes
-named below, 4.9.8.
+The order of a HashMap is no promise, but scripts have seen it for years. It follows from the keys alone, so it is the
+same here. Source: java.util.HashMap of Java 17, fastjson 1.2 (PrettyFormat), and the `toString` of the classes named
+below, 4.9.8.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def hash_of_queue(queue: MessageQueue) -> int:
 
 
 def hashed(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
-    """Items in the order in which a HashMap or HashSet that grew with them shows them."""
+    """Return items in the order of a HashMap or HashSet that grew with them."""
     found = list(items)
     buckets = _LEAST_BUCKETS
     while len(found) > buckets * 3 // 4:
@@ -58,17 +58,17 @@ def hashed(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
 
 
 def names(items: Iterable[str]) -> list[str]:
-    """Texts as a HashSet shows them."""
+    """Return texts in the order of a HashSet."""
     return hashed(items, hash_of)
 
 
 def queues(items: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Queues as a HashMap shows them."""
+    """Return queues in the order of a HashMap."""
     return hashed(items, hash_of_queue)
 
 
 def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
-    """A table as a HashMap shows it."""
+    """Return a table in the order of a HashMap."""
     return [(key, items[key]) for key in names(items)]
 
 
@@ -76,9 +76,9 @@ def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
 
 
 def pretty(value: Any, depth: int = 0) -> str:
-    """JSON as fastjson writes it for people: tabs, and the closing brace of a map on a line of its own.
+    """Return JSON as fastjson writes it for people: tabs, and a map's closing brace on a line of its own.
 
-    Keys of a dict that are whole numbers stand there bare.
+    Keys of a dict that are integers have no quotes.
     """
     inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
     if isinstance(value, dict):
@@ -116,7 +116,7 @@ def when_compactly(timestamp_ms: int) -> str:
 
 
 def moment(text: str) -> int:
-    """A time as tools are given it, in milliseconds: a number, or yyyy-MM-dd#HH:mm:ss:SSS. Raises: ValueError."""
+    """Parse a time in milliseconds: a number, or yyyy-MM-dd#HH:mm:ss:SSS. Raises: ValueError."""
     try:
         return int(text)
     except ValueError:
@@ -125,7 +125,7 @@ def moment(text: str) -> int:
 
 
 def truth(value: object) -> str:
-    """A value as Java prints it."""
+    """Return a value as Java prints it."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -137,7 +137,7 @@ def is_true(text: str) -> bool:
 
 
 def fields(name: str, values: Mapping[str, object]) -> str:
-    """A description such as `TopicConfig [topicName=T, perm=RW-]`."""
+    """Return a description such as `TopicConfig [topicName=T, perm=RW-]`."""
     return f"{name} [{', '.join(f'{key}={truth(value)}' for key, value in values.items())}]"
 
 
@@ -163,7 +163,7 @@ def topic_text(topic: TopicConfig) -> str:
 
 
 def group_table(group: GroupConfig) -> dict[str, object]:
-    """A group's settings in the order in which Java declares them."""
+    """Return a group's settings in Java's order."""
     return {
         "groupName": group.group_name,
         "consumeEnable": group.consume_enable,

@@ -40,7 +40,7 @@ class WrongOptions(Exception):
 
 
 def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
-    """What was given, by letter; a flag's value is "". Raises: WrongOptions."""
+    """Return the values by letter; "" for a flag. Raises: WrongOptions."""
     by_key = _by_key(options)
     given: dict[str, str] = {}
     left = _split(words, by_key)
@@ -167,7 +167,7 @@ def _wrap(text: str, indent: int) -> list[str]:
 
 
 def _cut(text: str) -> int | None:
-    """Where a line ends that is too long: at its last blank, or at the first one behind the width."""
+    """Return the end of a line that is too long: its last blank, or the first one after the width."""
     if len(text) <= WIDTH:
         return None
     before = text.rfind(" ", 0, WIDTH + 1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 JAVA_EXIT_CODES: Final = "--java-exit-codes"
 TIMEOUT_S: Final = 5.0
 ACCOUNT: Final = Path("conf") / "tools.yml"
-# What is thrown around an exception. Most are SubCommandExceptions, but for these; None is thrown bare.
+# The exception around another one. Most are SubCommandExceptions, except these; None is no exception around it.
 _WRAPPERS: Final[dict[str, str | None]] = {
     "sendMessage": "java.lang.RuntimeException: SendMessageCommand command failed",
     "queryCq": None,
@@ -47,7 +47,7 @@ def main(prog_name: str = "mqadmin") -> None:
     try:
         code = run(sys.argv[1:], sys.stdout, sys.stderr)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has seen enough, as `head`
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except KeyboardInterrupt:
@@ -102,7 +102,7 @@ def _help(name: str, out: TextIO, wrong: int) -> int:
 
 
 async def _execute(command: Command, given: dict[str, str], out: TextIO, err: TextIO) -> bool:
-    """Run a command against the cluster; whether it failed."""
+    """Run a command against the cluster; returns whether it failed."""
     from sparrowmq.cli.mqadmin.call import Call
     from sparrowmq.cli.mqadmin.failures import Failure, of
     from sparrowmq.client.admin.servers import Servers
@@ -130,7 +130,7 @@ async def _execute(command: Command, given: dict[str, str], out: TextIO, err: Te
 
 
 def account() -> Credentials | None:
-    """Whose keys sign requests, by $ROCKETMQ_HOME/conf/tools.yml. Without the file, or the keys in it, nobody's."""
+    """Return the account that signs requests, from $ROCKETMQ_HOME/conf/tools.yml; None without the file or its keys."""
     home = os.environ.get("ROCKETMQ_HOME")
     file = Path(home or ".") / ACCOUNT
     if not home or not file.is_file():
@@ -149,7 +149,7 @@ def account() -> Credentials | None:
 
 
 def _trace(command: Command, failure: Exception) -> str:
-    """What Java prints of a failure, without the frames."""
+    """Return a failure as Java prints it, without the frames."""
     default = (
         f"org.apache.rocketmq.tools.command.SubCommandException: {command.java}"
         f"{_WORDS.get(command.name, ' command failed')}"

@@ -31,11 +31,11 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message, and with it what a pull told of its queue.
+    """A message, with what a pull says about its queue.
 
     Attributes:
-        broker: where it was pulled from; None if it was looked up.
-        properties: its own, before them those of the pull.
+        broker: the broker it was pulled from; None if it was looked up.
+        properties: those of the pull, then the message's own.
     """
 
     stored: StoredMessage
@@ -44,7 +44,7 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """As it was sent. Raises: Failure, it cannot be decompressed."""
+        """The body as it was sent. Raises: Failure, it cannot be decompressed."""
         queue = MessageQueue(self.stored.topic, self.broker or "", self.stored.queue_id)
         try:
             return ReceivedMessage(self.stored, queue).body
@@ -86,12 +86,12 @@ class Message:
 
 
 def looked_up(stored: StoredMessage) -> Message:
-    """A message that a broker found by an id or a key."""
+    """Return a message that a broker found by an id or a key."""
     return Message(stored, None, stored.properties)
 
 
 def print_message(call: Call, message: Message, charset: str, shows_body: bool) -> None:
-    """One line with all of it. Raises: Failure, there is no such charset."""
+    """Print a message on one line. Raises: Failure, the charset is unknown."""
     try:
         body = message.body.decode(charset, "replace") if shows_body else "NOT PRINT BODY"
     except LookupError:
@@ -104,7 +104,7 @@ def print_message(call: Call, message: Message, charset: str, shows_body: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull brought. (Java: PullResult)"""
+    """The result of a pull. (Java: PullResult)"""
 
     status: str
     next_offset: int
@@ -112,7 +112,7 @@ class Pulled:
 
 
 async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
-    """The queues of a topic that can be read, as a HashSet shows them. Raises: Failure."""
+    """Return a topic's readable queues in a HashSet's order. Raises: Failure."""
     try:
         route = await call.route(topic)
     except Failure as failure:
@@ -122,7 +122,7 @@ async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
 
 
 async def address_of(call: Call, queue: MessageQueue) -> str:
-    """Where a queue is read from. Raises: Failure."""
+    """Return the address of a queue's broker. Raises: Failure."""
     try:
         route = await call.route(queue.topic)
     except Failure as failure:

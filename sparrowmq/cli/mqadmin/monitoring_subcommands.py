@@ -1,4 +1,4 @@
-"""What members of a group do: consumerStatus, and what is wrong with any, over and over: startMonitoring.
+"""Reports of a group's members: consumerStatus, and every minute those of all groups: startMonitoring.
 
 Source: ConsumerStatusSubCommand, ConsumerRunningInfo, ProcessQueueInfo and MonitorService, Java 4.9.8.
 """
@@ -24,14 +24,13 @@ _OFFSET: Final = "%-32s  %-32s  %-4d  %-20d\n"
 _DETAIL: Final = "%-64s  %-32s  %-4d  %s\n"
 _RATE_HEAD: Final = "%-64s  %14s %14s %14s %14s %18s %25s\n"
 _RATE: Final = "%-32s  %14.2f %14.2f %14.2f %14.2f %18.2f %25d\n"
-_SETTLED_MS: Final = 120_000  # members that are younger may still be told of a change
+_SETTLED_MS: Final = 120_000  # younger members may not know of a change yet
 _STUCK_MS: Final = 60_000
 _ROUND_S: Final = 60.0
 _FIRST_ROUND_S: Final = 20.0
 
 
 async def consumer_status(call: Call) -> None:
-    """What the members of a group do: each in a file, and whether they agree; or one of them on the screen."""
     group, jstack = call.text("g"), call.has("s")
     found = await members(call, group, call.text("b") or None)
     if call.has("i"):
@@ -53,7 +52,7 @@ async def consumer_status(call: Call) -> None:
 
 
 def _keep(folder: Path, client_id: str, text: str) -> Path:
-    """Write what a member said to a file below the folder where the tool was started, as Java's does."""
+    """Write a member's report to a file below the current folder, as Java does."""
     path = folder / client_id.replace("/", "_")
     folder.mkdir(exist_ok=True)
     path.write_text(text)
@@ -72,7 +71,7 @@ def _judge(call: Call, said: Mapping[str, ConsumerRunning]) -> None:
 
 
 def agree(said: Mapping[str, ConsumerRunning]) -> bool:
-    """Whether all members subscribe the same; young ones and those that pull by themselves are not looked at."""
+    """Return whether all members subscribe the same; young members and pull consumers are not compared."""
     rows = [each for _, each in sorted(said.items())]
     first = rows[0].properties
     started_ms = int(first.get("PROP_CONSUMER_START_TIMESTAMP") or time.time() * 1000)
@@ -85,7 +84,7 @@ def agree(said: Mapping[str, ConsumerRunning]) -> bool:
 
 
 def complaints(client_id: str, said: ConsumerRunning) -> Iterator[str]:
-    """Which queues of a member stand still."""
+    """Yield the queues of a member that are stuck."""
     if not _is_push(said):
         return
     now_ms = time.time() * 1000
@@ -164,10 +163,7 @@ def _state_text(state: ProcessQueueState) -> str:
 
 
 async def start_monitoring(call: Call) -> None:
-    """Report of all groups what they are behind and what stands still, every minute until it is stopped.
-
-    Unlike Java, which writes this to a log file of its own, and so shows nothing.
-    """
+    """Unlike Java, which writes to a log file of its own and so shows nothing."""
     await call.pause(_FIRST_ROUND_S)
     while True:
         await report(call)
@@ -175,7 +171,7 @@ async def start_monitoring(call: Call) -> None:
 
 
 async def report(call: Call) -> None:
-    """One round. Raises: Failure, there is nobody to ask which groups there are."""
+    """Report once on all groups. Raises: Failure, no name server answers."""
     for topic in await call.topics():
         if topic.startswith(RETRY):
             await _report_group(call, topic.removeprefix(RETRY))
@@ -205,7 +201,7 @@ async def _report_group(call: Call, group: str) -> None:
 
 
 def _behind(stats: ConsumeStats) -> Iterator[tuple[str, int, int]]:
-    """For each topic how many messages are not consumed, and how many of the queue that has most."""
+    """Yield for each topic its lag, and the lag of its slowest queue."""
     for topic in sorted({queue.topic for queue in stats.offset_table}):
         lags = [
             row.broker_offset - row.consumer_offset

@@ -20,19 +20,16 @@ ORDER: Final = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics
 
 
 async def update_kv_config(call: Call) -> None:
-    """Keep a value at all name servers."""
     await _put(call, call.text("s"), call.text("k"), call.text("v"))
     call.line("create or update kv config to namespace success.")
 
 
 async def delete_kv_config(call: Call) -> None:
-    """Forget a value at all name servers."""
     await _delete(call, call.text("s"), call.text("k"))
     call.line("delete kv config from namespace success.")
 
 
 async def update_order_conf(call: Call) -> None:
-    """Look at, set or forget on which brokers' queues a topic is ordered."""
     topic, method = call.text("t"), call.text("m")
     if method == "get":
         value = await operations.value_of(call, ORDER, topic)
@@ -51,12 +48,12 @@ async def update_order_conf(call: Call) -> None:
 
 
 async def put_order(call: Call, topic: str, value: str) -> None:
-    """Say how many queues of an ordered topic each broker has. Raises: Failure."""
+    """Set the number of queues that an ordered topic has at each broker. Raises: Failure."""
     await _put(call, ORDER, topic, value)
 
 
 async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
-    """Say so of one broker, `broker:queues`; the others stay as they are. Raises: Failure."""
+    """Set it for one broker, as `broker:queues`; other brokers stay as they are. Raises: Failure."""
     try:
         known = await operations.value_of(call, ORDER, topic) or ""
     except Failure as failure:
@@ -71,7 +68,6 @@ async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
 
 
 async def get_namesrv_config(call: Call) -> None:
-    """The settings of each name server."""
     for address in call.namesrvs:
         settings = await operations.namesrv_settings(call, address)
         call.line("============%s============", address)
@@ -80,7 +76,6 @@ async def get_namesrv_config(call: Call) -> None:
 
 
 async def update_namesrv_config(call: Call) -> None:
-    """Change a setting of each name server."""
     key, value = call.text("k"), call.text("v")
     for address in call.namesrvs:
         await operations.change_namesrv_settings(call, address, {key: value})
@@ -92,12 +87,10 @@ async def update_namesrv_config(call: Call) -> None:
 
 
 async def wipe_write_perm(call: Call) -> None:
-    """Let no producer find a broker."""
     await _change_perm(call, "wipe", operations.hide_from_producers)
 
 
 async def add_write_perm(call: Call) -> None:
-    """Let producers find a broker again."""
     await _change_perm(call, "add", operations.show_to_producers)
 
 

@@ -1,6 +1,6 @@
-"""Where groups go on: cloneGroupOffset, resetOffsetByTime, skipAccumulatedMessage.
+"""Offsets of groups: cloneGroupOffset, resetOffsetByTime, skipAccumulatedMessage.
 
-Members that are on line are reset by their brokers; if nobody is, the offsets are committed in the group's place.
+Brokers reset online members; without online members the offsets are committed in their place.
 Source: CloneGroupOffsetCommand, ResetOffsetByTimeCommand, ResetOffsetByTimeOldCommand, SkipAccumulationSubCommand and
 DefaultMQAdminExtImpl, Java 4.9.8.
 """
@@ -21,14 +21,14 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import QueueProgress
 
-_ON_LINE: Final = "%-40s  %-40s  %-40s"
-_AWAY: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"
+_ONLINE: Final = "%-40s  %-40s  %-40s"
+_OFFLINE: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"
 _TO_THE_END: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What is to be reset: to the first message stored since a time, or to the end; back only, or wherever it is."""
+    """A reset: to the first message since a time, or to the end; only back, unless `force`."""
 
     group: str
     topic: str
@@ -38,7 +38,7 @@ class _Wish:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What became of one queue. (Java: RollbackStats)"""
+    """The reset of one queue. (Java: RollbackStats)"""
 
     queue: MessageQueue
     before: QueueProgress
@@ -47,7 +47,6 @@ class _Moved:
 
 
 async def clone_group_offset(call: Call) -> None:
-    """Let a group go on where another is."""
     source, target, topic = call.text("s"), call.text("d"), call.text("t")
     stats = await consume_stats(call, source)
     route = await call.route(topic)
@@ -63,7 +62,6 @@ async def clone_group_offset(call: Call) -> None:
 
 
 async def reset_offset_by_time(call: Call) -> None:
-    """Move a group in a topic to a time, or to the end."""
     said = call.text("s")
     try:
         timestamp = _TO_THE_END if said == "now" else java.moment(said)
@@ -92,7 +90,6 @@ async def reset_offset_by_time(call: Call) -> None:
 
 
 async def skip_accumulated_message(call: Call) -> None:
-    """Move a group to the end of a topic."""
     wish = _Wish(call.text("g"), call.text("t"), _TO_THE_END, call.is_true("f", True))
     try:
         _show_members(call, await _reset_members(call, wish))
@@ -102,13 +99,13 @@ async def skip_accumulated_message(call: Call) -> None:
         _show_rows(call, await _reset_in_place(call, wish))
 
 
-# Members on line ----------------------------------------------------------------------------------------------------
+# Online members -----------------------------------------------------------------------------------------------------
 
 
 async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
-    """Have brokers tell the members. Raises: Failure, with code 206 if nobody is on line.
+    """Let brokers reset the online members. Raises: Failure, with code 206 if none is online.
 
-    -c changes nothing: brokers of ours write to C++ members what they read, and Apache's to nobody but a C++ admin's.
+    -c changes nothing: our brokers write to C++ members in their format; Apache's do so only for a C++ admin.
     """
     moved: dict[MessageQueue, int] = {}
     for _, address in brokers_of.asked(await call.route(wish.topic)):
@@ -117,12 +114,12 @@ async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
 
 
 def _show_members(call: Call, moved: dict[MessageQueue, int]) -> None:
-    call.line(_ON_LINE, "#brokerName", "#queueId", "#offset")
+    call.line(_ONLINE, "#brokerName", "#queueId", "#offset")
     for queue in java.queues(moved):
-        call.line(_ON_LINE, queue.broker_name[:32], queue.queue_id, moved[queue])
+        call.line(_ONLINE, queue.broker_name[:32], queue.queue_id, moved[queue])
 
 
-# In the place of members that are away ------------------------------------------------------------------------------
+# In place of offline members ---------------------------------------------------------------------------------------
 
 
 async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
@@ -146,7 +143,7 @@ async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
 async def _beginnings(
     call: Call, address: str, topic: str, broker: str, count: int
 ) -> dict[MessageQueue, QueueProgress]:
-    """The queues of a topic that the group never consumed, as if it were at their beginnings."""
+    """Return the queues of a topic that the group never consumed, as if it were at their beginnings."""
     stats = await topic_offsets(call, address, topic)
     queues = [MessageQueue(topic, broker, number) for number in range(count)]
     return {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
@@ -166,7 +163,9 @@ async def _reset_queue(
 
 
 def _show_rows(call: Call, rows: list[_Moved]) -> None:
-    call.heads(_AWAY, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
+    call.heads(
+        _OFFLINE, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset"
+    )
     for each in rows:
         before = each.before.broker_offset, each.before.consumer_offset
-        call.line(_AWAY, each.queue.broker_name[:32], each.queue.queue_id, *before, each.wanted, each.now)
+        call.line(_OFFLINE, each.queue.broker_name[:32], each.queue.queue_id, *before, each.wanted, each.now)

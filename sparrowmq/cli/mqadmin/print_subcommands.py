@@ -32,7 +32,6 @@ _USUAL_COUNT: Final = 128
 
 
 async def print_msg(call: Call) -> None:
-    """All messages of a topic, or those of a span of time."""
     charset, shows_body = call.text("c", _UTF8), call.is_true("d", True)
     for queue in await queues_of(call, call.text("t")):
         address = await address_of(call, queue)
@@ -49,7 +48,6 @@ async def print_msg(call: Call) -> None:
 
 
 async def print_msg_by_queue(call: Call) -> None:
-    """The messages of one queue, or how many it has of each tag."""
     queue = MessageQueue(call.text("t"), call.text("a"), call.number("i"))
     address = await address_of(call, queue)
     offset, end = await _span(call, address, queue)
@@ -68,7 +66,7 @@ async def print_msg_by_queue(call: Call) -> None:
 
 
 async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> Pulled | None:
-    """The next messages of a queue that fit -s; None if that failed, which is told."""
+    """Return the next messages that fit -s; None if the pull failed, which is reported."""
     try:
         return await pull(call, address, queue, offset, call.text("s", ALL))
     except Failure as failure:
@@ -77,7 +75,7 @@ async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> P
 
 
 def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
-    """Whether there is no more in the queue; a pull that gave nothing is told."""
+    """Return whether the queue has no more messages; an empty pull is reported."""
     if pulled.status == FOUND:
         return False
     matched_nothing = pulled.status == _MATCHED_NOTHING
@@ -87,7 +85,7 @@ def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
 
 
 async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
-    """From where to where a queue is read, by -b and -e."""
+    """Return the offsets to read, by -b and -e."""
     begin, end = await span_of(call, address, queue)
     if call.has("b"):
         begin = await _offset_at(call, address, queue, "b")
@@ -111,7 +109,6 @@ def _moment(text: str) -> int:
 
 
 async def consume_message(call: Call) -> None:
-    """Messages of a topic or of a queue, at most so many, without moving any group."""
     problem = _problem(call)
     if problem:
         call.failed = True
@@ -130,7 +127,7 @@ async def consume_message(call: Call) -> None:
 
 
 def _problem(call: Call) -> str | None:
-    """Which options do not go together, in Java's words."""
+    """Return what is wrong with the options, in Java's words."""
     now_ms = time.time() * 1000
     begin, end = (_moment(call.text(letter)) if call.has(letter) else 0 for letter in "se")
     rules = [
@@ -188,7 +185,7 @@ async def _limits(call: Call, address: str, queue: MessageQueue) -> tuple[int, i
 
 
 async def _consume(call: Call, address: str, queue: MessageQueue, offset: int, last: int) -> None:
-    """Print from an offset up to another; Java asks for one more than there is, and is told that there is no more."""
+    """Print messages up to an offset. Java asks for one message more than there is."""
     while offset <= last:
         pulled = await pull(call, address, queue, offset, count=last - offset + 1)
         offset = pulled.next_offset

@@ -1,8 +1,6 @@
-"""How far groups are, who is in them, and what brokers measured.
+"""Lag, members and rates of groups: consumerProgress, consumerConnection, producerConnection.
 
-These are consumerProgress, consumerConnection and producerConnection, and what other commands need of them.
-
-A group is looked for by the route of its retry topic, as Java's tools do: who has none is unknown to them.
+As in Java's tools, a group is found by the route of its retry topic; without a retry topic a group is unknown.
 Source: DefaultMQAdminExtImpl, ConsumerProgressSubCommand and the classes of .connection, Java 4.9.8.
 """
 
@@ -38,11 +36,11 @@ _GROUP: Final = "%-64.64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
 _MEMBER: Final = "%-36s %-22s %-10s %s"
 
 
-# What brokers tell --------------------------------------------------------------------------------------------------
+# Reports of brokers -------------------------------------------------------------------------------------------------
 
 
 async def consume_stats(call: Call, group: str, topic: str | None = None) -> ConsumeStats:
-    """How far a group is, at all brokers. Raises: Failure, with code 17 for a group that is unknown."""
+    """Return the offsets of a group at all brokers. Raises: Failure, with code 17 for an unknown group."""
     found = ConsumeStats()
     for _, address in brokers_of.asked(await call.route(retry_topic(group))):
         stats = await group_progress(call, address, group, topic)
@@ -58,12 +56,11 @@ async def consume_stats(call: Call, group: str, topic: str | None = None) -> Con
 
 
 def lag_of(stats: ConsumeStats) -> int:
-    """How many messages a group is behind."""
     return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
 
 
 async def members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
-    """Who is in a consumer group, by the broker that is given or by any of its. Raises: Failure."""
+    """Return the online members of a group, from the given broker or any of its brokers. Raises: Failure."""
     where = address or _any(await call.route(retry_topic(group)))
     found = await group_connections(call, where, group)
     if not found.connection_set:
@@ -72,13 +69,13 @@ async def members(call: Call, group: str, address: str | None = None) -> Consume
 
 
 async def running(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
-    """What a member of a group does, as it says itself. Raises: Failure."""
+    """Return the report of one member. Raises: Failure."""
     where = _first(await call.route(RETRY + group))
     return await running_member(call, where, group, client_id, jstack=jstack)
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
-    """The groups that consume a topic, by the first of its brokers. Raises: Failure."""
+    """Return the groups that consume a topic, from the first of its brokers. Raises: Failure."""
     where = _first(await call.route(topic))
     return java.names(await groups_of_topic(call, where, topic))
 
@@ -91,13 +88,13 @@ def _any(route: TopicRoute) -> str:
     return random.choice([address for _, address in brokers_of.asked(route)])
 
 
-# What came and went ----
+# Rates ----
 
 
 async def measured(call: Call, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
-    """A figure of all brokers together: how much a second over the last minute, and how much within a day.
+    """Return the sum of a figure over all brokers: per second in the last minute, and per day.
 
-    A broker that measured nothing says that there is no such figure; that is 0.
+    A broker that has counted nothing answers with an error, which counts as 0.
     """
     per_second, count = 0.0, 0
     for address in addresses:
@@ -114,7 +111,6 @@ async def measured(call: Call, addresses: Iterable[str], name: str, key: str) ->
 
 
 async def consumer_connection(call: Call) -> None:
-    """Who is in a consumer group, and what it subscribes."""
     found = await members(call, call.text("g"), call.text("b") or None)
     call.line(_MEMBER, "#ClientId", "#ClientAddr", "#Language", "#Version")
     for each in found.connection_set:
@@ -130,7 +126,6 @@ async def consumer_connection(call: Call) -> None:
 
 
 async def producer_connection(call: Call) -> None:
-    """Who is in a producer group, by any of the topic's brokers."""
     where = _any(await call.route(call.text("t")))
     found = await producer_connections(call, where, call.text("g"))
     for number, each in enumerate(found.connection_set, 1):
@@ -141,7 +136,6 @@ async def producer_connection(call: Call) -> None:
 
 
 async def consumer_progress(call: Call) -> None:
-    """How far one group is in each queue, or all groups in all."""
     if not call.has("g"):
         await _all_groups(call)
         return
@@ -162,7 +156,7 @@ async def consumer_progress(call: Call) -> None:
 
 
 async def _clients(call: Call, group: str) -> dict[MessageQueue, str]:
-    """Which host has each queue, as far as members tell."""
+    """Return the host of each queue, as far as members answer."""
     found: dict[MessageQueue, str] = {}
     try:
         for each in (await members(call, group)).connection_set:

@@ -42,7 +42,6 @@ _TRACE: Final = "%-10s %-20s %-20s %-20s %-10s %-10s"
 
 
 async def query_msg_by_id(call: Call) -> None:
-    """Messages by the ids of their places: show them, have a member consume them, or send them again."""
     ids = [each.strip() for each in call.text("i").split(",") if each.strip()]
     if call.has("g") and call.has("d"):
         for msg_id in ids:
@@ -56,7 +55,7 @@ async def query_msg_by_id(call: Call) -> None:
 
 
 async def view(call: Call, msg_id: str) -> Message:
-    """The message at a place. Raises: Failure."""
+    """Return the message of an offset id. Raises: Failure."""
     try:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
@@ -75,7 +74,7 @@ async def _push(call: Call, msg_id: str) -> None:
 
 
 async def consumed_by(call: Call, message: Message) -> str:
-    """How a member of a group, by -g and -d, consumed a message on demand. Raises: Failure."""
+    """Let a member consume a message on demand, by -g and -d; returns the outcome. Raises: Failure."""
     stored = message.stored
     outcome = await consume_directly(
         call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id
@@ -111,7 +110,6 @@ async def _send_again(call: Call, msg_id: str) -> None:
 
 
 async def query_msg_by_offset(call: Call) -> None:
-    """The message at an offset of a queue."""
     queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
     offset = call.number("o")
     pulled = await pull(call, await address_of(call, queue), queue, offset, count=1)
@@ -120,7 +118,6 @@ async def query_msg_by_offset(call: Call) -> None:
 
 
 async def query_msg_by_key(call: Call) -> None:
-    """Where the messages with a key are."""
     found = await _query(call, call.text("t"), call.text("k"), _MOST, FOR_EVER_MS)
     call.line(_KEY, "#Message ID", "#QID", "#Offset")
     for message in found:
@@ -129,7 +126,6 @@ async def query_msg_by_key(call: Call) -> None:
 
 
 async def query_msg_by_unique_key(call: Call) -> None:
-    """The message with the id that its producer gave it, or all of them; or have a member consume it."""
     topic, msg_id = call.text("t"), call.text("i")
     if call.has("g") and call.has("d"):
         call.write(await consumed_by(call, await _by_any_id(call, topic, msg_id)))
@@ -154,7 +150,7 @@ async def _by_unique_id(call: Call, topic: str, msg_id: str) -> list[Message]:
 async def _query(
     call: Call, topic: str, key: str, most: int, until_ms: int, is_id: bool = False
 ) -> list[Message]:
-    """What all brokers of a topic have for a key. Raises: Failure, nobody has anything."""
+    """Return the messages with a key at all of a topic's brokers. Raises: Failure, there is none."""
     request = QueryMessage(topic, key, most, 0, until_ms, unique_key_query=is_id)
     found: list[Message] = []
     for _, address in brokers_of.asked(await call.route(topic)):
@@ -174,11 +170,11 @@ def _has_key(message: StoredMessage, key: str, is_id: bool) -> bool:
     return message.unique_key == key if is_id else key in message.keys
 
 
-# What is shown ------------------------------------------------------------------------------------------------------
+# Output ------------------------------------------------------------------------------------------------------------
 
 
 async def _show(call: Call, message: Message, suffix: str = "", is_by_id: bool = True) -> None:
-    """All about a message, the file with its body, and which groups have consumed it."""
+    """Print a message, the file with its body, and the groups that have consumed it."""
     stored = message.stored
     path = _keep_body(message, suffix)
     rows: list[tuple[str, object]] = [
@@ -209,7 +205,7 @@ async def _show(call: Call, message: Message, suffix: str = "", is_by_id: bool =
 
 
 def _keep_body(message: Message, suffix: str) -> Path:
-    """Write the body to the file where Java's tool puts it. Raises: Failure."""
+    """Write the body to the same file as Java's tool. Raises: Failure."""
     path = BODIES / (message.stored.message_id + suffix)
     try:
         BODIES.mkdir(parents=True, exist_ok=True)
@@ -219,18 +215,18 @@ def _keep_body(message: Message, suffix: str) -> Path:
     return path
 
 
-# Who has consumed it ----
+# Groups that have consumed it ----
 
-#     CONSUMED                 the group is behind it, and subscribes its tag
-#     CONSUMED_BUT_FILTERED    behind it, but it subscribes other tags
-#     NOT_CONSUME_YET          not there yet
-#     PULL                     the group pulls by itself; who knows
-#     NOT_ONLINE               nobody of it is there
-#     UNKNOWN                  it could not be found out, for the reason told
+#     CONSUMED                 the group's offset is after it, and the group subscribes its tag
+#     CONSUMED_BUT_FILTERED    the group's offset is after it, but the group subscribes other tags
+#     NOT_CONSUME_YET          the group's offset is not after it
+#     PULL                     the group pulls by itself, so it is unknown
+#     NOT_ONLINE               no member is online
+#     UNKNOWN                  a request failed, with the reason
 
 
 async def tracks_of(call: Call, message: StoredMessage) -> list[str]:
-    """A description for each group that consumes the message's topic. Raises: Failure."""
+    """Return a description for each group that consumes the message's topic. Raises: Failure."""
     return [await _track(call, message, group) for group in await consumers_of(call, message.topic)]
 
 
@@ -252,7 +248,7 @@ async def _track(call: Call, message: StoredMessage, group: str) -> str:
 
 
 async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
-    """Whether the group goes on behind the message, at the broker that has it."""
+    """Return whether the group's offset is after the message, at the broker that has it."""
     stats = await consume_stats(call, group)
     table = (await cluster_table(call)).broker_addr_table
     return any(
@@ -273,7 +269,6 @@ def _wants(group: ConsumerConnections, message: StoredMessage) -> bool:
 
 
 async def query_msg_trace_by_id(call: Call) -> None:
-    """What producers and consumers reported of a message to the trace topic."""
     msg_id = call.text("i")
     found = await _query(call, call.text("t") or TRACE_TOPIC, msg_id, _MOST, round(time.time() * 1000))
     consumers: dict[str, list[tuple[object, ...]]] = {}

@@ -35,14 +35,14 @@ _STATUS: Final = {SendStatus.OK: "SEND_OK"}
 
 @asynccontextmanager
 async def producing(call: Call, trace: bool = False) -> AsyncIterator[Client]:
-    """A client over connections of its own; with `trace` it reports what it sends to the brokers' trace topic."""
+    """Yield a client with connections of its own; with `trace` it reports to the trace topic."""
     name_servers = call.namesrvs
     async with Client(name_servers, credentials=call.credentials, tls=call.tls, trace=trace) as client:
         yield client
 
 
 def status_name(status: SendStatus) -> str:
-    """As Java calls it: SEND_OK, FLUSH_DISK_TIMEOUT ..."""
+    """Return Java's name: SEND_OK, FLUSH_DISK_TIMEOUT ..."""
     return _STATUS.get(status, status.name)
 
 
@@ -61,7 +61,6 @@ def result_text(result: SendResult) -> str:
 
 
 async def send_message(call: Call) -> None:
-    """Send one message, to a queue or wherever it may go."""
     if call.has("i") and not call.has("b"):
         call.failed = True
         call.write("Broker name must be set if the queue is chosen!")
@@ -95,14 +94,13 @@ def _message(call: Call) -> Message:
 
 
 def again(message: looked.Message) -> Message:
-    """A message that is there, to be sent once more: with its tag, keys and the application's properties."""
+    """Return a stored message to send again: with its tag, keys and the application's properties."""
     stored = message.stored
     own = {key: value for key, value in stored.properties.items() if key not in RESERVED}
     return Message(stored.topic, message.body, stored.tags, tuple(stored.keys), own, stored.flag)
 
 
 async def send_msg_status(call: Call) -> None:
-    """How long a broker takes for each of some messages; they go to the topic that bears its name."""
     broker, size, count = call.text("b"), call.number("s", 128, INT), call.number("c", 50)
     async with producing(call) as mq:
         await _send(mq, Message(broker, _jodie(16)))
@@ -113,12 +111,11 @@ async def send_msg_status(call: Call) -> None:
 
 
 def _jodie(size: int) -> bytes:
-    """A body of at least so many bytes, as Java's tool makes it."""
+    """Return a body of at least this size, as Java's tool makes it."""
     return b"hello jodie" * math.ceil(size / 11)
 
 
 async def check_msg_send_rt(call: Call) -> None:
-    """How long each of some sends to a topic takes, queue by queue."""
     amount = call.number("a", 100)
     message = Message(call.text("t"), b"a" * call.number("s", 128, INT))
     call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#RT")
@@ -138,7 +135,6 @@ async def check_msg_send_rt(call: Call) -> None:
 
 
 async def cluster_rt(call: Call) -> None:
-    """How long sends to each broker take, over and over."""
     amount, size, interval = call.number("a", 100), call.number("s", 128, INT), call.number("i", 10)
     as_log = call.is_true("p")
     clusters = (await cluster_table(call)).cluster_addr_table
@@ -194,5 +190,5 @@ async def _send(mq: Client, message: Message) -> SendResult:
 
 
 def _average(elapsed_ms: int, amount: int) -> str:
-    """Of all but the first, which had to connect."""
+    """Return the average without the first, which had to connect."""
     return f"{elapsed_ms / (amount - 1):.2f}" if amount > 1 else "NaN"

@@ -1,13 +1,13 @@
-"""THE TABLE of commands: where each is, the Java class that its errors name, what it does, and its options.
+"""The table of commands: place, the Java class that errors name, meaning, options.
 
     name module:function JavaClass
-        : what it does
-        *t topic : what it is       required
+        : meaning
+        *t topic : meaning          required
         |b brokerAddr : ...         exactly one of those with a bar
          r readQueueNums : ...      optional
         -l list : ...               optional, without a value
 
-Blanks behind a name are Java's. A command's module is imported when it is called, so that the tool starts fast.
+Spaces after a name are Java's. A command's module is imported when it is called, so the tool starts fast.
 Source: MQAdminStartup and the classes named, Java 4.9.8.
 """
 
@@ -37,7 +37,7 @@ class Command:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """Its options, and those that all commands have unless it has its own."""
+        """Its own options, and those that all commands have."""
         own = {option.letter for option in self.own}
         return (*(each for each in (HELP, NAMESRV) if each.letter not in own), *self.own)
 
@@ -372,5 +372,5 @@ BY_NAME: Final[dict[str, Command]] = {command.name.lower(): command for command 
 
 
 def find(name: str) -> Command | None:
-    """The command of a name, in whatever case."""
+    """Return the command of a name; case does not matter."""
     return BY_NAME.get(ALIASES.get(name.lower(), name).lower())

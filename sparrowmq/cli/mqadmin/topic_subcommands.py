@@ -38,7 +38,6 @@ _UNIT_SUB: Final = 2
 
 
 async def update_topic(call: Call) -> None:
-    """Create a topic, or change it, at a broker or at all masters of a cluster."""
     flag = _UNIT * call.is_true("u") | _UNIT_SUB * call.is_true("s")
     topic = TopicConfig(
         call.text("t"),
@@ -78,7 +77,6 @@ async def _update_in(call: Call, topic: TopicConfig, cluster: str) -> None:
 
 
 async def update_topic_perm(call: Call) -> None:
-    """Change what clients may do with a topic."""
     name, perm = call.text("t"), call.number("p")
     route = await call.route(name)
     row = route.queue_datas[0]
@@ -111,12 +109,11 @@ async def _update_perm_at(call: Call, route: TopicRoute, topic: TopicConfig, add
 
 
 async def delete_topic(call: Call) -> None:
-    """Delete a topic from a cluster's masters and from all name servers."""
     await remove_topic(call, call.text("t"), call.text("c"))
 
 
 async def remove_topic(call: Call, topic: str, cluster: str) -> None:
-    """Delete a topic, and say so. Raises: Failure."""
+    """Delete a topic, and print that. Raises: Failure."""
     for address in await brokers_of.masters(call, cluster):
         await operations.delete_topic(call, address, topic)
     call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
@@ -125,11 +122,10 @@ async def remove_topic(call: Call, topic: str, cluster: str) -> None:
     call.line("delete topic [%s] from NameServer success.", topic)
 
 
-# Looks --------------------------------------------------------------------------------------------------------------
+# Show ---------------------------------------------------------------------------------------------------------------
 
 
 async def topic_route(call: Call) -> None:
-    """Which brokers have a topic, as JSON or as a table."""
     route = await call.route(call.text("t"))
     if not call.has("l"):
         call.line(java.pretty(_route_json(route)))
@@ -177,7 +173,6 @@ def _route_json(route: TopicRoute) -> dict[str, object]:
 
 
 async def topic_status(call: Call) -> None:
-    """Where each queue of a topic begins and ends."""
     offsets = await topic_offsets(call, call.text("t"))
     call.heads(_STATUS, "#Broker Name|#QID|#Min Offset|#Max Offset|#Last Updated")
     for queue, each in sorted(offsets.items()):
@@ -187,7 +182,7 @@ async def topic_status(call: Call) -> None:
 
 
 async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
-    """The queues of a topic at all brokers. Raises: Failure."""
+    """Return the queues of a topic at all brokers. Raises: Failure."""
     found: dict[MessageQueue, TopicOffset] = {}
     for _, address in brokers_of.asked(await call.route(topic)):
         found |= await operations.topic_offsets(call, address, topic)
@@ -197,7 +192,6 @@ async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffse
 
 
 async def topic_list(call: Call) -> None:
-    """The names of all topics; with -c their clusters and who consumes them."""
     if not call.has("c"):
         for topic in await call.topics():
             call.line(topic)
@@ -224,7 +218,6 @@ async def _consumers(call: Call, topic: str, cluster: ClusterTable) -> list[tupl
 
 
 async def topic_cluster_list(call: Call) -> None:
-    """The clusters that have a topic."""
     table = await cluster_table(call)
     broker = (await call.route(call.text("t"))).broker_datas[0].broker_name
     for cluster in java.names(name for name, has in table.cluster_addr_table.items() if broker in has):
@@ -232,7 +225,6 @@ async def topic_cluster_list(call: Call) -> None:
 
 
 async def allocate_mq(call: Call) -> None:
-    """Which queues of a topic each of several consumers would get, by the usual strategy."""
     topic, members = call.text("t"), call.text("i").split(",")
     queues = java.queues(Route.build(topic, await call.route(topic)).readable)
     result = {
@@ -249,7 +241,6 @@ async def allocate_mq(call: Call) -> None:
 
 
 async def stats_all(call: Call) -> None:
-    """What came into each topic and went to each of its groups."""
     call.heads(_STATS, "#Topic|#Consumer Group|#Accumulation|#InTPS|#OutTPS|#InMsg24Hour|#OutMsg24Hour")
     chosen = call.text("t")
     for topic in await call.topics():

@@ -34,7 +34,7 @@ _PERMS: Final = {"deny": "DENY", "pub": "PUB", "sub": "SUB", "pubsub": "PUB|SUB"
 
 
 def _perm(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """A permission as brokers call it."""
+    """Return a permission in the brokers' words."""
     if text is None:
         return None
     found = _PERMS.get(text.strip().lower().replace("|", ""))
@@ -44,7 +44,7 @@ def _perm(context: click.Context, option: click.Parameter, text: str | None) -> 
 
 
 def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | None:
-    """NAME=PERM, ... as brokers have it; None if there is none."""
+    """Return NAME=PERM, ... in the brokers' words; None if there is none."""
     found = []
     for text in texts:
         name, _, perm = map(str.strip, text.rpartition("="))
@@ -56,7 +56,7 @@ def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 
 def at_brokers(command: F) -> F:
     """Give a command --cluster and --broker."""
-    broker = click.option("--broker", metavar="NAME", help="At this broker and its slaves alone.")
+    broker = click.option("--broker", metavar="NAME", help="Only at this broker and its slaves.")
     return CLUSTER(broker(command))
 
 
@@ -161,7 +161,7 @@ def _at_each(
     work: Callable[[Servers, Where], Coroutine[Any, Any, None]],
     done: str,
 ) -> None:
-    """Do it at one broker after the other, and say where it is done; the first that refuses ends it."""
+    """Change one broker after the other, and print each; the first refusal ends it."""
 
     places: list[Where] = []
 

@@ -26,7 +26,7 @@ _LOOK_S: Final = 1.0
 
 
 class _Noun(click.Group):
-    """A group of commands; options without one are those of `run`."""
+    """A group of commands that passes options without a command to `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in HELP["help_option_names"]):
@@ -68,7 +68,7 @@ async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
 
 
 async def _figures(admin: Admin, address: str) -> tuple[object, ...]:
-    """What a row tells of a broker that answers."""
+    """Return a broker's cells of the list."""
     try:
         found = await broker_figures(admin.servers, address)
     except SparrowError:
@@ -127,12 +127,12 @@ def stats(name: str) -> None:
     "wait_s",
     metavar="SECONDS",
     type=click.FloatRange(min=0),
-    help="Wait so long until groups have handled all that it has.",
+    help="Wait at most this long until no group has lag.",
 )
 def drain(name: str, wait_s: float | None) -> None:
-    """Let no producer find the broker NAME any more, so that it can be emptied and stopped.
+    """Hide the broker NAME from producers, so that it can be emptied and stopped.
 
-    Consumers go on. With --wait the exit status is 1 if a group still has lag. `undrain` reverts this; so does a
+    Consumers continue. With --wait the exit status is 1 if a group still has lag. `undrain` reverts this; so does a
     restart of the name servers.
     """
 
@@ -147,7 +147,7 @@ def drain(name: str, wait_s: float | None) -> None:
 
 
 async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, int]:
-    """How far behind groups are: as soon as none is, or when the time is over."""
+    """Return the lag of each group, when all are 0 or the time is over."""
     end = time.monotonic() + wait_s
     with Progress() as progress:
         while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:

@@ -1,7 +1,7 @@
-"""`sparrowmq message copy` and `replay`: messages of a topic sent again, to a topic or to one group.
+"""`sparrowmq message copy` and `replay`: send messages of a topic again, to a topic or to one group.
 
-Both take what is there when they begin, queue by queue in its order, and move no group. Who stops in between says how
-far it came; what was sent already is sent twice if all begins anew.
+Both take the messages that exist when they begin, queue by queue in order, and move no group. An interrupted copy
+prints how far it came; if you start it again from the beginning, messages are sent twice.
 """
 
 from __future__ import annotations
@@ -36,20 +36,22 @@ _HOW_TO: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
 
 
 def _chosen(command: Any) -> Any:
-    """Gives a command the options by which messages are chosen, and how it goes about them."""
+    """Give a command the options that choose messages, and those of the run."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="Only show how many messages it would be."),
+        click.option("--dry-run", is_flag=True, help="Only print the number of messages."),
         click.option("--yes", is_flag=True, help="Do not ask."),
         click.option(
             "--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second."
         ),
-        click.option("--limit", type=click.IntRange(1), help="End after so many."),
-        click.option("--until", callback=moment, help="Stored before, likewise."),
+        click.option("--limit", type=click.IntRange(1), help="End after this many messages."),
+        click.option("--until", callback=moment, help="Only those stored before, likewise."),
         click.option(
-            "--since", callback=moment, help="Stored since: 2026-11-20T08:00, or 15m for so long ago."
+            "--since",
+            callback=moment,
+            help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
         ),
-        click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'."),
-        click.option("--tag", help="Those with one of these tags: A, or 'A || B'."),
+        click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
+        click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
     ):
         command = option(command)
     return asking(OUTPUT(command))
@@ -158,12 +160,12 @@ def _client_of(
 
 
 def _is_typed(option: str) -> bool:
-    """Whether an option is in the command line, and not only in the environment."""
+    """Return whether an option is on the command line, and not only in the environment."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _copied(found: ReceivedMessage, target: str) -> Message:
-    """The same message for another topic, without what servers wrote to it."""
+    """Return the same message for another topic, without the properties that servers wrote."""
     stored = found.stored
     own = {name: value for name, value in stored.properties.items() if name not in RESERVED}
     return Message(target, found.body, stored.tags, stored.keys, own, stored.flag)
@@ -180,7 +182,7 @@ async def _each(
     yes: bool,
     **wanted: Any,
 ) -> int:
-    """Send what is chosen, batch by batch of one queue; returns how many."""
+    """Send the chosen messages in batches of one queue; returns their number."""
     if not dry_run and not yes:
         total = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
         confirm(question.format(f"{total:,}"))
@@ -198,7 +200,7 @@ async def _each(
 async def _send(
     send: Any, batch: list[ReceivedMessage], pause_s: float, count: int, progress: Progress
 ) -> None:
-    """Send a batch after a pause; if it is not sent, say where it begins."""
+    """Send a batch after a pause; if that fails, print its first offset."""
     try:
         await asyncio.sleep(pause_s)
         await send(batch)
@@ -219,7 +221,7 @@ async def _batches(
     until: datetime | None,
     limit: int | None,
 ) -> AsyncIterator[list[ReceivedMessage]]:
-    """What is chosen of the messages that are there now, in batches of one queue each."""
+    """Yield the chosen messages that exist now, in batches of one queue."""
     left = limit
     async with mq.pull_consumer(group=TOOLS_GROUP, start="earliest") as reader:
         queues = await reader.queues(topic)
@@ -242,12 +244,12 @@ async def _batches(
 
 
 async def _unread(reader: PullConsumer, ends: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-    """The queues that are not read up to their ends."""
+    """Return the queues that are not read up to their ends."""
     return {queue for queue, at in (await reader.positions()).items() if at < ends[queue]}
 
 
 def _is_at(found: ReceivedMessage, until: datetime | None, queues: set[MessageQueue]) -> bool:
-    """Whether a message is the first of its queue that is too young."""
+    """Return whether a message is the first of its queue that is too young."""
     return (
         until is not None and found.queue in queues and found.store_timestamp_ms >= until.timestamp() * 1000
     )

@@ -1,4 +1,4 @@
-"""`sparrowmq dlq`: what groups could not handle however often it was tried, looked at and sent to them again."""
+"""`sparrowmq dlq`: show the messages of a dead-letter queue, and send them to their group again."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "TAG", "B
 
 
 def _filters(command: Any) -> Any:
-    """Gives a command the options by which dead letters are chosen."""
+    """Give a command the options that choose dead letters."""
     for option in (
-        click.option("--topic", help="Those that were sent to this topic."),
-        click.option("--tag", help="Those with this tag."),
+        click.option("--topic", help="Only those sent to this topic."),
+        click.option("--tag", help="Only those with this tag."),
         click.option(
-            "--since", callback=moment, help="Given up since: 2026-11-20T08:00, or 15m for so long ago."
+            "--since",
+            callback=moment,
+            help="Only those that failed since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
         ),
-        click.option(
-            "--skip", type=click.IntRange(0), default=0, help="Pass over the eldest so many of them."
-        ),
-        click.option("--id", "ids", metavar="ID", multiple=True, help="This one; may be repeated."),
+        click.option("--skip", type=click.IntRange(0), default=0, help="Skip this many of the oldest."),
+        click.option("--id", "ids", metavar="ID", multiple=True, help="Only this message; may be repeated."),
     ):
         command = option(command)
     return command
@@ -52,10 +52,14 @@ def dlq() -> None:
 @click.argument("group")
 @_filters
 @click.option(
-    "--limit", type=click.IntRange(1), default=_SHOWN_AT_ONCE, show_default=True, help="The eldest so many."
+    "--limit",
+    type=click.IntRange(1),
+    default=_SHOWN_AT_ONCE,
+    show_default=True,
+    help="At most this many, the oldest first.",
 )
 def list_letters(group: str, **wanted: Any) -> None:
-    """Show the dead letters of GROUP, the eldest first."""
+    """Show the dead letters of GROUP, the oldest first."""
 
     async def run(admin: Admin) -> list[tuple[object, ...]]:
         return [_row(letter) async for letter, _ in _chosen(admin, group, **wanted)]
@@ -66,7 +70,7 @@ def list_letters(group: str, **wanted: Any) -> None:
 @verb(dlq)
 @click.argument("group")
 @_filters
-@click.option("--limit", type=click.IntRange(1), help="The eldest so many; without it all.")
+@click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first; without it all.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second.")
 @click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -79,8 +83,8 @@ def redrive(
 ) -> None:
     """Let GROUP try its dead letters again, from the first time on; other groups do not get them.
 
-    They stay among the dead letters as well, until they are as old as the broker keeps messages: redriven twice they
-    come twice. When it ends at a --limit, or is interrupted, it says how to go on, with --since and --skip.
+    They also stay in the dead-letter queue until the broker deletes them; redriven twice they come twice. If the
+    command ends at a --limit or is interrupted, it prints how to continue, with --since and --skip.
     """
 
     async def run(admin: Admin) -> tuple[int, _Place | None]:
@@ -106,7 +110,7 @@ def redrive(
 async def _send_again(
     admin: Admin, letters: _Letters, total: int, rate: float | None
 ) -> tuple[int, _Place | None]:
-    """One after the other, as fast as they may go; returns how many are not gone, and where the last one lies."""
+    """Send one after the other at the rate; returns the number, and the place of the last one."""
     last: _Place | None = None
     count = 0
     with Progress() as progress:
@@ -140,7 +144,7 @@ async def _chosen(
     since: datetime | None,
     ids: tuple[str, ...],
 ) -> _Letters:
-    """The dead letters that fit all that was given, eldest first, each with which of its millisecond it is."""
+    """Yield the dead letters that fit, the oldest first, each with its number among those of its millisecond."""
     since_ms = round(since.timestamp() * 1000) if since is not None else 0
     missing = set(ids)
     count = at_ms = nth = 0

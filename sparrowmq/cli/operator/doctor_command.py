@@ -1,4 +1,4 @@
-"""`sparrowmq doctor`: what is wrong with a cluster, the check that told, and the command that mends it.
+"""`sparrowmq doctor`: problems of a cluster, the check that found each, and the command that solves it.
 
 exit    0 nothing is wrong, though there may be warnings; 1 something is; 2 the command line is wrong
 """
@@ -22,10 +22,10 @@ _FEWEST_FILES: Final = 4096
 
 @click.command("doctor", context_settings=HELP)
 @asking
-@click.option("--topic", metavar="NAME", help="Look at this topic, too.")
-@click.option("--group", metavar="NAME", help="Look at this consumer group, too.")
+@click.option("--topic", metavar="NAME", help="Also check this topic.")
+@click.option("--group", metavar="NAME", help="Also check this consumer group.")
 @OUTPUT
-@click.option("-v", "--verbose", is_flag=True, help="Show how each thing was looked at, and what is well.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")
 def doctor(topic: str | None, group: str | None, verbose: bool) -> None:
     """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
     findings = [*_here(), *ask(lambda admin: admin.examine(topic, group))]
@@ -38,7 +38,7 @@ def doctor(topic: str | None, group: str | None, verbose: bool) -> None:
 
 
 def _here() -> list[Finding]:
-    """What there is to say of this machine."""
+    """Check this machine."""
     files, check = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ulimit -Hn of this shell"
     if files != resource.RLIM_INFINITY and files < _FEWEST_FILES:
         mend = "ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit, before a broker starts here"

@@ -85,7 +85,9 @@ def change(name: str, **given: Any) -> None:
 
 @verb(group)
 @at_masters
-@click.option("--yes", is_flag=True, help="Do not ask whether its offsets and dead letters may go.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask whether whether to delete its offsets and dead letters."
+)
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
     if not yes:
@@ -117,7 +119,7 @@ def members(name: str) -> None:
 
 
 def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
-    """A row for each topic of a member."""
+    """Yield a row for each topic of a member."""
     for each in running.subscription_set:
         queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
         held = sum(state.cached_msg_count for state in queues)
@@ -182,27 +184,27 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
 @click.option(
     "--limit",
     type=click.IntRange(1),
-    help=f"The eldest so many; without it {_SHOWN} are shown, and all are looked at for --resend.",
+    help=f"At most this many, the oldest first. By default {_SHOWN} are shown, and --resend looks at all.",
 )
 def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
-    """Show what the group NAME could not handle, or let it try some of that again.
+    """Show the messages that failed every try of the group NAME, or let the group try some of them again.
 
-    They stay among the dead letters as well, until they are as old as the broker keeps messages.
+    They also stay in the dead-letter queue until the broker deletes them.
     """
     if resend:
         ask(lambda admin: _resend(admin, name, set(resend), limit))
         return
 
     async def found(admin: Admin) -> list[tuple[object, ...]]:
-        return [_letter(each) async for each in _eldest(admin, name, limit or _SHOWN)]
+        return [_letter(each) async for each in _oldest(admin, name, limit or _SHOWN)]
 
     table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), ask(found))
 
 
 async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:
-    """Send again which of the eldest are wanted, and say so of each."""
+    """Send the wanted ones of the oldest dead letters again, and print each."""
     missing = wanted - {"all"}
-    async for each in _eldest(admin, name, limit):
+    async for each in _oldest(admin, name, limit):
         missing.discard(each.msg_id)
         if wanted & {"all", each.msg_id}:
             await admin.resend(each)
@@ -211,7 +213,7 @@ async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) 
         raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(missing))}")
 
 
-async def _eldest(admin: Admin, name: str, limit: int | None) -> AsyncGenerator[ReceivedMessage, None]:
+async def _oldest(admin: Admin, name: str, limit: int | None) -> AsyncGenerator[ReceivedMessage, None]:
     count = 0
     async with aclosing(walk(admin.servers, name)) as letters:
         async for each in letters:
@@ -228,7 +230,7 @@ def _letter(each: ReceivedMessage) -> tuple[object, ...]:
 
 
 def _target(text: str) -> ResetTo:
-    """What TO says. Raises: BadParameter."""
+    """Parse TO. Raises: BadParameter."""
     if text == "earliest":
         return "earliest"
     if text == "latest":

@@ -61,10 +61,10 @@ message.add_command(replay)
 @verb(message)
 @click.argument("topic")
 @click.argument("body", required=False)
-@click.option("--file", type=click.File("rb"), help="Send this file instead; - is what comes in by the pipe.")
-@click.option("--lines", is_flag=True, help="Each line of it is a message of its own.")
+@click.option("--file", type=click.File("rb"), help="Send this file instead; - reads standard input.")
+@click.option("--lines", is_flag=True, help="Send each line as a message of its own.")
 @click.option("--tag", help="A word that consumers can filter by.")
-@click.option("--key", "keys", multiple=True, help="What it can be found by; may be repeated.")
+@click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
 @click.option(
     "--property",
     "properties",
@@ -83,10 +83,10 @@ def send(
 ) -> None:
     """Send BODY to TOPIC, or a file, or its lines, and print where each message is stored.
 
-    With - as BODY it sends what comes in by the pipe; if that is nothing, nothing is sent.
+    With - as BODY it sends standard input; if that is empty, nothing is sent.
     """
     if (body is None) == (file is None):
-        raise click.UsageError("give a body or a --file; - reads what comes in by the pipe")
+        raise click.UsageError("give a body or a --file; - reads standard input")
     if body == "-":
         body, file = None, sys.stdin.buffer
     bodies = [body.encode()] if body is not None else _bodies(file, lines)
@@ -110,7 +110,7 @@ def send(
 async def _send_all(
     send: Callable[[int, bytes], Coroutine[Any, Any, _Sent]], bodies: Iterable[bytes], topic: str | None
 ) -> list[_Sent]:
-    """Send many at once; of lines for a topic it says which ones are there when it ends before all are."""
+    """Send many at once; if sending lines fails, print which lines are sent."""
     rows: list[_Sent] = []
     chunk: list[tuple[int, bytes]] = []
 
@@ -151,7 +151,7 @@ def _bodies(file: Any, lines: bool) -> Iterator[bytes]:
     if not lines:
         whole = file.read()
         if not whole:
-            raise click.ClickException("what was to be sent is empty, so nothing was sent")
+            raise click.ClickException("the input is empty, so nothing was sent")
         yield whole
         return
     for each in file:
@@ -182,18 +182,20 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     if only_body:
         sys.stdout.buffer.write(found.body)
         return
-    told = described(found)
+    fields = described(found)
     if is_for_people():
-        click.echo(as_json(told, indent=2))
+        click.echo(as_json(fields, indent=2))
     else:
-        done("", **told)
+        done("", **fields)
 
 
 @verb(message)
 @click.argument("topic")
-@click.option("--key", help="Those with this key.")
-@click.option("--since", callback=moment, help="Stored since: 2026-11-20T08:00, or 15m for so long ago.")
-@click.option("--until", callback=moment, help="Stored before, likewise.")
+@click.option("--key", help="Only those with this key.")
+@click.option(
+    "--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago."
+)
+@click.option("--until", callback=moment, help="Only those stored before, likewise.")
 @click.option("--limit", type=click.IntRange(1), default=64, show_default=True)
 def find(topic: str, **wanted: Any) -> None:
     """Find messages of TOPIC by a key, or by when they were stored."""
@@ -212,10 +214,10 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 
 @verb(message)
 @click.argument("topic")
-@click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
-@click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
+@click.option("--tag", help="Only those with one of these tags: A, or 'A || B'.")
+@click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'.")
 @click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
-@click.option("--limit", type=click.IntRange(1), help="End after so many.")
+@click.option("--limit", type=click.IntRange(1), help="End after this many messages.")
 @click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
 def tail(
     topic: str,
@@ -262,11 +264,11 @@ async def _arriving(
                 yield each
 
 
-# What is shown ------------------------------------------------------------------------------------------------------
+# Output ------------------------------------------------------------------------------------------------------------
 
 
 def described(found: ReceivedMessage) -> dict[str, Any]:
-    """All about a message, for JSON; a body that is no text stands there in hexadecimal digits."""
+    """Return all about a message, for JSON; a body that is no text is in hexadecimal digits."""
     stored, text = found.stored, _text(found)
     return {
         "id": found.msg_id,
@@ -315,7 +317,7 @@ def _beginning(found: ReceivedMessage) -> str:
 
 
 def _text(found: ReceivedMessage) -> str | None:
-    """The body as text; None if it is none."""
+    """Return the body as text; None if it is none."""
     try:
         text = found.body.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What `sparrowmq topic` and `sparrowmq group` share: a list of all names, and changes of one at every master."""
+"""Commands that `sparrowmq topic` and `sparrowmq group` share: list names, and change one at every master."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
     """Give a noun the command `list`.
 
     Args:
-        hidden: what more it prints with --all.
-        names: asks for them, in a cluster or in all, with the hidden ones or without.
+        hidden: the help of --all.
+        names: asks for the names in a cluster or in all, with the hidden ones or without.
     """
 
     @verb(noun, "list", f"Print the names of all {noun.name}s, one on a line.")
@@ -35,14 +35,14 @@ def at_masters(command: F) -> F:
 
 
 def refuse_no_change(given: Mapping[str, object]) -> None:
-    """End a command that was given nothing to change but the cluster in which to do it."""
+    """End a command without any change."""
     if all(value is None for key, value in given.items() if key != "cluster"):
         path = click.get_current_context().command_path
         raise click.UsageError(f"nothing is to be changed; `{path} -h` lists what can")
 
 
 def tell(done: str, name: str, brokers: Iterable[str]) -> None:
-    """Say what was done to a noun's name, and where."""
+    """Print what was done, and at which brokers."""
     parent = click.get_current_context().parent
     assert parent is not None, "commands of a noun"
     noun, places = parent.command.name or "", list(brokers)

@@ -66,8 +66,8 @@ def create(name: str, **given: Any) -> None:
 @verb(topic)
 @at_masters
 @click.option("-q", "--queues", type=_COUNT, help="Queues on each broker.")
-@click.option("--read-queues", type=_COUNT, help="Those that are consumed, if another number.")
-@click.option("--write-queues", type=_COUNT, help="Those that are sent to, if another number.")
+@click.option("--read-queues", type=_COUNT, help="Queues that are consumed, if another number.")
+@click.option("--write-queues", type=_COUNT, help="Queues that messages are sent to, if another number.")
 @click.option("--perm", type=_PERM, help="What clients may do with it.")
 def change(name: str, **given: Any) -> None:
     """Change the topic NAME at every master that has it; what is not given stays as it is."""
@@ -78,7 +78,7 @@ def change(name: str, **given: Any) -> None:
 
 @verb(topic)
 @at_masters
-@click.option("--yes", is_flag=True, help="Do not ask whether its messages may go.")
+@click.option("--yes", is_flag=True, help="Do not ask whether to delete its messages.")
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
     if not yes:

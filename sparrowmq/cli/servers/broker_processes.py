@@ -4,9 +4,9 @@
     broker 0      10911        NAME-0        ROOT-0              5557
     broker 1      10921        NAME-1        ROOT-1              5558          and so on, from the one configuration
 
-Each is a process, with what it says on the streams of this one. One that ends is started again: after a second, after
-twice as long each time until it has run for a minute, half a minute at most. Settings that are wrong end all of them.
-A signal to this process stops them in order, and SIGHUP goes to each; if it is killed, the system tells them.
+Each is a process that shares the output streams of this one. A process that ends is started again: after a second,
+after twice as long each time until it has run for a minute, half a minute at most. Wrong settings end all of them. A
+signal to this process stops them in order, and SIGHUP goes to each. If this process is killed, the system ends them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def command(settings: BrokerSettings, given: Mapping[str, Any], number: int) -> list[str]:
-    """The command line of broker `number`, from that of all of them."""
+    """Return the command line of broker `number`, from that of all."""
     words = [sys.executable, "-m", "sparrowmq", "broker"]
     for option, name in (("-c", "file"), ("-n", "namesrv"), ("--log-size", "log_size")):
         words += [option, str(given[name])] if given[name] is not None else []
@@ -47,7 +47,7 @@ def command(settings: BrokerSettings, given: Mapping[str, Any], number: int) -> 
 
 
 def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:
-    """What broker `number` has otherwise than the configuration of all says."""
+    """Return the settings in which broker `number` differs from the configuration."""
     found = {
         "brokerName": f"{settings.name}-{number}",
         "storePathRootDir": f"{settings.store_path}-{number}",
@@ -80,8 +80,8 @@ class Brokers:
     """Keeps brokers running.
 
     Args:
-        commands: how each is started.
-        now_s: a clock that goes on.
+        commands: their command lines.
+        now_s: a monotonic clock.
     """
 
     def __init__(
@@ -159,6 +159,6 @@ def _started(words: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _end_with_parent() -> None:
-    """Be told by the system when this process is killed; only Linux does."""
+    """Let Linux end this process when its parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -97,7 +97,7 @@ def console(**given: Any) -> None:
 
 
 def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
-    """Who may log in, and what is to be said of it. Raises: ConfigError."""
+    """Return the accounts that may log in, and a text about them. Raises: ConfigError."""
     if users and user:
         raise ConfigError("give --users or --user, not both")
     if users:
@@ -110,7 +110,7 @@ def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
 
 
 def _folder(text: str | None) -> Path | None:
-    """A folder that can be written to. Raises: ConfigError."""
+    """Return a folder that can be written to. Raises: ConfigError."""
     if text is None:
         return None
     path = Path(text).expanduser()
@@ -124,7 +124,7 @@ def _folder(text: str | None) -> Path | None:
 
 
 def one_time() -> tuple[Accounts, str]:
-    """One user who may do everything, and his password for this start."""
+    """Return one user with all rights, and the password for this start."""
     password = secrets.token_urlsafe(9)
     account = Account(ONE_TIME_USER, Role.ADMIN, hashed(password))
     return Accounts({account.name: account}), password

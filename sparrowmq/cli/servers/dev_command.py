@@ -145,7 +145,7 @@ class Dev:
         await asyncio.get_running_loop().create_future()
 
     def as_json(self) -> str:
-        """What a script wants to know."""
+        """The addresses for a script."""
         told: dict[str, object] = {
             "namesrv": self.namesrv,
             "broker": self.broker,
@@ -156,7 +156,7 @@ class Dev:
         return json.dumps(told)
 
     def told(self) -> str:
-        """What a person wants to know, with lines to paste."""
+        """The addresses for a person, with lines to paste."""
         topic = self._topics[0] if self._topics else "orders"
         shown = (
             f"  Browser  {self.console} (user {ONE_TIME_USER}, password {self._password})\n"
@@ -176,7 +176,7 @@ SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages 
 {shown}"""
 
     async def _show(self, stack: AsyncExitStack) -> None:
-        """Start the console, if there is to be one."""
+        """Start the console, if it is wanted."""
         if self._console_port is None:
             return
         accounts, self._password = one_time()

@@ -1,7 +1,7 @@
-"""SIGHUP to a server: its settings are read anew, as soon as it runs.
+"""SIGHUP to a server: it reads its settings again, as soon as it runs.
 
-One that comes while it still starts would kill it, which systemd takes for a clean end: `systemctl reload` may come as
-soon as there is a process, and a broker with a large store to recover starts for minutes.
+A SIGHUP during the start would kill the server, and systemd takes that for a clean end: `systemctl reload` is possible
+as soon as there is a process, and a broker with a large store to recover starts for minutes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _came = False
 
 
 def remember() -> None:
-    """Keep in mind from now on that one came."""
+    """Remember from now on that a SIGHUP came."""
     signal.signal(signal.SIGHUP, _note)
 
 
 def follow(reload: Callable[[], object]) -> None:
-    """Have each call `reload` from now on, in the running loop; at once if one came meanwhile."""
+    """Call `reload` for each SIGHUP from now on; at once if one came before."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     if _came:
         reload()
 
 
 def follow_none(stop: Callable[[], object]) -> None:
-    """For a server that has nothing to read anew: it goes on, but ends in order with the terminal that it is in."""
+    """For a server without settings to read: it continues, but stops in order with its terminal."""
     is_in_terminal = sys.stdin is not None and sys.stdin.isatty()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop if is_in_terminal else lambda: None)
 

@@ -1,9 +1,9 @@
-"""Running a server in the foreground: `mqnamesrv`, `mqbroker`, also called `sparrowmq namesrv` and `sparrowmq broker`.
+"""Run a server in the foreground: `mqnamesrv`, `mqbroker`, also called `sparrowmq namesrv` and `sparrowmq broker`.
 
 settings   built in < file (-c) < environment (NAMESRV_ADDR, RMQ_BROKER_listenPort) < --set key=value, -n, --insecure
-SIGHUP     read all of them anew, and take what can change while the server runs
-stdout     one line when it serves, with the words that people's scripts wait for from Apache's
-stderr     the log, unless --log-file says where else, and what is wrong
+SIGHUP     read all of them again, and apply what can change while the server runs
+stdout     one line when it serves, with the words that scripts wait for from Apache's servers
+stderr     the log, unless --log-file names a file, and errors
 exit       0 stopped by SIGTERM or SIGINT; 1 it failed; 2 the command line, the settings or the address are wrong
 """
 
@@ -69,7 +69,7 @@ _OF_APACHES_SCRIPTS: Final = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "r
 
 
 class Server(Protocol):
-    """What is up once its context is entered."""
+    """A server whose context is entered."""
 
     async def serve(self) -> None:
         """Never returns; raises what made it fail."""
@@ -184,11 +184,11 @@ def broker(**given: Any) -> None:
 def _settings(
     cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
 ) -> S:
-    """The settings of a command line; ends the program when they are only to be printed, or wrong.
+    """Return the settings of a command line; ends the program when they are only to be printed, or wrong.
 
     Args:
         prefix: of environment variables that are named like keys.
-        variables: other environment variables, each with its key; Java lets a file overrule them.
+        variables: other environment variables, each with its key; in Java a file overrules them.
     """
     _begin_log(given)
     try:
@@ -208,7 +208,7 @@ def _settings(
 def _merged(
     cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None
 ) -> S:
-    """The settings that all sources make now. Raises: ConfigError."""
+    """Return the settings of all sources. Raises: ConfigError."""
     weak = [
         (name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)
     ]
@@ -222,7 +222,7 @@ def _merged(
 
 
 def _begin_log(given: Mapping[str, Any]) -> None:
-    """Say what is to be said where the command line wants it."""
+    """Log to the place that the command line names."""
     try:
         size_bytes = LOG_SIZE.parse(given["log_size"]) if given["log_size"] else None
         logs.begin(given["log_file"], logs.Form(given["log_format"]), size_bytes, given["log_keep"])
@@ -233,7 +233,7 @@ def _begin_log(given: Mapping[str, Any]) -> None:
 
 
 def _file(given: Mapping[str, Any]) -> Path | None:
-    """Where changes of settings are kept."""
+    """Return the file that keeps changes of settings."""
     return Path(given["file"]).expanduser() if given["file"] else None
 
 
@@ -245,8 +245,8 @@ def run(
     ready: Callable[[V], str],
     reload: Callable[[V], object] | None = None,
 ) -> NoReturn:
-    """Serve until a signal, or until it fails; `reload` is what SIGHUP does, one that came earlier, too."""
-    os.umask(0o077)  # Messages are nobody else's to read.
+    """Serve until a signal or a failure; SIGHUP calls `reload`, an earlier one too."""
+    os.umask(0o077)  # Only this user may read messages.
     descriptors.raise_limit()
     # What the index maps can be cut off, or lie on a bad sector: then the process dies, but not in silence.
     with suppress(OSError):  # where stderr is no file
@@ -285,7 +285,7 @@ async def _serve(
 
 
 def _reload(reload: Callable[[V], object], server: V) -> None:
-    """Read all settings anew; wrong ones change nothing."""
+    """Read all settings again; wrong ones change nothing."""
     try:
         reload(server)
     except ConfigError as error:
@@ -293,10 +293,10 @@ def _reload(reload: Callable[[V], object], server: V) -> None:
 
 
 def _calm_the_collector() -> None:
-    """Look for cyclic garbage seldom, and not among what was there at the start.
+    """Collect cyclic garbage seldom, and not among the objects of the start.
 
-    A message's objects die by reference counting; to look for cycles among them took a twentieth of a busy
-    broker's time.
+    A message's objects die by reference counting. Looking for cycles among them took a twentieth of a busy broker's
+    time.
     """
     gc.collect()
     gc.freeze()
@@ -312,7 +312,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def fail(error: BaseException) -> NoReturn:
-    """End with one sentence for an error that has been foreseen, with the trace for any other."""
+    """End with one sentence for an expected error, with the traceback for any other."""
     cause = error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]

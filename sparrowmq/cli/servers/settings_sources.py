@@ -33,11 +33,11 @@ SET_OPTION: Final = click.option(
 def sources(
     file: str | None, environment: Mapping[str, str], changes: Sequence[str], typed: Mapping[str, str]
 ) -> list[Source]:
-    """Where settings come from and what each source says, the strongest last.
+    """Return the sources of settings with their values, the strongest last.
 
     Args:
-        changes: what was given with --set.
-        typed: what other options set.
+        changes: the values of --set.
+        typed: the values of other options.
     Raises:
         ConfigError: the file cannot be read, or a --set has no value.
     """
@@ -47,7 +47,7 @@ def sources(
 
 
 def merge(cls: type[S], given: Sequence[Source]) -> S:
-    """Settings from all sources; logs what has no effect. Raises: ConfigError, a value is wrong."""
+    """Merge all sources; logs values without effect. Raises: ConfigError, a value is wrong."""
     settings = cls()
     for source, values in [*_of_tls(cls, given), *given]:
         settings, report = config.build(cls, values, source, settings)
@@ -57,7 +57,7 @@ def merge(cls: type[S], given: Sequence[Source]) -> S:
 
 
 def _of_tls(cls: type[Settings], given: Sequence[Source]) -> list[Source]:
-    """The file of TLS that programs share, weaker than all that is said to this one."""
+    """Return the TLS file that programs share, weaker than all settings of this one."""
     if not issubclass(cls, ClientTlsSettings):
         return []
     named = [values[FILE_KEY] for _, values in given if FILE_KEY in values]

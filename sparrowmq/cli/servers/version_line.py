@@ -1,4 +1,4 @@
-"""What runs here, in a line: for `sparrowmq version`, and the first line of a server's log."""
+"""One line about this program: for `sparrowmq version`, and the first line of a server's log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FROM_SOURCE: Final = (
 
 
 def identity() -> str:
-    """Which version runs, compiled or not, and in which Python."""
+    """Return the version, whether it is compiled, and the version of Python."""
     form = "compiled" if compiled.is_in_use() else FROM_SOURCE
     return f"sparrowmq {VERSION}, {form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
 def keeping(settings: BrokerSettings) -> str:
-    """Where a broker keeps messages, and what its answers wait for."""
+    """Return where a broker stores messages, and what a send waits for."""
     return f"store {settings.store_path}, {settings.flush.value}"

@@ -1,7 +1,6 @@
-"""Another broker's log, read record by record: what `sparrowmq store repair --from` takes them from.
+"""Another broker's log, read record by record, for `sparrowmq store repair --from`.
 
-VIEW_MESSAGE_BY_ID (33) gives the bytes that lie at an offset, as they lie there; masters and slaves answer it, those
-of Java, too.
+VIEW_MESSAGE_BY_ID (33) returns the bytes at an offset; masters and slaves answer it, Java's too.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PAUSE_S: Final = 1.0
 
 
 class LogCopy:
-    """The log of the broker at an address; a connection that ends is made again. Not for several threads at once."""
+    """The log of the broker at an address; a lost connection is opened again. Not for several threads at once."""
 
     def __init__(
         self,
@@ -44,11 +43,11 @@ class LogCopy:
         self._hang_up()
 
     def record_at(self, offset: int) -> bytes | None:
-        """What lies at an offset, if it is a record; None if none is there.
+        """Return the record at an offset; None if there is none.
 
         Raises:
-            NetworkError: the broker cannot be asked, for some seconds.
-            RemoteError: it does not want to answer.
+            NetworkError: the broker does not answer, for some seconds.
+            RemoteError: it refuses.
         """
         for attempt in range(_ATTEMPTS):
             try:

@@ -72,7 +72,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
             return
         for line in lines:
             click.echo(line)
-    except BrokenPipeError:  # whoever read it has seen enough, as `head`
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         raise
     except (SparrowError, OSError) as error:
         _fail("inspect", error)
@@ -174,7 +174,7 @@ def _copying(sources: list[str], progress: Progress) -> Disk:
 
 
 def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
-    """The settings of the store at a path, whatever path the broker's file names.
+    """Return the settings of the store at a path, whatever path the broker's file names.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -192,7 +192,7 @@ def _settings(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSe
 
 
 def found(settings: StoreSettings) -> list[str]:
-    """The violations of a store that nobody has open; people see each at once: a large store takes minutes.
+    """Return the violations of a store that no broker has open; people see each at once, as a check takes minutes.
 
     Raises:
         StoreLocked: a broker has it open.

@@ -1,1 +1,1 @@
-"""What all commands share: options of a cluster, output, progress, times."""
+"""Parts of all commands: options of a cluster, output, progress, times."""

@@ -1,8 +1,8 @@
-"""What commands that ask a cluster share: where its name servers are, one event loop, and errors.
+"""Parts of all commands that ask a cluster: options, one event loop, errors.
 
-stdout     what was asked for
-stderr     what is wrong, in one sentence
-exit       0 it is done; 1 a server failed or refused, or what was asked for is not there; 2 the command line is wrong
+stdout     the result
+stderr     errors, in one sentence
+exit       0 success; 1 a server failed or refused, or the thing does not exist; 2 the command line is wrong
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
-CLUSTER: Final = click.option("--cluster", metavar="NAME", help="Which cluster, if there are several.")
+CLUSTER: Final = click.option("--cluster", metavar="NAME", help="The cluster, if there are several.")
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:

@@ -1,13 +1,13 @@
-"""What commands print: tables for people, JSON or CSV for programs, as --output says.
+"""Output of commands: tables for people, JSON or CSV for programs, by --output.
 
-    table    columns two blanks apart; a list without heads is one name on a line
+    table    columns two spaces apart; a list without heads is one name on a line
     json     [{"broker": "broker-a", "max_offset": 7}, ...]; of several tables {"queues": [...], ...}
     csv      the same names in the first line; several tables have an empty line between them
 
-What a command did is a sentence for people, and one object or row for programs.
+A completed change is a sentence for people, and one object or row for programs.
 
-What is said beside the tables goes to stderr where programs read stdout. Texts of messages, groups and clients are not
-trusted: what would steer a terminal is shown as an escape, such as \\x1b, in all but CSV, which has none.
+Messages beside the tables go to stderr where programs read stdout. Texts of messages, groups and clients are not
+trusted: characters that would steer a terminal are shown as an escape, such as \\x1b, in all but CSV, which has none.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def table(heads: Sequence[str], rows: Rows, *, keys: Mapping[str, str] | None = 
 
 
 def tables(**parts: Table) -> None:
-    """Print several tables; programs find them by their names."""
+    """Print several tables; programs find each by its name."""
     if _format() == "json":
         found = {name: _objects(heads, rows) for name, (heads, rows) in parts.items()}
         _print_json(found)
@@ -84,7 +84,7 @@ def tables(**parts: Table) -> None:
 
 
 def names(found: Iterable[str], head: str = "name") -> None:
-    """Print names, one on a line; to programs that read CSV likewise, under a head."""
+    """Print names, one on a line; CSV has a head."""
     if _format() == "json":
         _print_json(list(found))
         return
@@ -99,18 +99,18 @@ def line(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Say something to whoever called the command."""
+    """Print a message beside the tables."""
     text = "\n".join(map(shown, text.split("\n")))
     click.echo(text, err=_format() != "table")
 
 
 def confirm(question: str) -> None:
-    """Ask whether to go on, beside what programs read. Raises: Abort, no."""
+    """Ask whether to continue, beside what programs read. Raises: Abort, no."""
     click.confirm(question, abort=True, err=not is_for_people())
 
 
 def done(sentence: str, **told: object) -> None:
-    """Tell what was done: people a sentence, programs one object."""
+    """Print what was done: a sentence for people, one object for programs."""
     if is_for_people():
         say(sentence)
     elif is_json():
@@ -133,7 +133,7 @@ def as_json(found: object, indent: int | None = None) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as a terminal may have it: what has no shape of its own stands there as an escape, such as \\x1b."""
+    """Escape the characters that a terminal would not print as they are, such as \\x1b."""
     if text.isprintable():
         return text
     return "".join(each if _has_shape(each) else each.encode("unicode_escape").decode() for each in text)

@@ -1,10 +1,10 @@
-"""How far long work has come: one line of the terminal that is drawn anew, and gone in the end.
+"""The progress of long work: one line of the terminal that is redrawn, and deleted at the end.
 
     reading the log   ███████▌······················   25 %   0:41 left
     1,200 sent
 
-It is for people who wait: nothing is drawn where stderr is a pipe or a file, nor with `--output json|csv`. No escape
-codes: the line is blanked out by blanks, so a terminal of any age does.
+It is for people who wait: nothing is drawn where stderr is a pipe or a file, nor with `--output json|csv`. The line is
+overwritten with spaces instead of escape codes, so it works in any terminal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GUESS_AFTER_S: Final = 2.0  # before that a guess of what is left jumps about
 
 
 class Progress:
-    """What is drawn while a `with` lasts.
+    """The line that is drawn inside a `with`.
 
     Calls are cheap enough for each record of a log: most of them only look at the clock.
     """
@@ -51,7 +51,7 @@ class Progress:
         self.clear()
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """So much of a step is done; another name, or less than before, begins a new one."""
+        """Draw how much of a step is done; another name, or less than before, begins a new step."""
         if not self.is_shown:
             return
         now_s = self._now_s()
@@ -65,12 +65,12 @@ class Progress:
             self._draw(f"{step}   {bar(share)}  {share:4.0%}{self._left(now_s, total)}", now_s)
 
     def tell(self, text: str) -> None:
-        """Draw a text, where nobody knows how much it will be."""
+        """Draw a text, for work of unknown size."""
         if self.is_shown and (now_s := self._now_s()) - self._drawn_s >= _EACH_S:
             self._draw(text, now_s)
 
     def clear(self) -> None:
-        """Make room for a line that stays; the next call draws again."""
+        """Delete the line, so that another text can stay; the next call draws it again."""
         if self._length:
             self._terminal.write(f"{' ' * self._length}\r")
             self._terminal.flush()
@@ -85,7 +85,7 @@ class Progress:
         return f"   {minutes}:{seconds:02d} left"
 
     def _draw(self, text: str, now_s: float) -> None:
-        """The cursor stays at the line's begin: what others write goes over it, and not behind it."""
+        """Leave the cursor at the beginning, so that other output overwrites the line."""
         room = max(1, shutil.get_terminal_size().columns - 1)  # a line that is full would wrap
         text = text[:room]
         self._terminal.write(f"{text.ljust(min(self._length, room))}\r")
@@ -94,7 +94,7 @@ class Progress:
 
 
 def bar(share: float) -> str:
-    """A bar of which `share` of 1 is filled, to an eighth of a cell."""
+    """Return a bar of which `share` of 1 is filled, to an eighth of a cell."""
     cells, eighths = divmod(int(share * WIDTH * 8), 8)
     filled = "█" * cells + (_EIGHTHS[eighths] if eighths else "")
     return filled.ljust(WIDTH, "·")

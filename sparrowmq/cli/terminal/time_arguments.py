@@ -11,7 +11,7 @@ AGES: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def moment(_context: object, _option: object, text: str | None) -> datetime | None:
-    """A time: 2026-11-20T08:00, or so long ago: 90s, 15m, 2h, 3d. Raises: BadParameter."""
+    """Parse a time: 2026-11-20T08:00, or an age such as 90s, 15m, 2h, 3d. Raises: BadParameter."""
     if text is None:
         return None
     try:
@@ -25,12 +25,12 @@ def moment(_context: object, _option: object, text: str | None) -> datetime | No
 
 
 def time_of(text: str) -> datetime:
-    """A time that is one on this machine. Raises: ValueError, OverflowError."""
+    """Parse a time that exists on this machine. Raises: ValueError, OverflowError."""
     found = datetime.fromisoformat(text)
     found.timestamp()  # the first and the last days of the calendar have none in some zones
     return found
 
 
 def iso(timestamp_ms: int) -> str:
-    """A time as `moment` takes it, to the millisecond."""
+    """Return a time as `moment` parses it, to the millisecond."""
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")

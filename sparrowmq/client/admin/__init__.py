@@ -1,1 +1,1 @@
-"""What operators do with a cluster: topics, groups, offsets, messages that are looked for. `admin.py` has it all."""
+"""An operator's view of a cluster. `admin.py` has every call; `operations/` builds the requests."""

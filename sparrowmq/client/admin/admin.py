@@ -1,12 +1,12 @@
-"""An operator's side of a cluster: topics, groups, offsets, and messages that are looked for.
+"""An operator's side of a cluster: topics, groups, offsets, and searches for messages.
 
     async with sparrowmq.Admin("127.0.0.1:9876") as admin:
         await admin.create_topic("orders", queues=16)
         print((await admin.lag("billing")).lag)
 
-A client has one too, over its own connections: `await mq.admin.topics()`. What changes a topic or a group goes to every
-master of the cluster, and answers which ones made the change; if some did not, `ChangeFailed` says which. Nothing is
-kept here: each call asks servers anew. Source: DefaultMQAdminExtImpl, Java 4.9.8.
+A client has one too, over its own connections: `await mq.admin.topics()`. A change of a topic or a group goes to every
+master of the cluster, and returns the names of the masters; if some failed, `ChangeFailed` names them. Nothing is
+cached: each call asks servers. Source: DefaultMQAdminExtImpl, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ TIMEOUT_S: Final = 5.0
 
 @short_tracebacks
 class Admin:
-    """Asks and changes a cluster; use it as an async context manager, or take `Client.admin`.
+    """Asks and changes a cluster; use it in `async with`, or take `Client.admin`.
 
-    All its calls raise NetworkError if a server does not answer in time, RemoteError if it refuses, and ConfigError if
-    an argument is wrong, a cluster's name too. Where `cluster` is not given, a change needs that there is only one;
-    everything else looks at all.
+    All calls raise NetworkError if a server does not answer in time, RemoteError if it refuses, and ConfigError if an
+    argument is wrong, such as the name of a cluster. Without `cluster` a change needs that there is only one cluster,
+    and everything else looks at all.
 
     Args:
         namesrv: name servers as `connect` takes them; or a client's network, which then lives as long as the client.
-        timeout_s: how long any one server may take to answer.
-        credentials, tls, namespace: as `connect` takes them; a client's network has its own. In a namespace there is
-            nothing but what is in it, and RocketMQ's own.
+        timeout_s: the time limit of each server's answer.
+        credentials, tls, namespace: as `connect` takes them; a client's network has its own. With a namespace all names
+            are those inside it, and RocketMQ's own.
     Raises:
         ConfigError: there is no such address.
     """
@@ -95,46 +95,45 @@ class Admin:
 
     @property
     def servers(self) -> Servers:
-        """The layer below, for tools that ask what there is no call for here."""
+        """The layer below, for tools that need a request without a call here."""
         return self._servers
 
     # The cluster ----------------------------------------------------------------------------------------------------
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """All brokers, or those of one cluster, by cluster and name."""
+        """Return all brokers, or those of one cluster."""
         return await self._servers.brokers(cluster)
 
     async def standings(self, cluster: str | None = None, *, count: bool = False) -> list[Standing]:
-        """Who leads, and how far each slave is behind its master; of all brokers, or those of one cluster.
+        """Return the role of all brokers, or of those of one cluster, and the lag of each slave.
 
-        With `count` also in messages: that takes a request for each topic, where a slave lacks something.
+        With `count` also the lag in messages: that takes a request for each topic, where a slave lags.
         """
         return await standings(self._servers, cluster, count)
 
     async def clusters(self) -> list[str]:
-        """The names of all clusters."""
         return sorted({each.cluster for each in await self._servers.brokers()})
 
     async def examine(self, topic: str | None = None, group: str | None = None) -> list[Finding]:
-        """What is wrong with the cluster, and with a topic and a group where they are named: `sparrowmq doctor`."""
+        """Return the problems of the cluster, and of a topic and a group if they are named: `sparrowmq doctor`."""
         named = self._full(group) if group is not None else None
         return await doctor.examine(self._servers, topic, named, self._clock.now_ms)
 
     # Brokers --------------------------------------------------------------------------------------------------------
 
     async def broker_figures(self, broker: str) -> dict[str, str]:
-        """What a broker counts, by Java's names; `broker` is a name, whose master is asked, or an address."""
+        """Return a broker's figures by Java's names; `broker` is a name, whose master is asked, or an address."""
         return await broker_figures(self._servers, await brokers.address_of(self._servers, broker))
 
     async def broker_settings(self, broker: str) -> dict[str, str]:
-        """A broker's settings by key; `broker` as above."""
+        """Return a broker's settings by key; `broker` as above."""
         return await broker_settings(self._servers, await brokers.address_of(self._servers, broker))
 
     async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
-        """Change settings of a broker while it runs, and for its next start; `broker` as above.
+        """Change settings of a running broker, and for its next start; `broker` as above.
 
         Raises:
-            RemoteError: one of them is wrong, or cannot be changed so; none was.
+            RemoteError: one of them is wrong, or cannot be changed in a running broker; none was changed.
         """
         if not changes:
             raise ConfigError("nothing is to be changed; give settings by their keys")
@@ -142,35 +141,35 @@ class Admin:
         await change_broker_settings(self._servers, address, changes)
 
     async def behind(self, broker: str) -> dict[str, int]:
-        """How many of a broker's messages each group that has consumed there has still to handle."""
+        """Return the lag at a broker of each group that has consumed there."""
         return await brokers.behind(self._servers, await brokers.address_of(self._servers, broker))
 
     async def drain(self, broker: str) -> int:
-        """Let no producer find a broker any more, while consumers do; returns how many topics it had for them.
+        """Hide a broker from producers, not from consumers; returns the number of its topics.
 
-        Every name server is told, and forgets it when it starts anew.
+        Every name server hides it until its restart.
 
         Raises:
-            ConfigError: there is no such broker; ChangeFailed: a name server did not take it.
+            ConfigError: there is no such broker; ChangeFailed: a name server failed.
         """
         return await brokers.drain(self._servers, broker)
 
     async def undrain(self, broker: str) -> int:
-        """Let producers find a broker again."""
+        """Show a broker to producers again."""
         return await brokers.undrain(self._servers, broker)
 
     # Topics ---------------------------------------------------------------------------------------------------------
 
     async def topics(self, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
-        """The names of all topics, or of a cluster's.
+        """Return the names of all topics, or of a cluster's.
 
         Args:
-            hidden: retry and dead-letter topics too, and RocketMQ's own.
+            hidden: also retry and dead-letter topics, and RocketMQ's own.
         """
         return await topics.names(self._servers, cluster, hidden)
 
     async def topic(self, name: str) -> Topic:
-        """A topic as it is now: what each broker has of it, and where its queues begin and end. Raises: NoRoute."""
+        """Return a topic with its settings at each broker, and the offsets of its queues. Raises: NoRoute."""
         return await topics.show(self._servers, self._full(name))
 
     async def create_topic(
@@ -185,12 +184,12 @@ class Admin:
         """Create a topic at every master; returns their names.
 
         Args:
-            queues: how many it gets on each broker.
+            queues: the number of queues on each broker.
             perm: what clients may do with it: "rw", "r", "w" or "none".
-            exist_ok: set a topic to this that is there already.
+            exist_ok: replace the settings of an existing topic.
         Raises:
             AlreadyThere: a master has it, and `exist_ok` is not given.
-            InvalidName: no topic can be called so.
+            InvalidName: the name is not allowed.
             ChangeFailed
         """
         return await topics.create(self._servers, self._full(name), queues, perm, cluster, exist_ok)
@@ -205,10 +204,10 @@ class Admin:
         perm: TopicPerm | None = None,
         cluster: str | None = None,
     ) -> list[str]:
-        """Change a topic at every master that has it, and leave as it is what is not given; returns their names.
+        """Change a topic at every master that has it; without a value a setting stays. Returns their names.
 
-        To have fewer queues without losing messages, lower `write_queues`, wait until all is consumed, and then lower
-        `read_queues`.
+        To have fewer queues without losing messages, lower `write_queues`, wait until all messages are consumed, and
+        then lower `read_queues`.
 
         Args:
             queues: for both of them.
@@ -235,11 +234,11 @@ class Admin:
     # Groups ---------------------------------------------------------------------------------------------------------
 
     async def groups(self, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
-        """The names of all consumer groups, or of a cluster's; `hidden` adds RocketMQ's own."""
+        """Return the names of all consumer groups, or of a cluster's; `hidden` adds RocketMQ's own."""
         return await groups.names(self._servers, cluster, hidden)
 
     async def group(self, name: str) -> Group:
-        """A group as it is now: its settings at each broker, and who is on line. Raises: NoGroup."""
+        """Return a group with its settings at each broker, and its online members. Raises: NoGroup."""
         return await groups.show(self._servers, self._full(name))
 
     async def create_group(
@@ -256,13 +255,12 @@ class Admin:
         """Create a consumer group at every master; returns their names.
 
         Args:
-            max_retries: failures before a message ends in the group's dead letters, for clients that send no limit
-                of their own. This client and Java's send one: see `max_reconsume_times` of `subscribe`.
-            retry_queues: how many queues its retry topic has on each broker; 0 is no retries.
-            exist_ok: set a group to this that is there already.
+            max_retries: failures before a message goes to the dead-letter queue.
+            retry_queues: the number of queues of its retry topic on each broker; 0 is no retries.
+            exist_ok: replace the settings of an existing group.
         Raises:
             AlreadyThere: a master has it, and `exist_ok` is not given.
-            InvalidName: no group can be called so.
+            InvalidName: the name is not allowed.
             ChangeFailed
         """
         wanted = GroupConfig(
@@ -284,7 +282,7 @@ class Admin:
         may_broadcast: bool | None = None,
         cluster: str | None = None,
     ) -> list[str]:
-        """Change a group at every master, and leave as it is what is not given; returns their names.
+        """Change a group at every master; without a value a setting stays. Returns their names.
 
         Raises:
             NoGroup: it does not exist; ChangeFailed.
@@ -300,7 +298,7 @@ class Admin:
     async def delete_group(self, name: str, *, cluster: str | None = None) -> list[str]:
         """Delete a group at every master, with its offsets, retries and dead letters; returns their names.
 
-        A consumer that is still there makes it anew.
+        A consumer that still runs creates it again.
 
         Raises:
             NoGroup: it does not exist; ChangeFailed.
@@ -308,25 +306,25 @@ class Admin:
         return await groups.delete(self._servers, self._full(name), cluster)
 
     async def members(self, group: str) -> list[Member]:
-        """Who is on line in a group, and what each says that it does; by client id. Raises: NoGroup."""
+        """Return the online members of a group with their own reports, by client id. Raises: NoGroup."""
         return await groups.members(self._servers, self._full(group))
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
-        """How far a group is, in one topic or in all that it consumes. Raises: NoGroup; NoRoute, there is no topic."""
+        """Return the lag of a group, in one topic or in all that it consumes. Raises: NoGroup, NoRoute."""
         return await groups.lag(self._servers, self._full(group), topic and self._full(topic))
 
     async def reset(
         self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False
     ) -> dict[MessageQueue, int]:
-        """Move a group to other offsets, forward or back; returns where each queue goes on.
+        """Reset the offsets of a group, forward or back; returns the new offset of each queue.
 
-        Members that are on line are told by their brokers and go on there within seconds; in place of those that are
-        away the offsets are committed.
+        Brokers reset online members, which continue there within seconds. For members that are offline the offsets are
+        committed in their place.
 
         Args:
             to: "earliest", "latest", a time (the first message stored since; without a zone it is local), or an
-                offset for each queue, which is kept within the queue and needs that no member is on line.
-            dry_run: only tell where each queue would go on.
+                offset for each queue, which is kept within the queue and needs that no member is online.
+            dry_run: only return the new offsets.
         Raises:
             NoGroup, NoRoute: the group or the topic does not exist.
         """
@@ -336,14 +334,14 @@ class Admin:
         return await groups.reset(self._servers, self._full(group), self._full(topic), to)
 
     async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
-        """What the group could not handle however often it was tried, eldest first, as long as brokers keep it."""
+        """Return the messages that failed every try, the oldest first, as long as brokers keep them."""
         check_count("limit", limit)
         return await dead_letters.of_group(self._servers, self._full(group), limit)
 
     async def resend(self, dead_letter: ReceivedMessage) -> None:
         """Let the group of a dead letter try it again, from the first time on; other groups do not get it.
 
-        It stays among the dead letters, and sent again twice it comes twice.
+        It stays in the dead-letter queue; sent again twice, it comes twice.
 
         Raises:
             InvalidMessage: it is none of `dead_letters`.
@@ -353,14 +351,14 @@ class Admin:
     async def replay(self, message: ReceivedMessage, group: str) -> None:
         """Let one group handle a message again, or for the first time; other groups do not get it.
 
-        It comes by the group's retries, so not in the order of its queue; who consumes in order does not get it.
+        It comes by the group's retries, so not in the order of its queue; consumers in order do not get it.
         """
         await dead_letters.replay(self._servers, message, self._full(group))
 
     # Messages -------------------------------------------------------------------------------------------------------
 
     async def message(self, msg_id: str, topic: str | None = None) -> ReceivedMessage:
-        """The message of an id: `SendResult.msg_id`, which needs its topic, or `offset_msg_id`, which does not.
+        """Return the message of an id: `SendResult.msg_id`, which needs its topic, or `offset_msg_id`, which does not.
 
         Raises:
             NoMessage: no broker has it (any more).
@@ -377,13 +375,13 @@ class Admin:
         until: datetime | None = None,
         limit: int = 64,
     ) -> list[ReceivedMessage]:
-        """Messages with a key, or all of a span of time, by the time when they were stored.
+        """Return messages with a key, or those stored in a span of time, in the order of their storage.
 
         Args:
-            since, until: stored at or after the one and before the other; times without a zone are local. Without a
-                key `since` is needed.
-            limit: how many at most: the youngest ones with the key, the eldest ones of the span. With a key each
-                broker answers at most 64.
+            since, until: stored at or after the one and before the other; times without a zone are local. Without a key
+                `since` is needed.
+            limit: at most this many: the newest ones with the key, the oldest ones of the span. With a key each broker
+                returns at most 64.
         Raises:
             NoRoute: there is no such topic.
         """
@@ -396,7 +394,7 @@ class Admin:
         return await finding.by_time(self._servers, topic, since, until, limit)
 
     async def trace(self, msg_id: str, topic: str = TRACE_TOPIC) -> list[Trace]:
-        """What producers and consumers that trace have reported of a message, the eldest first.
+        """Return the traces of a message from producers and consumers, the oldest first.
 
         Args:
             msg_id: `SendResult.msg_id`.

@@ -19,7 +19,7 @@ GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5
 
 
 def per_second(figures: Mapping[str, str], *names: str) -> float | None:
-    """The first span of a rate, about ten seconds, by the first of its names that is there; None without a number."""
+    """Return the rate of about the last ten seconds, under the first of its names; None without a number."""
     words = next((figures[name].split() for name in names if figures.get(name)), [])
     try:
         return float(words[0])
@@ -28,9 +28,9 @@ def per_second(figures: Mapping[str, str], *names: str) -> float | None:
 
 
 async def traffic(servers: Servers, address: str, name: str, key: str) -> BrokerStats:
-    """A figure of a broker over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
+    """Return a figure over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
 
-    One that a broker has counted nothing for is not there, which it tells as an error; here it is 0.
+    A broker that has counted nothing answers with an error, which is 0 here.
     """
     try:
         return await broker_statistic(servers, address, name, key)
@@ -41,7 +41,7 @@ async def traffic(servers: Servers, address: str, name: str, key: str) -> Broker
 
 
 async def address_of(servers: Servers, broker: str) -> str:
-    """Where a broker is: the master of a name; an address is its own.
+    """Return the address of a broker: the master of a name; an address stays as it is.
 
     Raises:
         ConfigError: there is no broker of this name.
@@ -60,7 +60,7 @@ async def address_of(servers: Servers, broker: str) -> str:
 
 
 async def behind(servers: Servers, address: str) -> dict[str, int]:
-    """How many of a broker's messages each group that has consumed there has still to handle."""
+    """Return the lag at a broker of each group that has consumed there."""
     stats = await progress_of_all_groups(servers, address)
     return {
         group: sum(

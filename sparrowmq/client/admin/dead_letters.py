@@ -1,10 +1,10 @@
-"""Dead letters: what a group could not handle however often it was tried, looked at and sent again.
+"""Dead letters: messages that failed every try of a group; shown, and sent again.
 
     %DLQ%billing    one queue at each broker, kept as long as other messages (fileReservedTime)
     sent again      to %RETRY%billing: only that group gets it, with all its tries, and as if it had never failed
 
-They stay among the dead letters too, until they are too old; nothing notes which ones were sent again. Source: the
-dashboard's DlqMessageServiceImpl, which hands one to a member of the group; here nobody need be on line.
+They stay in the dead-letter queue until they are too old; nothing notes which ones were sent again. Source: the
+dashboard's DlqMessageServiceImpl, which passes one to a member of the group; here no member need be online.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None
 
 
 async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
-    """Send a message to its retry topic, at the broker where it lies."""
+    """Send a message to its retry topic, at the broker that has it."""
     queue = MessageQueue(again.topic, place.broker_name, 0)
     address = masters_in(await servers.route(place.topic)).get(queue.broker_name)
     if address is None:
@@ -110,7 +110,7 @@ async def _send(servers: Servers, again: Packed, place: MessageQueue) -> None:
 
 
 def packed_again(stored: StoredMessage, group: str) -> Packed:
-    """A dead letter of a group as it is sent to its retry topic: as if it had never failed."""
+    """Return a dead letter for its group's retry topic, as if it had never failed."""
     kept = {name: value for name, value in stored.properties.items() if name not in WAITED | COMMITTED}
     flags = stored.sys_flag & _BODY_FLAGS
     # Its own limit, or a group without retries would have it among the dead letters at once.

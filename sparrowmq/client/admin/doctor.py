@@ -1,15 +1,15 @@
-"""What is wrong with a cluster, as far as its servers can be asked: findings, each with the check and what mends it.
+"""Checks of a cluster by requests to its servers: findings, each with its check and its solution.
 
     each name server    answers; knows the same brokers as the others
-    each broker         can be reached where clients are told, by old ones too; its disk, permission, clock and sends
+    each broker         clients reach its address, old ones too; its disk, permission, clock and sends
     a topic             has a route, at every name server; can be written and read
-    a group             its members want the same; somebody is on line where messages wait; what is dead; whether its
+    a group             its members want the same; a member is online where messages wait; dead letters; whether its
                         offsets are in the queues, and where it begins without one
 
 A search engine finds these by other words: "No route info of this topic", "connect to <172.17.0.1:10911> failed",
 "CODE: 14 DESC: service not available now. It may be caused by one of the following reasons: the broker's disk is full",
 "the consumer's subscription not latest", "subscription not exist", "[REJECTREQUEST]system busy", "[TIMEOUT_CLEAN_QUEUE]
-broker busy", CONSUME_FROM_LAST_OFFSET, and the port that is 2 below the broker's. So each says Java's words, too.
+broker busy", CONSUME_FROM_LAST_OFFSET, and the port that is 2 below the broker's. So findings have Java's words, too.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ _OF_CONTAINERS: Final = tuple(map(ipaddress.ip_network, ("172.16.0.0/12", "10.88
 
 
 class Verdict(Enum):
-    """How bad it is."""
-
     OK = "ok"
     WARNING = "warning"
     WRONG = "wrong"
@@ -56,12 +54,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        what: what was found.
-        check: how.
-        mend: what to do; "" where nothing is to be done.
+        what: the result.
+        check: the way it was found.
+        mend: the solution; "" where none is needed.
     """
 
     verdict: Verdict
@@ -73,7 +71,7 @@ class Finding:
 async def examine(
     servers: Servers, topic: str | None, group: str | None, now_ms: Callable[[], int]
 ) -> list[Finding]:
-    """All findings: of the cluster, and of a topic and a group where they are named."""
+    """Return the findings of the cluster, and of a topic and a group if they are named."""
     found, answers = await _name_servers(servers)
     if not answers:
         return found
@@ -100,7 +98,7 @@ async def examine(
 
 
 async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, frozenset[str]]]:
-    """What there is to say, and the brokers that each of those knows that answer."""
+    """Return the findings, and the brokers that each name server knows that answers."""
     found, known = [], {}
     for address in servers.network.name_servers.addresses:
         check = f"asked {address} for all brokers (106)"
@@ -168,7 +166,7 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
 
 
 def _way_to(address: str) -> str:
-    """What may keep clients from an address; Java's say "connect to <address> failed"."""
+    """Return what may keep clients from an address; Java's clients say "connect to <address> failed"."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         ip = ipaddress.ip_address(host)
@@ -187,7 +185,7 @@ def _way_to(address: str) -> str:
 
 
 def _disk_full(settings: Mapping[str, str]) -> float:
-    """From which share of its disk on a broker takes nothing: Apache's may only be told less, ours only more."""
+    """Return the share of its disk from which a broker refuses messages. Apache's can only lower it, ours raise it."""
     with suppress(ValueError):
         if "scrubRate" in settings:  # only ours have it
             return max(DISK_FULL, int(settings.get("diskMaxUsedSpaceRatio", "0")) / 100)
@@ -208,7 +206,7 @@ def _disk(who: str, status: dict[str, str], full: float = DISK_FULL) -> list[Fin
 
 
 def _busy(who: str, status: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
-    """Whether it refuses sends because they wait too long, or because its log is locked too long."""
+    """Check whether the broker refuses sends because they wait, or its log is locked, too long."""
     if "sendThreadPoolQueueHeadWaitTimeMills" not in status:
         return []
     wait_ms, size, capacity, lock_ms = (
@@ -243,7 +241,7 @@ def _number(table: Mapping[str, str], key: str, otherwise: int = 0) -> int:
 async def _old_clients(
     who: str, address: str, settings: Mapping[str, str], timeout_s: float
 ) -> list[Finding]:
-    """Whether Java's clients before 4.5 can send: they connect to the port that is 2 below the one they are told."""
+    """Check whether Java's clients before 4.5 can send: they connect to the port 2 below the registered one."""
     host, _, port = address.rpartition(":")
     below = f"{host}:{int(port) - _VIP_BELOW}"
     # Who has set it off, or takes any port, has none of them.
@@ -273,7 +271,7 @@ async def _old_clients(
 
 
 def _clock(who: str, status: dict[str, str], now_ms: int) -> list[Finding]:
-    """Whether its clock says what ours does: by when it started, and how long it runs, to a second."""
+    """Compare a broker's clock with ours: by its start time and its uptime, to a second."""
     parts = re.findall(r"(\d+) (days|hours|minutes|seconds)", status.get("runtime", ""))
     if not parts or "bootTimestamp" not in status:
         return []
@@ -355,7 +353,7 @@ async def _group(servers: Servers, group: str) -> list[Finding]:
 
 
 def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
-    """Java's brokers say "the consumer's subscription not latest" where members want different things."""
+    """Check for "the consumer's subscription not latest", the error of Java's brokers for members that differ."""
     check = "asked each member what it subscribes (307)"
     wanted: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for member in members:
@@ -397,7 +395,7 @@ def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> 
 async def _places(
     servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag
 ) -> list[Finding]:
-    """Whether it consumes from where there is something."""
+    """Check whether the group consumes from offsets that exist."""
     subscribed = {
         each.topic
         for member in members
@@ -419,7 +417,7 @@ async def _places(
 
 
 async def _starts(servers: Servers, group: str) -> set[str | None]:
-    """Where those who are on line begin."""
+    """Return the start of the online members: CONSUME_FROM_..."""
     masters = await servers.all_masters()
     found, _ = await servers.each(masters, lambda _, address: group_connections(servers, address, group))
     return {each.consume_from_where for each in found.values()}
@@ -428,7 +426,7 @@ async def _starts(servers: Servers, group: str) -> set[str | None]:
 def _outside(
     group: str, lag: groups.GroupLag, held: Mapping[str, Mapping[MessageQueue, range]]
 ) -> list[Finding]:
-    """Offsets that are not in their queues."""
+    """Return findings of offsets outside their queues."""
     check, found = "compared its offsets with the beginnings and ends of the queues", []
     ahead: dict[str, int] = {}
     gone: dict[str, int] = {}
@@ -462,7 +460,7 @@ def _from_end(
     held: Mapping[str, Mapping[MessageQueue, range]],
     starts: set[str | None],
 ) -> list[Finding]:
-    """Topics that it has no offset of and begins at their end, though there is something."""
+    """Return findings of topics with messages, without an offset, that the group begins at the end."""
     if _FROM_END not in starts:
         return []
     check = "asked its brokers where its members begin (203), and looked for its offsets"

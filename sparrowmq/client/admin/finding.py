@@ -1,11 +1,11 @@
-"""Finds messages: by one of their two ids, by key, or by when they were stored.
+"""Search messages: by either id, by key, or by the time of storage.
 
     unique id    made by the sender: each broker of the topic looks it up in its index
     offset id    made by the broker: it names the broker and the place
-    key          likewise by the index, which holds hashes: whose hash agrees and key does not is left out
+    key          looked up in the index, which holds hashes: messages with the same hash and another key are dropped
     time         each queue is searched for its first message, and read from there
 
-Both ids have the same form, so an id is an offset id when it names a broker of the cluster. Source: MQAdminImpl and
+Both ids have the same form; an id that names a broker of the cluster is an offset id. Source: MQAdminImpl and
 QueryMsgByIdSubCommand, Java 4.9.8.
 """
 
@@ -52,7 +52,7 @@ async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMes
 
 
 async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
-    """See `Admin.trace`; what cannot be read is left out, with a line in the log."""
+    """See `Admin.trace`; damaged traces are logged and left out."""
     found: list[Trace] = []
     for message in await by_key(servers, topic, msg_id, None, None, MOST_TRACES):
         try:
@@ -85,7 +85,7 @@ async def by_time(
 
 
 async def _place(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:
-    """The broker that an offset id names, and where it says its message is; None if none here is at that address."""
+    """Return the broker and the place in an offset id; None if no broker here has the address."""
     try:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
@@ -106,7 +106,7 @@ async def _at(servers: Servers, msg_id: str, broker: str, place: OffsetId) -> Re
 
 
 async def _query(servers: Servers, masters: Masters, request: QueryMessage) -> list[ReceivedMessage]:
-    """What the brokers have for a query, by the time when it was stored."""
+    """Return the messages of all brokers in the order of their storage."""
 
     async def at(broker: str, address: str) -> list[ReceivedMessage]:
         try:

@@ -1,8 +1,8 @@
-"""Consumer groups, as operators create, change, delete and look at them, and move them to other offsets.
+"""Consumer groups: create, change, delete and show them, and reset their offsets.
 
-A group whose members are on line is moved by its broker, which tells them; for one whose members are away the new
-offsets are committed in its place. Source: UpdateSubGroupSubCommand, DeleteSubscriptionGroupCommand,
-ConsumerProgressSubCommand and ResetOffsetByTimeCommand, Java 4.9.8.
+Brokers reset online members; for offline members the new offsets are committed in their place. Source:
+UpdateSubGroupSubCommand, DeleteSubscriptionGroupCommand, ConsumerProgressSubCommand and ResetOffsetByTimeCommand, Java
+4.9.8.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _COUNTS: Final = {"retry_max_times": "max_retries", "retry_queue_nums": "retry_q
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far a group is in a queue.
+    """The progress of a group in a queue.
 
     Attributes:
         broker_offset: the offset that the queue's next message will get.
         committed: the offset that the group handles next.
-        last_consumed: when the last message that it handled was stored, in local time; None if that is gone.
+        last_consumed: the storage time of the last message that it handled, local; None if the message is deleted.
     """
 
     queue: MessageQueue
@@ -66,11 +66,11 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """How many messages it has not handled."""
+        """The number of messages that it has not handled."""
         return self.broker_offset - self.committed
 
     def behind_s(self, now: datetime) -> float | None:
-        """How many seconds ago what was handled last was stored; 0 if nothing waits, None if nobody knows."""
+        """Return the age of the last handled message in seconds; 0 if none waits, None if it is unknown."""
         if self.lag <= 0:
             return 0.0
         if self.last_consumed is None:
@@ -80,10 +80,10 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is, its retries among the queues.
+    """The progress of a group in all queues, with those of its retry topic.
 
     Attributes:
-        per_second: how many messages it consumes, all brokers together.
+        per_second: consumed messages per second, at all brokers together.
     """
 
     group: str
@@ -92,7 +92,7 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
-        """How many messages it has not handled in all queues."""
+        """The number of messages that it has not handled in all queues."""
         return sum(each.lag for each in self.queues)
 
 
@@ -101,8 +101,8 @@ class Group:
     """A consumer group as it is now.
 
     Attributes:
-        settings: how it may consume, by the name of each broker that knows it.
-        members: who is on line, by client id.
+        settings: by the name of each broker that knows it.
+        members: the online members, by client id.
     """
 
     name: str
@@ -112,12 +112,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer that is on line, and what it says of itself.
+    """An online consumer, with its own report.
 
     Attributes:
-        version: of its client, by its name, or by its number if it does not say its name.
-        running: what it does: its settings by Java's names, its subscriptions, its queues. None when it does not say.
-        silence: why it does not say it.
+        version: the name of its client's version; its number if the report has no name.
+        running: its settings by Java's names, subscriptions and queues; None without a report.
+        silence: the reason why there is no report.
     """
 
     client_id: str
@@ -159,7 +159,7 @@ async def create(servers: Servers, wanted: GroupConfig, cluster: str | None, exi
 async def change(
     servers: Servers, name: str, cluster: str | None, changes: Mapping[str, int | bool | None]
 ) -> list[str]:
-    """See `Admin.change_group`; what is None stays as it is."""
+    """See `Admin.change_group`; None changes nothing."""
     given = {key: value for key, value in changes.items() if value is not None}
     _check_counts(given)
     masters = await servers.masters(cluster)
@@ -173,7 +173,7 @@ async def change(
 
 
 def _check_counts(config: Mapping[str, object]) -> None:
-    """Raises: ConfigError, what brokers count so does not fit their numbers."""
+    """Raises: ConfigError, a count is outside the range of brokers."""
     for key, name in _COUNTS.items():
         if key in config:
             check_count(name, config[key], at_least=0, at_most=INT32)
@@ -236,7 +236,7 @@ async def members(servers: Servers, name: str) -> list[Member]:
 
 
 def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
-    """The same, topics named as they are inside the namespace."""
+    """Return the report with topics named as inside the namespace."""
     subscriptions = [
         msgspec.structs.replace(each, topic=network.plain_name(each.topic))
         for each in running.subscription_set
@@ -261,10 +261,9 @@ async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
 
 
 async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
-    """How far some groups are, asked at once; an error in the place of one that nobody can tell.
+    """Return the lag of some groups, asked at once; an error in place of a lag that is unknown.
 
-    A group that never consumed may be none: all such are looked up in one table of each broker, as that names every
-    group there is.
+    A group without offsets may not exist. All of these are looked up in the table of groups of each broker.
     """
     masters = await servers.all_masters()
 
@@ -285,7 +284,7 @@ async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | S
 
 
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
-    """How far a group is at some masters; without queues if it never consumed, or is not there."""
+    """Return the lag of a group at some masters; without queues if it never consumed, or does not exist."""
     stats = await servers.all(masters, lambda _, address: group_progress(servers, address, name, topic))
     rows = {queue: each for table in stats.values() for queue, each in table.offset_table.items()}
     network = servers.network
@@ -327,7 +326,7 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
 
 
 async def targets(servers: Servers, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-    """Where each queue of a topic would go on after a reset; moves nobody. Raises: ConfigError, NoRoute."""
+    """Return the offset of each queue after a reset; changes nothing. Raises: ConfigError, NoRoute."""
     _check_target(to)
     masters = await servers.masters_of(topic)
     found = await servers.all(masters, lambda _, address: _targets_at(servers, address, topic, to))
@@ -341,13 +340,13 @@ def _queue_lag(queue: MessageQueue, row: QueueProgress) -> QueueLag:
 async def _configs(
     servers: Servers, name: str, masters: Masters
 ) -> tuple[dict[str, GroupConfig], dict[str, SparrowError]]:
-    """How each broker that knows a group has it; and what those failed with that could not be asked."""
+    """Return the settings of a group at each broker that knows it; and the errors of brokers that failed."""
     tables, failures = await servers.each(masters, lambda _, address: group_table(servers, address))
     return {broker: table[name] for broker, table in tables.items() if name in table}, failures
 
 
 async def _there(servers: Servers, name: str, masters: Masters) -> dict[str, GroupConfig]:
-    """How each broker has a group that one at least knows; a change will tell of those that cannot be asked.
+    """Return the settings of a group at each broker that knows it; the change itself reports brokers that fail.
 
     Raises:
         NoGroup: no broker knows it.
@@ -359,7 +358,7 @@ async def _there(servers: Servers, name: str, masters: Masters) -> dict[str, Gro
 
 
 async def _members(servers: Servers, name: str, address: str) -> list[Connection]:
-    """The members of a group that a broker knows to be on line."""
+    """Return the online members of a group at one broker."""
     try:
         return (await group_connections(servers, address, name)).connection_set
     except RemoteError as error:

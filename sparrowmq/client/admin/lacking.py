@@ -1,7 +1,7 @@
-"""What a slave lacks of its master, in messages: by the ends of their queues, topic by topic.
+"""The lag of a slave in messages: the ends of its queues against those of its master, topic by topic.
 
-Brokers of Java's tell of messages, and of the time, in no other way. It takes each of the two one request a topic, so
-it is asked for, and only of a slave whose log is shorter.
+Java's brokers report messages and times in no other way. It takes one request for each topic at both, so it is asked
+for explicitly, and only of a slave whose log is shorter.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Ends = Mapping[MessageQueue, TopicOffset]
 
 
 async def lacking(servers: Servers, master: str, slave: str) -> tuple[int, float | None]:
-    """How many messages a slave lacks, and how much older its newest one is, in seconds; None if it has none.
+    """Return the lag of a slave in messages, and in seconds between the newest messages; None if it has none.
 
-    Half messages, and those that wait for their time, count as others. Raises: NetworkError, RemoteError.
+    Half messages, and those that wait for their time, count too. Raises: NetworkError, RemoteError.
     """
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -48,7 +48,7 @@ async def _ends(servers: Servers, address: str, topic: str) -> Ends:
 
 
 def _missing(theirs: Ends, its: Ends) -> int:
-    """How many messages of one topic the slave has not."""
+    """Return the number of messages of one topic that the slave does not have."""
     total = 0
     for queue, end in theirs.items():
         here = its.get(queue)
@@ -57,7 +57,7 @@ def _missing(theirs: Ends, its: Ends) -> int:
 
 
 def _silence_s(pairs: list[tuple[Ends, Ends]]) -> float | None:
-    """The time between the newest message of the master and that of the slave."""
+    """Return the time between the newest message of the master and that of the slave."""
     newest = [
         max((end.last_update_timestamp for pair in pairs for end in pair[at].values()), default=0)
         for at in (0, 1)

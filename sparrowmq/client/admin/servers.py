@@ -1,7 +1,7 @@
-"""Asks name servers and masters on behalf of an operator.
+"""Requests to name servers and brokers on behalf of an operator.
 
-What an operator asks about may have changed a moment ago by his own hand, so nothing here comes from the routes that
-producers and consumers keep: each question goes to a server. Source: MQAdminImpl and CommandUtil, Java 4.9.8.
+The operator may have changed something a moment ago, so nothing here comes from the cached routes of producers and
+consumers: each question goes to a server. Source: MQAdminImpl and CommandUtil, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class BrokerPlace:
 
     @property
     def master(self) -> str | None:
-        """Where it takes changes and messages; None while it has only slaves."""
+        """The address that takes changes and messages; None while it has only slaves."""
         return self.addresses.get(MASTER)
 
 
 class Servers:
-    """The servers of a network, as an operator sees them.
+    """The servers of a network, for an operator.
 
     Args:
-        timeout_s: how long any one of them may take to answer one request.
+        timeout_s: the time limit of each answer.
     """
 
     def __init__(self, network: Network, timeout_s: float) -> None:
@@ -55,7 +55,7 @@ class Servers:
         self.timeout_s = timeout_s
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
-        """All brokers, or those of one cluster, by cluster and name. Raises: ConfigError, there is no such cluster."""
+        """Return all brokers, or those of one cluster, by cluster and name. Raises: ConfigError, no such cluster."""
         table = (await cluster_table(self)).broker_addr_table
         places = [BrokerPlace(each.broker_name, each.cluster, each.broker_addrs) for each in table.values()]
         clusters = sorted({place.cluster for place in places})
@@ -68,7 +68,7 @@ class Servers:
         return sorted(chosen, key=lambda place: (place.cluster, place.name))
 
     async def masters(self, cluster: str | None) -> Masters:
-        """The masters of a cluster, or of the only one that there is.
+        """Return the masters of a cluster, or of the only one.
 
         Raises:
             ConfigError: there is no such cluster; or none is named, and there are several or none.
@@ -97,12 +97,12 @@ class Servers:
         return {place.name: place.master for place in await self.brokers()}
 
     async def masters_of(self, topic: str) -> Masters:
-        """The masters that have a topic. Raises: NoRoute."""
+        """Return the masters that have a topic. Raises: NoRoute."""
         return masters_in(await self.route(topic))
 
     @property
     def namesrv(self) -> str:
-        """Name servers, as texts show them."""
+        """The name servers, for texts."""
         return str(self.network.name_servers)
 
     async def ask_namesrv(self, request: Request[R], accept: Collection[int] = ()) -> Response[R]:
@@ -132,7 +132,7 @@ class Servers:
     async def each(
         self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
-        """What `ask(name, address)` returned for each master, and what it raised; all are asked at once."""
+        """Ask all masters at once; returns the results of `ask(name, address)`, and the errors."""
         answers: dict[str, T] = {}
         failures: dict[str, SparrowError] = {}
 
@@ -150,7 +150,7 @@ class Servers:
         return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
     async def all(self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]) -> dict[str, T]:
-        """As `each`, where one that fails spoils the whole. Raises: what it failed with."""
+        """Do the same; raise the first error."""
         answers, failures = await self.each(masters, ask)
         for error in failures.values():
             raise error
@@ -159,12 +159,12 @@ class Servers:
     async def change(
         self, what: str, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, object]]
     ) -> list[str]:
-        """Have every master do something; returns their names.
+        """Change every master; returns their names.
 
         Args:
             what: the change in an error's words, such as "deleting topic orders".
         Raises:
-            ChangeFailed: some did not; it says which, and which did.
+            ChangeFailed: some failed; it names them, and those that succeeded.
         """
         answers, failures = await self.each(masters, ask)
         if failures:
@@ -173,7 +173,7 @@ class Servers:
 
 
 def masters_in(route: TopicRoute) -> Masters:
-    """The masters that a route names."""
+    """Return the masters in a route."""
     holders = {row.broker_name for row in route.queue_datas}
     return {
         broker.broker_name: broker.broker_addrs.get(MASTER)

@@ -1,9 +1,9 @@
-"""How the brokers of a cluster stand to each other: who leads, who is in sync, how far each slave is behind.
+"""The roles of the brokers of a cluster: the master, the members in sync, the lag of each slave.
 
-A slave is measured by its own figures and its master's, asked at the same moment: the bytes between the ends of their
-logs, and the time between their newest messages. Between the two answers messages come, so a slave that keeps up shows
-a little, too. What only ours tell (epochs, the newest message) is None of a broker of Java's, but for the time where
-messages are counted (lacking.py).
+The lag is the difference between the slave's and the master's figures, asked at the same moment: the bytes between the
+ends of their logs, and the time between their newest messages. Messages arrive between the two answers, so a slave
+that keeps up has a little lag, too. Figures that only our brokers have (epochs, the newest message) are None for
+Java's, except the time where messages are counted (lacking.py).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Standing:
 
     Attributes:
         broker_id: 0 is the master.
-        member: its id where the master is elected, whether or not it leads.
+        member: its id where the master is elected, also of the master.
         epoch: of the master that it is, or follows.
-        in_sync: of a master: the members that have all that it acknowledged.
-        end: where its log ends.
-        behind_bytes, behind_s: a slave, behind its master; None where one of the two does not answer.
-        behind_messages: likewise, where that was asked for.
-        in_tps, out_tps: messages a second that it took and gave, of late.
-        problem: why it does not tell, then all of that is None; or why it neither leads nor follows.
+        in_sync: at a master: the members that have all acknowledged messages.
+        end: the end of its log.
+        behind_bytes, behind_s: the lag of a slave; None where one of the two does not answer.
+        behind_messages: likewise, where it was asked for.
+        in_tps, out_tps: recent messages per second, in and out.
+        problem: why it does not answer, then all of these are None; or why it neither leads nor follows.
     """
 
     cluster: str
@@ -58,10 +58,10 @@ class Standing:
 
 
 async def standings(servers: Servers, cluster: str | None, count: bool = False) -> list[Standing]:
-    """All brokers, by cluster, name and id.
+    """Return all brokers, by cluster, name and id.
 
     Args:
-        count: whether the messages that slaves lack are counted.
+        count: whether to count the messages that slaves lack.
     Raises:
         ConfigError: there is no such cluster.
         NetworkError: no name server answers.
@@ -116,7 +116,7 @@ def _standing(
 
 
 async def _counted(servers: Servers, place: BrokerPlace, standing: Standing) -> Standing:
-    """With the messages that it lacks, if it is a slave whose master answers."""
+    """Add the lag in messages, if it is a slave whose master answers."""
     if standing.behind_bytes is None or place.master is None:
         return standing
     if standing.behind_bytes == 0:

@@ -122,7 +122,7 @@ class _Queue:
 async def read(
     servers: Servers, topic: str, since: datetime | None = None, until: datetime | None = None
 ) -> Reading:
-    """Read what a topic holds now; all of it without `since` and `until`. Raises: NoRoute."""
+    """Read the messages that a topic has now; all of them without `since` and `until`. Raises: NoRoute."""
     return await read_span(servers, topic, range(_ms(since, 0), _ms(until, FOR_EVER_MS)))
 
 

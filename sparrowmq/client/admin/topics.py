@@ -1,4 +1,4 @@
-"""Topics, as operators create, change, delete and look at them.
+"""Topics: create, change, delete and show them.
 
 Source: UpdateTopicSubCommand, DeleteTopicSubCommand and TopicStatusSubCommand, Java 4.9.8.
 """
@@ -35,7 +35,7 @@ PERMS: Final[dict[TopicPerm, int]] = {"rw": Perm.READ_WRITE, "r": Perm.READ, "w"
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """What one broker has of a topic."""
+    """The settings of a topic at one broker."""
 
     broker: str
     read_queues: int
@@ -45,10 +45,10 @@ class TopicShare:
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """What a queue holds: the messages with offsets in [min_offset, max_offset).
+    """The messages in a queue: their offsets are in [min_offset, max_offset).
 
     Attributes:
-        last_stored: when its newest message was stored, in local time with its zone; None if it has none.
+        last_stored: the storage time of its newest message, local with its zone; None if it has none.
     """
 
     queue: MessageQueue
@@ -67,7 +67,7 @@ class Topic:
 
     @property
     def count(self) -> int:
-        """How many messages its queues hold."""
+        """The number of messages in all queues."""
         return sum(each.max_offset - each.min_offset for each in self.queues)
 
 
@@ -119,7 +119,7 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
 
 
 async def remove(servers: Servers, name: str, masters: Masters, cluster: str | None) -> list[str]:
-    """Delete a topic at some masters, and its route; an absent one is no error. Raises: ChangeFailed."""
+    """Delete a topic at some masters, and its route; an absent topic is no error. Raises: ChangeFailed."""
     done = await servers.change(
         f"deleting topic {name}", masters, lambda _, address: delete_topic(servers, address, name)
     )
@@ -165,7 +165,7 @@ async def show(servers: Servers, name: str) -> Topic:
 
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
-    """Where each queue of a topic begins and ends. Raises: what a master that cannot tell has failed with."""
+    """Return the offsets of each queue of a topic. Raises: the error of a master that does not answer."""
     found = await servers.all(masters, lambda _, address: topic_offsets(servers, address, topic))
     return {queue: each for table in found.values() for queue, each in table.items()}
 
@@ -178,24 +178,24 @@ async def consumers_of(servers: Servers, topic: str) -> list[str]:
 
 
 def number_of(perm: TopicPerm) -> int:
-    """A permission as the protocol writes it. Raises: ConfigError."""
+    """Return a permission in the protocol's form. Raises: ConfigError."""
     if perm not in PERMS:
         raise ConfigError(f"perm={perm!r} is unknown; it is {', '.join(map(repr, PERMS))}")
     return PERMS[perm]
 
 
 def perm_of(number: int) -> TopicPerm:
-    """A permission as people write it; bits that say neither read nor write are left out."""
+    """Return a permission in words; bits other than read and write are left out."""
     return next(perm for perm, bits in PERMS.items() if bits == number & Perm.READ_WRITE)
 
 
 def local_time(timestamp_ms: int) -> datetime | None:
-    """A time of the protocol, whose 0 is none."""
+    """Return a time of the protocol as a local time; 0 is None."""
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone() if timestamp_ms > 0 else None
 
 
 async def _holders(servers: Servers, name: str) -> set[str]:
-    """The brokers that have a topic, none if it is nowhere."""
+    """Return the brokers that have a topic."""
     try:
         return set(await servers.masters_of(name))
     except NoRoute:
@@ -203,7 +203,7 @@ async def _holders(servers: Servers, name: str) -> set[str]:
 
 
 async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
-    """The masters that have a topic, of one cluster or of all. Raises: NoRoute."""
+    """Return the masters that have a topic, of one cluster or of all. Raises: NoRoute."""
     holders = await servers.masters_of(name)
     if cluster is None:
         return holders
@@ -215,7 +215,7 @@ async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
 
 
 async def _of_rocketmq(servers: Servers) -> set[str]:
-    """Topics that clusters and brokers have for themselves: their own names, and what one of the brokers lists."""
+    """Return the topics of clusters and brokers: their names, and the list of one broker."""
     table = await system_topics_of_cluster(servers)
     found = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
     if table.broker_addr:

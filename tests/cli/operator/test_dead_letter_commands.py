@@ -49,7 +49,7 @@ def bodies(run, *options):
     return [row["body"] for row in json.loads(run("list", "billing", *options, "-o", "json").stdout)]
 
 
-def test_dead_letters_are_shown_the_eldest_first_and_chosen(run):
+def test_dead_letters_are_shown_the_oldest_first_and_chosen(run):
     assert bodies(run) == ["one", "two", "three"]
     assert bodies(run, "--tag", "A") == ["one", "three"] and bodies(run, "--tag", "A", "--limit", "1") == [
         "one"
