@@ -42,8 +42,7 @@ ALLOWED_SKIPS = [
 # group has one worker.
 TOGETHER = {
     "tests/console/pages": "console",
-    "tests/console/layout/test_forms.py": "console",
-    "tests/console/layout/test_page_frame.py": "console",
+    "tests/console/layout": "console",
     "tests/console/test_walk.py": "console",
     "tests/spark/commands": "pipelines",
     "tests/spark/pipelines": "pipelines",

@@ -1,228 +1,579 @@
-"""Everything that the console changes, and who may: the only file of it that changes anything.
+"""Everything that the console changes, and who may; no other file of the console changes anything.
 
-Each asks for a role when it is carried out, whatever the page showed, and leaves a line in the log: who did what.
-`NEEDED` is the table of them.
+Each function returns an action for its subject: the role, the fields of the dialog, and the work. `action_dialog.py`
+shows the dialog, checks the role when the action is carried out, and logs who did what.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from sparrowmq.client.admin.groups import ResetTo
-from sparrowmq.client.admin.operations import account_operations, group_operations
+import msgspec
+
+from sparrowmq.client.admin.groups import Group, GroupLag, ResetTo
+from sparrowmq.client.admin.operations import account_operations
 from sparrowmq.client.admin.operations.broker_operations import change_broker_settings
-from sparrowmq.client.admin.topics import TopicPerm
+from sparrowmq.client.admin.operations.group_operations import consume_directly
+from sparrowmq.client.admin.topics import Topic
 from sparrowmq.client.consuming.received import ReceivedMessage
-from sparrowmq.client.sending.outcome import SendResult
-from sparrowmq.console.login.sessions import Session
-from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.layout.action_dialog import Action, Asked, Check
+from sparrowmq.console.layout.forms import Field, Values
+from sparrowmq.console.layout.view import View
+from sparrowmq.console.page_times import moment_of, time_of
+from sparrowmq.console.reading.dead_letter_search import topic_of
 from sparrowmq.console.users import Role
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
-from sparrowmq.protocol.requests.bodies import ConsumeOutcome
+from sparrowmq.protocol.requests.bodies import AccountList
 
-log = logging.getLogger(__name__)
+_CLUSTER: Final = Field("cluster", "Cluster, if there are several")
+_MAX_RETRIES: Final = "Maximum retries before dead letters"
 
-P = ParamSpec("P")
-R = TypeVar("R")
+# Topics -------------------------------------------------------------------------------------------------------------
 
-NEEDED: Final[dict[str, Role]] = {}
-
-
-class Forbidden(SparrowError):
-    """Whoever asked for an action has no role for it, or is logged in no longer."""
-
-
-def needs(
-    role: Role,
-) -> Callable[
-    [Callable[Concatenate[Actions, P], Awaitable[R]]],
-    Callable[Concatenate[Actions, P], Coroutine[Any, Any, R]],
-]:
-    """Makes a method an action that needs a role."""
-
-    def bind(
-        method: Callable[Concatenate[Actions, P], Awaitable[R]],
-    ) -> Callable[Concatenate[Actions, P], Coroutine[Any, Any, R]]:
-        name = method.__name__
-        NEEDED[name] = role
-
-        @wraps(method)
-        async def call(self: Actions, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            self.demand(role, name)
-            log.info("%s: %s %s", self.session.name, name, " ".join(_words(args, kwargs)))
-            return await method(self, *args, **kwargs)
-
-        return call
-
-    return bind
+_QUEUES_EXPLAINED: Final = (
+    "Each broker stores a topic's messages in this number of queues. One member of a group reads a queue at a time: "
+    "the queues of all brokers together are the maximum number of members that can share the work. Messages of one "
+    "queue are delivered in order. You can add queues at any time, and remove queues only in steps."
+)
+_PERMS: Final = {
+    "rw": "rw: producers write, consumers read",
+    "r": "r: consumers read, producers cannot write",
+    "w": "w: producers write, consumers cannot read",
+    "none": "none: no reads and no writes",
+}
 
 
-def _words(args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
-    """What the log tells of the arguments: names and numbers; bodies, secrets and settings stay untold."""
-    given = [*enumerate(args), *kwargs.items()]
-    return [
-        f"{key}={value}" if isinstance(key, str) else f"{value}" for key, value in given if _is_plain(value)
-    ]
+def send_message(topic: str) -> Action:
+    """Send a message to try a topic."""
+
+    async def run(view: View, asked: Asked) -> str:
+        values = asked.values
+        result = await view.look.client.send(
+            topic,
+            values["body"].encode(),
+            tag=values["tag"] or None,
+            keys=values["keys"].split(),
+            properties=properties_in(values["properties"]),
+            **({"delay": values["delay"]} if values["delay"] else {}),
+        )
+        return f"sent {result.msg_id} to {result.queue.broker_name}, queue {result.queue.queue_id}"
+
+    return Action(
+        "send message",
+        Role.OPERATE,
+        "Send",
+        "send",
+        run,
+        topic,
+        f"Send to {topic}",
+        submit="Send",
+        fields=(
+            Field("body", "Body", "long text", is_logged=False),
+            Field("tag", "Tag"),
+            Field("keys", "Keys, separated by blanks"),
+            Field("properties", "Properties: name=value, name=value", is_logged=False),
+            Field("delay", "Deliver later: 10s, 5m, 2h"),
+        ),
+    )
 
 
-def _is_plain(value: object) -> bool:
-    return isinstance(value, int) or (isinstance(value, str) and len(value) < 256 and value.isprintable())
+def properties_in(text: str) -> dict[str, str]:
+    """Properties as a form or JSON has them: a=1, b=2. Raises: ValueError."""
+    if text.strip().startswith("{"):
+        try:
+            return msgspec.json.decode(text, type=dict[str, str])
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"the properties are not a JSON object of texts: {error}") from None
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    for name, separator, _ in pairs:
+        if not separator or not name.strip():
+            raise ValueError(f"the property {name.strip()!r} has no value; write name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-class Actions:
-    """What one visitor may do."""
+def create_topic() -> Action:
+    """Create a topic at every master."""
 
-    def __init__(self, look: Look, session: Session) -> None:
-        self.session = session
-        self._look = look
-        self._admin = look.admin
-        self._servers = look.servers
+    async def run(view: View, asked: Asked) -> None:
+        values = asked.values
+        clusters = await view.admin.clusters()
+        await view.admin.create_topic(
+            values["name"],
+            queues=values["queues"] or 0,
+            perm=values["perm"],
+            cluster=values["cluster"] or (clusters[0] if len(clusters) == 1 else None),
+        )
 
-    def may(self, name: str) -> bool:
-        """Whether an action is worth a button."""
-        return self.session.may(NEEDED[name])
+    return Action(
+        "create topic",
+        Role.ADMIN,
+        "New topic",
+        "add",
+        run,
+        submit="Create",
+        explanation=_QUEUES_EXPLAINED,
+        to=lambda values: ("topics", values["name"]),
+        fields=(
+            Field("name", "Name"),
+            Field("queues", "Queues on each broker", "number", 8, least=1),
+            Field("perm", "Permission", "choice", "rw", _PERMS),
+            _CLUSTER,
+        ),
+    )
 
-    def demand(self, role: Role, name: str) -> None:
-        """Raises: Forbidden."""
-        if not self.session.is_alive:
-            raise Forbidden("you are logged out; log in again")
-        if not self.session.may(role):
-            log.warning("%s may not %s", self.session.name, name)
-            needed, had = role.name.lower(), self.session.role.name.lower()
-            raise Forbidden(f"{name.replace('_', ' ')} needs the role {needed}; you have {had}")
 
-    # Messages and offsets -------------------------------------------------------------------------------------------
+def change_topic(topic: Topic) -> Action:
+    """Change a topic at every master that has it."""
+    first = topic.shares[0]
+    return Action(
+        "change topic",
+        Role.ADMIN,
+        "Change",
+        "tune",
+        lambda view, asked: view.admin.change_topic(topic.name, **asked.values),
+        topic.name,
+        f"Change {topic.name}",
+        done=f"topic {topic.name} is changed",
+        explanation="To have fewer queues without losing messages, lower the write queues first, wait until all is "
+        "consumed, and then lower the read queues.",
+        fields=(
+            Field("read_queues", "Read queues on each broker", "number", first.read_queues, least=0),
+            Field("write_queues", "Write queues on each broker", "number", first.write_queues, least=0),
+            Field("perm", "Permission", "choice", first.perm, _PERMS),
+        ),
+    )
 
-    @needs(Role.OPERATE)
-    async def send(
-        self,
-        topic: str,
-        *,
-        body: bytes,
-        tag: str | None,
-        keys: list[str],
-        properties: dict[str, str],
-        delay: str | None,
-    ) -> SendResult:
-        """Send a message to try a topic with."""
-        options: dict[str, Any] = {"delay": delay} if delay else {}
-        return await self._look.client.send(topic, body, tag=tag, keys=keys, properties=properties, **options)
 
-    @needs(Role.OPERATE)
-    async def reset(self, group: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-        """Move a group to other offsets."""
-        return await self._admin.reset(group, topic, to)
+def delete_topic(topic: Topic) -> Action:
+    """Delete a topic and its messages."""
+    return Action(
+        "delete topic",
+        Role.ADMIN,
+        "Delete",
+        "delete",
+        lambda view, _: view.admin.delete_topic(topic.name),
+        topic.name,
+        f"Delete {topic.name}",
+        submit="Delete",
+        color="negative",
+        explanation=f"This deletes {topic.count:,} messages on {len(topic.shares)} brokers. Nothing can restore them.",
+        typed=lambda _: topic.name,
+        to=lambda _: ("topics",),
+    )
 
-    @needs(Role.OPERATE)
-    async def skip(self, group: str, topic: str) -> dict[MessageQueue, int]:
-        """Move a group over all that waits for it."""
-        return await self._admin.reset(group, topic, "latest")
 
-    @needs(Role.OPERATE)
-    async def consume_directly(self, message: ReceivedMessage, group: str, client_id: str) -> ConsumeOutcome:
-        """Have one member handle a message now."""
+# Groups and offsets -------------------------------------------------------------------------------------------------
+
+_POSITIONS: Final = {
+    "earliest": "the first stored message",
+    "latest": "the end: skip all waiting messages",
+    "time": "a time: messages stored since then",
+    "offset": "an offset, the same in each queue (no member may be online)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResetEffect:
+    """The effect of a reset: how many messages come again, and how many never come."""
+
+    again: int
+    skipped: int
+
+    @staticmethod
+    def of(lag: GroupLag, targets: Mapping[MessageQueue, int]) -> ResetEffect:
+        committed = {each.queue: each.committed for each in lag.queues}
+        steps = [target - committed.get(queue, target) for queue, target in targets.items()]
+        return ResetEffect(-sum(step for step in steps if step < 0), sum(step for step in steps if step > 0))
+
+    def text(self, group: str, topic: str) -> str:
+        """As a sentence."""
+        return (
+            f"Group {group} would receive {self.again:,} messages of {topic} again, "
+            f"and would skip {self.skipped:,} waiting messages."
+        )
+
+
+def position_of(kind: str, text: str) -> ResetTo:
+    """The position that a form names. Raises: ValueError."""
+    if kind == "time":
+        if (moment := moment_of(text, "time")) is None:
+            raise ValueError("the time is missing; write it as 2026-11-20 08:00")
+        return moment
+    if kind == "offset":
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(f"{text!r} is not an offset; write a number from 0 on")
+        return int(text)
+    return "earliest" if kind == "earliest" else "latest"
+
+
+def reset_offsets(group: str = "", topic: str = "") -> Action:
+    """Move a group to other offsets. The dialog is filled with what is given."""
+
+    async def dry_run(view: View, asked: Asked) -> str:
+        group, topic = asked.values["group"], asked.values["topic"]
+        targets = await view.look.targets(topic, position_of(asked.values["position"], asked.values["at"]))
+        return ResetEffect.of(await view.admin.lag(group, topic), targets).text(group, topic)
+
+    async def run(view: View, asked: Asked) -> str:
+        group, topic = asked.values["group"], asked.values["topic"]
+        await view.admin.reset(group, topic, position_of(asked.values["position"], asked.values["at"]))
+        return f"offsets of group {group} are reset"
+
+    return Action(
+        "reset offsets",
+        Role.OPERATE,
+        "Reset offsets",
+        "history",
+        run,
+        submit="Reset offsets",
+        color="warning",
+        check=Check("Dry run", "visibility", dry_run),
+        fields=(
+            Field("group", "Group", value=group),
+            Field("topic", "Topic", value=topic),
+            Field("position", "Position", "choice", "latest", _POSITIONS),
+            Field("at", "Time or offset", shown_if=lambda values: values["position"] in ("time", "offset")),
+        ),
+    )
+
+
+def topics_of(lag: GroupLag) -> list[str]:
+    """The topics that a group consumes, without those of RocketMQ."""
+    return sorted({each.queue.topic for each in lag.queues if not each.queue.topic.startswith("%")})
+
+
+def skip_text(lag: GroupLag, topic: str) -> str:
+    """The effect of skipping a topic's waiting messages."""
+    waiting = sum(each.lag for each in lag.queues if each.queue.topic == topic)
+    return f"Group {lag.group} will never receive {waiting:,} messages of {topic}."
+
+
+def skip_waiting(lag: GroupLag) -> Action:
+    """Move a group to the end of a topic that it consumes."""
+    topics = topics_of(lag)
+    return Action(
+        "skip waiting messages",
+        Role.OPERATE,
+        "Skip waiting messages",
+        "fast_forward",
+        lambda view, asked: view.admin.reset(lag.group, asked.values["topic"], "latest"),
+        lag.group,
+        submit="Skip",
+        color="warning",
+        done=f"group {lag.group} skips to the end",
+        fields=[Field("topic", "Topic", "choice", topics[0], topics)],
+        effect=lambda values: skip_text(lag, values["topic"]),
+    )
+
+
+def create_group() -> Action:
+    """Create a consumer group at every master."""
+
+    async def run(view: View, asked: Asked) -> None:
+        name, retries, cluster = (asked.values[each] for each in ("name", "max_retries", "cluster"))
+        await view.admin.create_group(name, max_retries=retries or 0, cluster=cluster or None)
+
+    return Action(
+        "create group",
+        Role.ADMIN,
+        "New group",
+        "add",
+        run,
+        submit="Create",
+        to=lambda values: ("groups", values["name"]),
+        fields=(Field("name", "Name"), Field("max_retries", _MAX_RETRIES, "number", 16, least=0), _CLUSTER),
+    )
+
+
+def change_group(group: Group) -> Action:
+    """Change a group at every master."""
+    first = next(iter(group.settings.values()))
+    return Action(
+        "change group",
+        Role.ADMIN,
+        "Change",
+        "tune",
+        lambda view, asked: view.admin.change_group(group.name, **asked.values),
+        group.name,
+        f"Change {group.name}",
+        done=f"group {group.name} is changed",
+        fields=(
+            Field("max_retries", _MAX_RETRIES, "number", first.retry_max_times, least=-1),
+            Field(
+                "retry_queues",
+                "Queues of the retry topic on each broker",
+                "number",
+                first.retry_queue_nums,
+                least=0,
+            ),
+            Field("may_consume", "May consume", "box", first.consume_enable),
+            Field("may_broadcast", "May broadcast", "box", first.consume_broadcast_enable),
+        ),
+    )
+
+
+def delete_group(group: str) -> Action:
+    """Delete a group with its offsets, retries and dead letters."""
+    return Action(
+        "delete group",
+        Role.ADMIN,
+        "Delete",
+        "delete",
+        lambda view, _: view.admin.delete_group(group),
+        group,
+        f"Delete {group}",
+        submit="Delete",
+        color="negative",
+        explanation="This also deletes its offsets, retries and dead letters. An online member creates it again.",
+        typed=lambda _: group,
+        to=lambda _: ("groups",),
+    )
+
+
+# Messages -----------------------------------------------------------------------------------------------------------
+
+
+def resend_message(message: ReceivedMessage) -> Action:
+    """Let one member handle a message now."""
+
+    async def members(view: View, asked: Asked) -> str:
+        found = await view.admin.members(asked.values["group"])
+        asked.offer("member", [each.client_id for each in found])
+        if not found:
+            raise ValueError("no member of this group is online")
+        return ""
+
+    async def run(view: View, asked: Asked) -> str:
+        group, member = asked.values["group"], asked.values["member"]
+        if not member:
+            raise ValueError("choose a member")
         stored = message.stored
-        return await group_operations.consume_directly(
-            self._servers, stored.store_host, group, client_id, stored.offset_id, message.queue.broker_name
+        outcome = await consume_directly(
+            view.look.servers, stored.store_host, group, member, stored.offset_id, message.queue.broker_name
         )
+        result = f"{outcome.consume_result} in {outcome.spent_time_mills} ms"
+        return f"{result}: {outcome.remark}" if outcome.remark else result
 
-    @needs(Role.OPERATE)
-    async def resend(self, letter: ReceivedMessage) -> None:
-        """Let a group try a dead letter again."""
-        await self._admin.resend(letter)
+    return Action(
+        "resend message",
+        Role.OPERATE,
+        "Resend to a member",
+        "replay",
+        run,
+        message.msg_id,
+        "Let a member handle the message now",
+        "The member handles the message once more, whatever the offsets of the group are.",
+        (Field("group", "Group"), Field("member", "Member", "choice")),
+        "Resend",
+        "warning",
+        check=Check("Show online members", "groups", members),
+    )
 
-    # Topics and groups ----------------------------------------------------------------------------------------------
 
-    @needs(Role.ADMIN)
-    async def create_topic(
-        self, name: str, *, queues: int, perm: TopicPerm, cluster: str | None
-    ) -> list[str]:
-        """Make a topic at every master."""
+def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMessage]]) -> Action:
+    """Send dead letters to their group again; `chosen` reads them each time."""
+
+    async def count(view: View, asked: Asked) -> str:
+        topics, found = set(), 0
+        async for each in chosen():
+            topics.add(topic_of(each))
+            found += 1
+            if found % 1000 == 0:
+                asked.report(f"{found:,} so far")
+        return f"{found:,} dead letters of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
+
+    async def run(view: View, asked: Asked) -> str:
+        rate = asked.values["rate"]
+        sent, last = 0, ""
         try:
-            return await self._admin.create_topic(name, queues=queues, perm=perm, cluster=cluster)
-        finally:
-            self._look.forget()
+            async for each in chosen():
+                view.demand(Role.OPERATE, "retry dead letters")  # the log-out ends it
+                await view.admin.resend(each)
+                sent, last = sent + 1, time_of(each.stored.store_timestamp_ms)
+                asked.report(f"{sent:,} sent")
+                await asyncio.sleep(1 / rate if rate else 0.0)
+        except SparrowError:
+            if sent:
+                view.say(f"sent {sent:,} dead letters to {group} again; it broke off after the one of {last}")
+            raise
+        return f"sent {sent:,} dead letters to {group} again"
 
-    @needs(Role.ADMIN)
-    async def change_topic(
-        self, name: str, *, read_queues: int, write_queues: int, perm: TopicPerm
-    ) -> list[str]:
-        """Change a topic at every master that has it."""
-        try:
-            return await self._admin.change_topic(
-                name, read_queues=read_queues, write_queues=write_queues, perm=perm
-            )
-        finally:
-            self._look.forget()
+    return Action(
+        "retry dead letters",
+        Role.OPERATE,
+        "Retry",
+        "replay",
+        run,
+        group,
+        f"Retry dead letters of {group}",
+        "The group receives the dead letters with a tick, or all that match the filters if none has one. Other groups "
+        "do not receive them. They also stay here: if you retry them twice, the group receives them twice.",
+        [Field("rate", "Maximum messages per second", "number", least=1)],
+        "Retry",
+        "warning",
+        check=Check("Dry run", "visibility", count),
+    )
 
-    @needs(Role.ADMIN)
-    async def delete_topic(self, name: str) -> list[str]:
-        """Delete a topic and its messages."""
-        try:
-            return await self._admin.delete_topic(name)
-        finally:
-            self._look.forget()
 
-    @needs(Role.ADMIN)
-    async def create_group(self, name: str, *, max_retries: int, cluster: str | None) -> list[str]:
-        """Make a consumer group at every master."""
-        try:
-            return await self._admin.create_group(name, max_retries=max_retries, cluster=cluster)
-        finally:
-            self._look.forget()
+# Brokers, accounts and name servers ---------------------------------------------------------------------------------
 
-    @needs(Role.ADMIN)
-    async def change_group(
-        self, name: str, *, max_retries: int, retry_queues: int, may_consume: bool, may_broadcast: bool
-    ) -> list[str]:
-        """Change a group at every master."""
-        return await self._admin.change_group(
-            name,
-            max_retries=max_retries,
-            retry_queues=retry_queues,
-            may_consume=may_consume,
-            may_broadcast=may_broadcast,
+_SECRET: Final = ("secret", "password", "privatekey")
+_ACCOUNT_PERMS: Final = ("", "DENY", "PUB", "SUB", "PUB|SUB")
+
+
+def hidden(key: str, value: str) -> str:
+    """The value of a setting, unless it is a secret."""
+    return "••••••" if value and any(word in key.lower() for word in _SECRET) else value
+
+
+def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Action:
+    """Change a setting of a broker while it runs."""
+
+    def effect(values: Values) -> str:
+        name = values["name"] or ""
+        return f"{name}: {hidden(name, settings.get(name, ''))!r} becomes {values['value']!r}"
+
+    async def run(view: View, asked: Asked) -> str:
+        name, value = asked.values["name"] or "", asked.values["value"]
+        await change_broker_settings(view.look.servers, address, {name: value})
+        return f"{name} is {hidden(name, value)}"
+
+    return Action(
+        "change setting",
+        Role.ADMIN,
+        "Change a setting",
+        "tune",
+        run,
+        broker,
+        color="warning",
+        effect=effect,
+        explanation="The change takes effect at once, and is saved in the broker's file if there is one. The broker "
+        "refuses a setting that needs a restart.",
+        fields=(
+            Field("name", "Setting", "choice", choices=sorted(settings)),
+            Field("value", "New value", is_logged=False),
+        ),
+    )
+
+
+def use_name_servers(addresses: Sequence[str]) -> Action:
+    """Have the console ask other name servers, until it stops."""
+    return Action(
+        "use other name servers",
+        Role.ADMIN,
+        "Use other name servers",
+        "swap_horiz",
+        lambda view, asked: view.look.use_name_servers(asked.values["addresses"]),
+        submit="Use",
+        done="the console uses these name servers now",
+        explanation="This holds for all visitors, until the console stops. Its next start uses the addresses of -n "
+        "again. Each name server must answer.",
+        fields=[Field("addresses", "Addresses", value=";".join(addresses), hint="host:port;host:port")],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAccounts:
+    """The accounts of one master, and the addresses of all."""
+
+    address: str
+    masters: Sequence[str]
+    accounts: AccountList
+
+    def places(self, values: Values) -> Sequence[str]:
+        """The masters that a form names."""
+        return self.masters if values["everywhere"] else [self.address]
+
+
+def put_account(of: BrokerAccounts) -> Action:
+    """Create an account, or change it."""
+
+    async def run(view: View, asked: Asked) -> str:
+        values = {name: value or None for name, value in asked.values.items()}
+        wanted = UpdateAndCreateAclConfig(
+            access_key=values["key"] or "",
+            secret_key=values["secret"],
+            white_remote_address=values["white"],
+            admin=bool(values["admin"]),
+            default_topic_perm=values["topic"],
+            default_group_perm=values["group"],
+            topic_perms=values["topics"],
+            group_perms=values["groups"],
         )
+        for address in of.places(values):
+            await account_operations.put_account(view.look.servers, address, wanted)
+        return f"account {wanted.access_key} is saved"
 
-    @needs(Role.ADMIN)
-    async def delete_group(self, name: str) -> list[str]:
-        """Delete a group, its offsets, retries and dead letters."""
-        try:
-            return await self._admin.delete_group(name)
-        finally:
-            self._look.forget()
+    return Action(
+        "save account",
+        Role.ADMIN,
+        "Create or change an account",
+        "person_add",
+        run,
+        of.address,
+        fields=(
+            Field("key", "Access key, more than 6 characters"),
+            Field("secret", "Secret key; empty keeps the old one", "secret"),
+            Field("topic", "Default for topics", "choice", "", _ACCOUNT_PERMS),
+            Field("group", "Default for groups", "choice", "", _ACCOUNT_PERMS),
+            Field("topics", "Topics: orders=PUB|SUB,logs=SUB"),
+            Field("groups", "Groups: billing=SUB"),
+            Field("white", "Addresses without a signature"),
+            Field("admin", "Administrator: may do everything, and change brokers", "box"),
+            Field("everywhere", "On all masters", "box", True),
+        ),
+    )
 
-    # Brokers and accounts -------------------------------------------------------------------------------------------
 
-    @needs(Role.ADMIN)
-    async def change_settings(self, address: str, changes: Mapping[str, str]) -> None:
-        """Change settings of a broker while it runs."""
-        await change_broker_settings(self._servers, address, changes)
+def set_white_addresses(of: BrokerAccounts) -> Action:
+    """Replace the addresses that need no account."""
 
-    @needs(Role.ADMIN)
-    async def use_name_servers(self, addresses: str) -> None:
-        """Have the console ask other name servers, until it stops."""
-        await self._look.use_name_servers(addresses)
+    async def run(view: View, asked: Asked) -> None:
+        for address in of.places(asked.values):
+            patterns = asked.values["patterns"]
+            await account_operations.set_white_addresses(view.look.servers, address, patterns)
 
-    @needs(Role.ADMIN)
-    async def put_account(self, addresses: list[str], wanted: UpdateAndCreateAclConfig) -> None:
-        """Make an account, or change it, at some brokers."""
-        for address in addresses:
-            await account_operations.put_account(self._servers, address, wanted)
+    return Action(
+        "set addresses without account",
+        Role.ADMIN,
+        "Addresses",
+        "lan",
+        run,
+        of.address,
+        "Addresses that need no account",
+        "Clients at these addresses may do everything. Separate addresses with commas: 10.0.0.*,192.168.1.1-9",
+        (
+            Field("patterns", "Addresses", value=",".join(of.accounts.global_white_addrs)),
+            Field("everywhere", "On all masters", "box", False),
+        ),
+        color="warning",
+        done="the addresses are saved",
+    )
 
-    @needs(Role.ADMIN)
-    async def delete_account(self, addresses: list[str], access_key: str) -> None:
-        """Remove an account from some brokers."""
-        for address in addresses:
-            await account_operations.delete_account(self._servers, address, access_key)
 
-    @needs(Role.ADMIN)
-    async def set_white_addresses(self, addresses: list[str], patterns: str) -> None:
-        """Replace the addresses that need no account, at some brokers."""
-        for address in addresses:
-            await account_operations.set_white_addresses(self._servers, address, patterns)
+def delete_account(of: BrokerAccounts) -> Action:
+    """Delete an account of one broker."""
+    keys = [each.access_key for each in of.accounts.plain_access_configs]
+
+    async def run(view: View, asked: Asked) -> str:
+        await account_operations.delete_account(view.look.servers, of.address, asked.values["key"])
+        return f"account {asked.values['key']} is deleted at {of.address}"
+
+    return Action(
+        "delete account",
+        Role.ADMIN,
+        "Delete an account",
+        "delete",
+        run,
+        of.address,
+        explanation=f"{of.address} then refuses clients that use this account.",
+        fields=[Field("key", "Access key", "choice", keys[0] if keys else None, keys)],
+        submit="Delete",
+        color="negative",
+        typed=lambda values: values["key"] or "",
+    )

@@ -1,4 +1,4 @@
-"""The console's own figures, and the port where Prometheus reads them: it has no log-in, and tells no name.
+"""The console's own figures, and the port where Prometheus reads them. The port needs no log-in and shows no names.
 
 GET /metrics    what came to the console, what it asked the cluster, how its loop and its process are
 GET /healthz    200 while the loop runs
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class CountedServers(Servers):
-    """Counts what it asks name servers and brokers.
+    """Counts the requests to name servers and brokers.
 
     Attributes:
-        calls: all of them.
-        failures: those that were refused or not answered.
+        calls: all requests.
+        failures: the requests that were refused or not answered.
     """
 
     def __init__(self, network: Network, timeout_s: float) -> None:
@@ -70,7 +70,7 @@ class CountedServers(Servers):
 
 
 class CountedAdmin(Admin):
-    """An operator whose questions are counted. `counted` has the numbers."""
+    """An `Admin` whose requests are counted. `counted` has the numbers."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -78,7 +78,7 @@ class CountedAdmin(Admin):
 
 
 class CountedRequests:
-    """An ASGI application before another one that counts how what came over HTTP was answered: 2xx, 3xx, 4xx, 5xx."""
+    """An ASGI application before another one. It counts the HTTP answers by status: 2xx, 3xx, 4xx, 5xx."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.statuses: Counter[str] = Counter()

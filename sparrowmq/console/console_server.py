@@ -1,4 +1,4 @@
-"""The console as a server: the door, NiceGUI behind it, and uvicorn, in a loop that others may use too.
+"""The console as a server: the log-in, NiceGUI behind it, and uvicorn, in a loop that other code may use too.
 
 NiceGUI keeps its pages in one application for the process, so a process has one console at a time.
 """
@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any, Self
 
-# NiceGUI looks for kept state where it was started, and we keep none.
+# NiceGUI looks for stored state in the working directory; the console stores none.
 os.environ.setdefault(
     "NICEGUI_STORAGE_PATH", os.path.join(tempfile.gettempdir(), "sparrowmq-console-keeps-nothing")
 )
@@ -28,10 +28,10 @@ from starlette.types import ASGIApp
 
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
+from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import Guard
-from sparrowmq.console.page_table import add_pages
 from sparrowmq.console.reading.cluster_view import Look
 from sparrowmq.console.reading.dead_letter_search import exporting
 from sparrowmq.console.static_files import Shelf
@@ -47,9 +47,9 @@ class Console:
     """Serves while its context is entered.
 
     Args:
-        credentials, tls: with which it asks the cluster, for all its visitors.
+        credentials, tls: for its requests to the cluster, for all visitors.
     Raises on entering:
-        ConfigError: the address cannot be had.
+        ConfigError: the address is in use, or not allowed.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Console:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the console."""
         assert self._socket is not None, "only known once it listens"
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -81,7 +81,7 @@ class Console:
 
     @property
     def metrics_address(self) -> str:
-        """Where Prometheus comes; "" if it cannot."""
+        """The address for Prometheus; "" if there is none."""
         return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Self:
@@ -139,7 +139,7 @@ class Console:
         return await self._stack.__aexit__(*error)
 
     async def serve(self) -> None:
-        """Never returns; raises what made it fail."""
+        """Serve until cancelled. Raises: the error that made it fail."""
         await asyncio.shield(self._serving)
 
     async def _sweep(self, guard: Guard) -> None:
@@ -153,12 +153,12 @@ def _open_pages() -> int:
 
 
 def _squeezed(app: ASGIApp) -> GZipMiddleware:
-    """Compresses what is sent, lightly: the most costs a first visit more time than the bytes that it saves."""
+    """Compress lightly: more compression costs a first visit more time than the saved bytes."""
     return GZipMiddleware(app, compresslevel=1)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: whoever runs the loop has them."""
+    """uvicorn without signal handlers: the owner of the loop has them."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -176,5 +176,5 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise ConfigError(
-            f"the console cannot have {host}:{port} ({os.strerror(error.errno or 0)}); choose another with --port"
+            f"the console cannot listen on {host}:{port} ({os.strerror(error.errno or 0)}); choose another with --port"
         ) from error

@@ -1,4 +1,4 @@
-"""What a console is told at its start."""
+"""The settings of a console."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ PORT: Final = 8082  # the official dashboard's
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """Where it listens, and who may come.
+    """The address, the users and the files of a console.
 
     Attributes:
         namesrv: of the cluster, as `connect` takes it.
         prefix: the path before all addresses, such as "/mq"; empty for none.
-        is_read_only: everybody is a viewer, whatever his role.
+        is_read_only: every user has the role view.
         certificate, key: files for https.
-        metrics_port: where Prometheus reads how it is doing; 0 takes a free port, None is nowhere.
-        metrics_host: the address for that. There is no log-in.
-        history: the folder where it keeps what it collects for the dashboard; None keeps it in memory.
+        metrics_port: for Prometheus; 0 takes a free port, None opens none.
+        metrics_host: the address of that port, which needs no log-in.
+        history: the folder for the dashboard's figures; None keeps them in memory.
     Raises:
-        ConfigError: an address that others reach, without encryption or for metrics, and `is_insecure` does not say
-            that it is meant.
+        ConfigError: other machines reach an address without encryption or for metrics, and `is_insecure` is not set.
     """
 
     accounts: Accounts

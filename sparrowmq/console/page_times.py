@@ -12,7 +12,7 @@ def moment_of(text: str | None, name: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
-        raise ValueError(f"{name}: {text!r} is no time; write it as 2026-11-20 08:00") from None
+        raise ValueError(f"{name}: {text!r} is not a time; write it as 2026-11-20 08:00") from None
 
 
 def time_of(timestamp_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Who may use the console, and as what: a file of names, roles and hashed passwords.
+"""The users of the console: a file of names, roles and hashed passwords.
 
     alice:admin:scrypt$16384$8$1$c2FsdA==$aGFzaA==          name : role : password, one a line; # begins a comment
 
@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 class Role(IntEnum):
-    """What somebody may do; each may what those below it may."""
+    """The actions that a user may run; each role includes the lower ones."""
 
     VIEW = 1
     OPERATE = 2  # messages and offsets: send, resend, redrive, reset, skip
@@ -36,7 +36,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who may log in."""
+    """A user who may log in."""
 
     name: str
     role: Role
@@ -52,13 +52,13 @@ class Accounts:
 
     def __init__(self, accounts: Mapping[str, Account]) -> None:
         self._accounts = dict(accounts)
-        self._nobody = Account("", Role.VIEW, hashed(secrets.token_hex()))
+        self._unknown = Account("", Role.VIEW, hashed(secrets.token_hex()))
 
     def check(self, name: str, password: str) -> Account | None:
         """The account, if the password is its own; takes as long for a wrong name. Blocks for about 50 ms."""
-        account = self._accounts.get(name, self._nobody)
+        account = self._accounts.get(name, self._unknown)
         is_right = len(password) <= _LONGEST and matches(account.hashed, password)
-        return account if is_right and account is not self._nobody else None
+        return account if is_right and account is not self._unknown else None
 
 
 def read(path: Path) -> Accounts:
@@ -112,7 +112,7 @@ def hashed(password: str) -> str:
 
 
 def matches(kept: str, password: str) -> bool:
-    """Whether a password is the one that was hashed."""
+    """Return whether a password fits a hash."""
     _, n, r, p, salt, digest = kept.split("$")
     found = _scrypt(password, base64.b64decode(salt), int(n), int(r), int(p))
     return hmac.compare_digest(found, base64.b64decode(digest))

@@ -14,7 +14,10 @@ def test_a_port_that_is_taken_is_told():
             [sys.executable, "-m", "sparrowmq", *words], capture_output=True, text=True, timeout=60
         )
     assert run.returncode == 2
-    assert f"the console cannot have 127.0.0.1:{port} (Address already in use); choose another" in run.stderr
+    assert (
+        f"the console cannot listen on 127.0.0.1:{port} (Address already in use); choose another"
+        in run.stderr
+    )
 
 
 def test_it_serves_without_a_cluster_and_stops_in_order(tmp_path):

@@ -5,9 +5,9 @@ import pytest
 from sparrowmq.console.page_times import moment_of
 
 
-def test_times_are_local_or_told_to_be_none():
+def test_times_are_local_and_others_are_an_error():
     assert moment_of("2026-11-20 08:00", "since") == datetime(2026, 11, 20, 8).astimezone()
     assert moment_of("", "since") is moment_of(None, "since") is None
     for text in ("x", "0001-01-01 00:00", "9999-12-31T23:59:59-23:00"):
-        with pytest.raises(ValueError, match=f"since: '{text}' is no time"):
+        with pytest.raises(ValueError, match=f"since: '{text}' is not a time"):
             moment_of(text, "since")

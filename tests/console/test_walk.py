@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.console.page_table import PAGES
+from sparrowmq.console.console_pages import PAGES
 from tests.console.conftest import PHONE, WIDE
 from tests.console.stage import HOSTILE
 
@@ -26,7 +26,7 @@ def paths(stage):
         "/dlq": "dlq?group=billing",
         "/search": f"search?q={member}",
     }
-    return [given.get(path, path.lstrip("/")) for path, *_ in PAGES]
+    return [given.get(path, path.lstrip("/")) for path in (page.path for page in PAGES)]
 
 
 @pytest.mark.covers("S-ADM-04")

@@ -1,7 +1,7 @@
-"""What was so in the last hour: rates of brokers, and lags of groups that somebody looks at, sampled while we run.
+"""The last hour: rates of brokers, and lags of the groups that visitors look at, sampled while the console runs.
 
-Everything is bounded: an hour of points, and the groups looked at in the last ten minutes, at most a hundred. What was
-so on other days, in coarser steps, is in `history`.
+Everything is bounded: an hour of points, and the groups that pages showed in the last ten minutes, at most a hundred.
+`rate_history` has other days, in coarser steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.client.admin.brokers import GIVEN, TAKEN
 from sparrowmq.console.history.rate_history import History
 from sparrowmq.console.history.topic_counting import Counting
 from sparrowmq.console.reading.cluster_view import Look
@@ -29,7 +28,7 @@ _MOST_GROUPS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many messages a second one broker took and gave."""
+    """The messages per second that one broker received and delivered."""
 
     time_ms: int
     taken: float
@@ -37,7 +36,7 @@ class Rate:
 
 
 class Samples:
-    """The points, eldest first, by broker and by group.
+    """The points, the oldest first, by broker and by group.
 
     Args:
         folder: of the history; None for none on disk.
@@ -57,7 +56,7 @@ class Samples:
         return {broker: list(points) for broker, points in sorted(self._rates.items())}
 
     def lags(self, group: str) -> list[tuple[int, int]]:
-        """Times in milliseconds and how many messages were not handled; sampled from now on."""
+        """Times in milliseconds and lags of a group; from now on the console samples it."""
         self._watched.pop(group, None)
         while len(self._watched) >= _MOST_GROUPS:
             del self._watched[next(iter(self._watched))]
@@ -81,7 +80,7 @@ class Samples:
         for name in self._rates.keys() - {each.name for each in masters}:
             del self._rates[name]
         found = {
-            each.name: Rate(now_ms, each.per_second(*TAKEN), each.per_second(*GIVEN))
+            each.name: Rate(now_ms, each.in_per_second, each.out_per_second)
             for each in masters
             if each.silence is None
         }
@@ -96,7 +95,7 @@ class Samples:
                 self._lags.setdefault(group, deque(maxlen=POINTS)).append((now_ms, lag.lag))
 
     def _forget(self) -> None:
-        """Groups that nobody looks at any more."""
+        """Drop the groups that no page has shown of late."""
         limit_s = self._clock.monotonic() - _WATCH_S
         self._watched = {group: at_s for group, at_s in self._watched.items() if at_s >= limit_s}
         for group in self._lags.keys() - self._watched.keys():

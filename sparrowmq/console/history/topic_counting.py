@@ -1,6 +1,6 @@
-"""Counts what comes into each topic, as brokers tell it: one question to each master of a topic, again and again.
+"""Counts the messages of each topic: it asks each master of a topic, in rounds.
 
-    a round     all topics once, 70 questions a second, so that it hardly shows; the first one is faster
+    a round     all topics once, at 70 requests per second, which costs little; the first round is faster
     a minute    from one round to the next; of a small cluster six times as long as a round takes, but ten seconds
     4 minutes   a round takes at most, with as many questions a second as that needs: each step of the history has one
 
@@ -29,16 +29,16 @@ _PERIOD_S: Final = (10.0, 60.0)
 _REST: Final = 6  # a round is at most so much of the time, in a small cluster
 _LONGEST_S: Final = 240.0
 _PER_SECOND: Final = 70
-_FIRST_PER_SECOND: Final = 700  # somebody may wait for the first figures
+_FIRST_PER_SECOND: Final = 700  # a visitor may wait for the first figures
 _AT_ONCE: Final = 35
 
 
 class Counting:
-    """What the last whole round has found.
+    """The result of the last whole round.
 
     Attributes:
-        is_complete: a round was made.
-        failure: why a broker did not tell, if one did not.
+        is_complete: a round has ended.
+        failure: why a broker did not answer.
     """
 
     def __init__(self, look: Look, history: History, clock: Clock) -> None:
@@ -50,7 +50,7 @@ class Counting:
         self.failure: SparrowError | None = None
 
     def top(self, count: int) -> list[tuple[str, int]]:
-        """The topics that took the most messages within a day, the first one first; none that took nothing."""
+        """The topics with the most messages within a day, the greatest first, without empty ones."""
         return nlargest(
             count, ((name, number) for name, number in self._counts.items() if number), lambda each: each[1]
         )

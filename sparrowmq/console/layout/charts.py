@@ -1,4 +1,4 @@
-"""What ECharts is told: lines in time, and bars with the greatest first.
+"""Options for ECharts: lines over time, and bars with the greatest first.
 
 Names go into a chart as values, and its tips escape them. In the dark a style makes all of a chart's colours brighter.
 """
@@ -20,7 +20,7 @@ def lines(
     """A line for each name, of times in milliseconds and values; broken at None.
 
     Args:
-        span: from when to when; as far as the points go if nobody says.
+        span: the ends of the time axis; without it the points decide.
     """
     begin, end = span or (None, None)
     return {

@@ -1,50 +1,117 @@
-"""Dialogs: fields and a button, and for what destroys the name to type."""
+"""Fields described by data. Dialogs and search pages draw the same ones."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from nicegui import ui
+from nicegui.elements.mixins.value_element import ValueElement
 
 from sparrowmq.console.layout.view import View
 
-
-@contextmanager
-def dialog(title: str) -> Iterator[ui.dialog]:
-    """A dialog to fill; it opens by `open`."""
-    with ui.dialog() as opened, ui.card().classes("w-[32rem] max-w-full gap-3"):
-        ui.label(title).classes("text-lg font-semibold")
-        yield opened
+Kind = Literal["text", "long text", "secret", "number", "choice", "box"]
+Choices = Sequence[str] | Mapping[str, str]
+Values = dict[str, Any]
+_TYPED: Final = 15  # with more choices the visitor may type to find one
 
 
-def buttons(opened: ui.dialog, text: str, act: Callable[[], Awaitable[bool]], color: str = "primary") -> None:
-    """The end of a dialog: it closes once `act` has succeeded, and cannot be pressed twice meanwhile."""
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field.
 
-    async def pressed() -> None:
-        button.disable()
-        try:
-            if await act():
-                opened.close()
-        finally:
-            button.enable()
+    Attributes:
+        name: in the values of the form, and in the address.
+        choices: of a choice; a mapping gives each a label.
+        shown_if: hides the field while the other fields' values do not fit.
+        is_logged: the log may contain the value.
+    """
 
-    with ui.row().classes("w-full justify-end gap-2"):
-        ui.button("Cancel", on_click=opened.close).props("flat")
-        button = ui.button(text, on_click=pressed).props(f"color={color}")
+    name: str
+    label: str
+    kind: Kind = "text"
+    value: Any = None
+    choices: Choices = ()
+    least: int | None = None
+    hint: str = ""
+    shown_if: Callable[[Values], bool] | None = None
+    is_logged: bool = True
 
 
-def destroy(view: View, title: str, warning: str, name: str, act: Callable[[], Awaitable[bool]]) -> ui.dialog:
-    """A dialog that wants the name typed before anything is destroyed."""
+class Form:
+    """The fields on a page; draws them where it is made."""
 
-    async def checked() -> bool:
-        if typed.value != name:
-            view.complain(f"type {name} to confirm")
-            return False
-        return await act()
+    def __init__(self, fields: Sequence[Field], classes: str = "w-full") -> None:
+        self._fields = {each.name: each for each in fields}
+        self._elements = {each.name: _element(each) for each in fields}
+        for name, element in self._elements.items():
+            element.classes(classes)
+            if self._fields[name].hint:
+                element.props["placeholder"] = self._fields[name].hint
+        self.on_change(self._show_fields)
+        self._show_fields()
 
-    with dialog(title) as opened:
-        ui.label(warning)
-        typed = ui.input(f"Type {name} to confirm").classes("w-full").props("outlined dense")
-        buttons(opened, "Delete", checked, "negative")
-    return opened
+    @property
+    def values(self) -> Values:
+        """By name: texts without blanks around them, whole numbers or None, and the boxes' True or False."""
+        return {name: _value(each, self._elements[name].value) for name, each in self._fields.items()}
+
+    def set(self, name: str, value: Any) -> None:
+        self._elements[name].value = value
+
+    def offer(self, name: str, choices: Sequence[str]) -> None:
+        """Replace the choices of a field, and choose the first."""
+        element = self._elements[name]
+        assert isinstance(element, ui.select)
+        element.set_options(list(choices), value=choices[0] if choices else None)
+
+    def on_change(self, then: Callable[[], object]) -> None:
+        for each in self._elements.values():
+            each.on_value_change(then)
+
+    def on_enter(self, then: Callable[[], object]) -> None:
+        for each in self._elements.values():
+            each.on("keydown.enter", then)
+
+    def _show_fields(self) -> None:
+        values = self.values
+        for name, each in self._fields.items():
+            if each.shown_if is not None:
+                self._elements[name].set_visibility(each.shown_if(values))
+
+
+def search_form(view: View, fields: Sequence[Field]) -> Form:
+    """The fields of a search, filled from the address; they stand in a row."""
+    filled = [replace(each, value=view.query.get(each.name, each.value)) for each in fields]
+    return Form(filled, "grow min-w-[10rem]")
+
+
+def _element(field: Field) -> ValueElement[Any]:
+    match field.kind:
+        case "long text":
+            area = ui.textarea(field.label, value=field.value or "")
+            return area.props("outlined autogrow").classes("mono")
+        case "number":
+            number = ui.number(field.label, value=field.value, min=field.least, precision=0)
+            return number.props("outlined dense")
+        case "choice":
+            choices = dict(field.choices) if isinstance(field.choices, Mapping) else list(field.choices)
+            is_typed = len(choices) >= _TYPED
+            select = ui.select(choices, label=field.label, value=field.value, with_input=is_typed)
+            return select.props("outlined dense")
+        case "box":
+            return ui.checkbox(field.label, value=bool(field.value))
+    is_secret = field.kind == "secret"
+    return ui.input(field.label, value=field.value or "", password=is_secret).props("outlined dense")
+
+
+def _value(field: Field, value: Any) -> Any:
+    match field.kind:
+        case "text":
+            return (value or "").strip()
+        case "long text" | "secret":
+            return value or ""
+        case "number":
+            return None if value is None else int(value)
+    return value

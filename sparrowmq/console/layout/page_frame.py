@@ -1,43 +1,30 @@
-"""What stands around every page: name, search, places to go, light or dark, log-out, and keys.
+"""The frame around every page: search, menu, light or dark, log-out, and keys.
 
-/          search            g then a letter     go: see the table below
+/          search            g then a letter     go to a page of the menu
 ?          the keys          d                   light or dark
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from nicegui import ui
 from nicegui.events import KeyEventArguments
 
+from sparrowmq.console.layout.described_page import Page
 from sparrowmq.console.layout.page_style import STYLE
 from sparrowmq.console.layout.view import View
 
-# Where one can go: path, name, icon, the key behind g.
-PLACES: Final = (
-    ("", "Overview", "space_dashboard", "o"),
-    ("dashboard", "Dashboard", "insights", "b"),
-    ("cluster", "Cluster", "dns", "c"),
-    ("topics", "Topics", "topic", "t"),
-    ("groups", "Consumers", "groups", "g"),
-    ("producers", "Producers", "outbox", "p"),
-    ("messages", "Messages", "mail", "m"),
-    ("tail", "Live tail", "stream", "l"),
-    ("trace", "Trace", "timeline", "r"),
-    ("dlq", "Dead letters", "mark_email_unread", "d"),
-    ("access", "Access", "vpn_key", "a"),
-    ("servers", "Name servers", "hub", "s"),
-)
 DARK_COOKIE: Final = "sparrowmq_dark"
 
 
 @contextmanager
-def frame(view: View, title: str, dark: bool | None) -> Iterator[None]:
-    """Everything around a page; its own elements go inside."""
+def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> Iterator[None]:
+    """Draw the frame; the page's own elements go inside."""
+    places = [page for page in pages if page.key]
     ui.add_css(STYLE)
     ui.colors(primary="#0f766e", secondary="#475569", accent="#7c3aed")
     mode = ui.dark_mode(dark)
@@ -55,11 +42,11 @@ def frame(view: View, title: str, dark: bool | None) -> Iterator[None]:
         .props("show-if-above width=210 breakpoint=900")
         .classes("p-2 gap-1") as drawer
     ):
-        for path, name, icon, _ in PLACES:
-            _place(view, path, name, icon)
+        for page in places:
+            _place(view, page)
     menu.on_click(drawer.toggle)
-    help_ = _keys_dialog()
-    _keys(view, search, help_, mode)
+    help_ = _keys_dialog(places)
+    _keys(view, places, search, help_, mode)
     with ui.column().classes("w-full max-w-screen-xl mx-auto gap-3"):
         ui.label(title).classes("text-xl font-semibold").props("role=heading aria-level=1")
         yield
@@ -70,7 +57,8 @@ def _anchor(view: View, text: str, classes: str) -> None:
         ui.label(text)
 
 
-def _place(view: View, path: str, name: str, icon: str) -> None:
+def _place(view: View, page: Page) -> None:
+    path = page.path.strip("/")
     is_here = view.path.strip("/").partition("/")[0] == path
     with (
         ui.element("a")
@@ -80,8 +68,8 @@ def _place(view: View, path: str, name: str, icon: str) -> None:
             + (" nav-here" * is_here)
         )
     ):
-        ui.icon(icon).classes("text-lg opacity-70")
-        ui.label(name)
+        ui.icon(page.icon).classes("text-lg opacity-70")
+        ui.label(page.title)
 
 
 def _search(view: View) -> ui.input:
@@ -103,7 +91,7 @@ def _visitor(view: View) -> None:
     ):
         ui.label(session.name).classes("font-semibold")
         ui.label(f"may {session.role.name.lower()}").classes("text-sm opacity-70")
-        # A form, as the door takes a log-out only by POST.
+        # A form, because the log-out needs a POST.
         with ui.element("form").props(f'method=post action="{view.url("logout")}"'):
             ui.button("Log out", icon="logout").props("outline dense type=submit")
 
@@ -114,20 +102,20 @@ def _turn(mode: ui.dark_mode, view: View) -> None:
     view.run(f"document.cookie = {json.dumps(cookie)}")
 
 
-def _keys_dialog() -> ui.dialog:
+def _keys_dialog(places: Sequence[Page]) -> ui.dialog:
     with ui.dialog() as dialog, ui.card():
         ui.label("Keys").classes("text-lg font-semibold")
         with ui.grid(columns="auto auto").classes("gap-x-6 gap-y-1"):
             rows = [("/", "search"), ("d", "light or dark"), ("?", "this list")]
-            for keys, what in rows + [(f"g {key}", name) for _, name, _, key in PLACES]:
+            for keys, what in rows + [(f"g {page.key}", page.title) for page in places]:
                 ui.label(keys).classes("mono")
                 ui.label(what)
     return dialog
 
 
-def _keys(view: View, search: ui.input, help_: ui.dialog, mode: ui.dark_mode) -> None:
+def _keys(view: View, places: Sequence[Page], search: ui.input, help_: ui.dialog, mode: ui.dark_mode) -> None:
     """Keys work where nothing is being typed."""
-    targets = {key: path for path, _, _, key in PLACES}
+    targets = {page.key: page.path.strip("/") for page in places}
     is_going = False
 
     def pressed(event: KeyEventArguments) -> None:

@@ -1,4 +1,4 @@
-"""How pages look: all the style of ours, as text that goes with each page.
+"""The style sheet of all pages, as text that goes with each page.
 
 NiceGUI would have each browser make the classes that it finds, by a script of 260 kB that takes it a third of a second.
 The few that pages use are written down here, by the names that Tailwind gives them; a test holds pages to them.

@@ -1,4 +1,4 @@
-"""What a page gets: who looks, at what, and how to tell, ask and act.
+"""A page's view of the console: its visitor, the cluster, its address, notifications and timers.
 
 A page is a function `draw(view)` that makes NiceGUI's elements. All texts go into elements as values, which the browser
 shows as text; nothing here or in a page writes HTML.
@@ -7,21 +7,29 @@ shows as text; nothing here or in a page writes HTML.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from nicegui import context, ui
 from starlette.requests import Request
 
-from sparrowmq.console.actions import Actions, Forbidden
 from sparrowmq.console.history.samples import Samples
 from sparrowmq.console.login.login_guard import forwarded_prefix
 from sparrowmq.console.login.sessions import Session
 from sparrowmq.console.reading.cluster_view import Look
+from sparrowmq.console.users import Role
 from sparrowmq.errors import SparrowError
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+_LOGGED_OUT: Final = "you are logged out; log in again"
+
+
+class Forbidden(SparrowError):
+    """The visitor's role does not allow an action, or the visitor is logged out."""
 
 
 class View:
@@ -29,15 +37,17 @@ class View:
 
     Attributes:
         args: the parts of the path that name something.
-        query: the address's query; filters and places, kept up to date by `remember`.
+        query: the query of the address: filters and page numbers, kept up to date by `remember`.
+        redraw: reads and draws the page again.
     """
+
+    redraw: Callable[[], Coroutine[Any, Any, None]]
 
     def __init__(self, request: Request, look: Look, samples: Samples, prefix: str) -> None:
         self.session: Session = request.state.session
         self.look = look
         self.admin = look.admin
         self.samples = samples
-        self.actions = Actions(look, self.session)
         self.path = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
         self.args: Mapping[str, str] = dict(request.path_params)
         self.query: dict[str, str] = dict(request.query_params)
@@ -61,8 +71,12 @@ class View:
             ui.label(text).classes("inline")
         return anchor
 
+    def link_button(self, text: str, icon: str, *parts: str, **query: object) -> None:
+        """A button that leads to another view."""
+        ui.button(text, icon=icon, on_click=lambda: self.go(*parts, **query)).props("outline no-caps dense")
+
     def remember(self, **query: object) -> None:
-        """Put places and filters into the address, so that it can be sent to somebody."""
+        """Put filters and page numbers into the address, so that a visitor can send it to a colleague."""
         for key, value in query.items():
             self.query.pop(key, None)
             if value not in (None, ""):
@@ -71,22 +85,33 @@ class View:
         address = f"{self._prefix}/{path}" + (f"?{urlencode(self.query)}" if self.query else "")
         self.run(f"history.replaceState(null, '', {json.dumps(address)})")
 
-    def reload(self) -> None:
-        """Show this view anew, once what was told could be read."""
-        self.run("setTimeout(() => location.reload(), 1200)")
-
     def number(self, key: str, otherwise: int) -> int:
         """A number of the query."""
         text = self.query.get(key, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
 
     def run(self, script: str) -> None:
-        """A line for the browser; what it is made of comes from `json.dumps`."""
+        """Run a line of script in the browser; its values come from `json.dumps`."""
         ui.run_javascript(script.replace("</", "<\\/"))
 
-    # Telling and acting ---------------------------------------------------------------------------------------------
+    # Roles ----------------------------------------------------------------------------------------------------------
 
-    def tell(self, text: str) -> None:
+    def may(self, role: Role) -> bool:
+        """Whether a button that needs this role is worth showing."""
+        return self.session.may(role)
+
+    def demand(self, role: Role, action: str) -> None:
+        """Raises: Forbidden."""
+        if not self.session.is_alive:
+            raise Forbidden(_LOGGED_OUT)
+        if not self.session.may(role):
+            log.warning("%s may not %s", self.session.name, action)
+            needed, had = role.name.lower(), self.session.role.name.lower()
+            raise Forbidden(f"to {action} needs the role {needed}; you have {had}")
+
+    # Notifications --------------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
         ui.notify(text, type="positive", position="bottom-right")
 
     def complain(self, error: SparrowError | str) -> None:
@@ -99,36 +124,19 @@ class View:
             actions=[{"label": "OK", "color": "white"}],
         )
 
-    async def attempt(self, work: Awaitable[T]) -> T | None:
-        """What comes of it; None if it failed, which is told."""
+    async def attempt(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of some work; None if it failed, with a notification of the reason."""
         try:
-            self._demand_session()
+            if not self.session.is_alive:  # a page that was left open shows nothing new after the log-out
+                raise Forbidden(_LOGGED_OUT)
             return await work
         except (SparrowError, ValueError) as error:
-            if isinstance(work, Coroutine):
-                work.close()  # of one that was not begun
+            work.close()  # if it did not begin
             self.complain(error if isinstance(error, SparrowError) else str(error))
             return None
 
-    async def act(self, work: Awaitable[Any], done: str) -> bool:
-        """Carry out an action, and say so."""
-
-        async def carried_out() -> bool:
-            await work
-            return True
-
-        if await self.attempt(carried_out()) is None:
-            return False
-        self.tell(done)
-        return True
-
-    def _demand_session(self) -> None:
-        """A page that was left open shows nothing new after the log-out. Raises: Forbidden."""
-        if not self.session.is_alive:
-            raise Forbidden("you are logged out; log in again")
-
     def every(self, seconds: float, work: Callable[[], Coroutine[Any, Any, object]]) -> ui.timer:
-        """Do something again and again while the page is open and its visitor logged in; failures are shown once."""
+        """Repeat some work while the page is open and its visitor is logged in; shows a failure once."""
         failed = False
 
         async def again() -> None:
@@ -146,7 +154,7 @@ class View:
         return ui.timer(seconds, again, immediate=False)
 
     def end_with_session(self) -> None:
-        """Close this page when its visitor logs out, wherever he does that."""
+        """Close this page when its visitor logs out, here or in another window."""
         client = context.client
 
         def close() -> None:

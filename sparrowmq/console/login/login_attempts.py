@@ -1,6 +1,6 @@
-"""How often somebody may try to log in: after five wrong passwords from one address a minute's pause, for all names.
+"""The limit of log-in attempts: after five wrong passwords, an address waits for a minute, for all names.
 
-Nothing is counted by name, so nobody can lock another one out from elsewhere.
+Names are not counted, so no visitor can lock out a user from elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST: Final = 10_000  # addresses that are remembered
 class Attempts:
     """Wrong attempts by address.
 
-    `_failed` has, for each address, how many there were and when the last was; the eldest address comes first.
+    `_failed` has, for each address, the count and the time of the last one; the oldest address comes first.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -26,14 +26,14 @@ class Attempts:
         self._failed: dict[str, tuple[int, float]] = {}
 
     def wait_s(self, address: str) -> float:
-        """For how long nothing from there is looked at; 0 if it may try."""
+        """The seconds that an address has to wait; 0 if it may try."""
         count, at_s = self._failed.get(address, (0, 0.0))
         if count < FREE:
             return 0.0
         return max(0.0, at_s + PAUSE_S - self._clock.monotonic())
 
     def begin(self, address: str) -> None:
-        """Count one as failed until it is found right: many that come at once are counted before any is looked at."""
+        """Count an attempt as failed until it succeeds: simultaneous attempts all count before the first check."""
         now_s = self._clock.monotonic()
         count, at_s = self._failed.pop(address, (0, now_s))
         if now_s - at_s > _FORGET_S:
@@ -43,5 +43,5 @@ class Attempts:
         self._failed[address] = (count + 1, now_s)
 
     def succeeded(self, address: str) -> None:
-        """Forget what was wrong before."""
+        """Forget the failed attempts of an address."""
         self._failed.pop(address, None)

@@ -1,11 +1,11 @@
-"""The door before every page: who asks, from where, and is it logged in?
+"""The check before every page: the session of the visitor, and the origin of the request.
 
     /login, /logout        served here
     /healthz               "ok", to anybody
     everything else        needs a session; a browser without one is sent to the log-in page, anything else gets 401
 
-What changes something comes over the web socket or by POST, and a browser says from which page: a foreign `Origin` is
-refused, so that no other site can use a visitor's cookie. Answers forbid to be framed, and to load anything foreign.
+Changes come over the web socket or by POST, and a browser names the page that sends them. A foreign `Origin` is
+refused, so no other site can use a visitor's cookie. Answers forbid frames, and loading anything from other sites.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class Guard:
         try:
             await self._app(scope, receive, send)
         except RuntimeError as error:
-            # A browser that goes on to another page while this one loads leaves Starlette without an answer.
+            # A browser that leaves a page while it loads leaves Starlette without an answer.
             if str(error) != "No response returned.":
                 raise
 
     async def _log_in(self, request: Request) -> Response:
-        """The page, or what comes of its form."""
+        """The page, or the result of its form."""
         action = self._url(request, "/login")
         if request.method != "POST":
             target = login_page.own_path(request.query_params.get("next", "/"))
@@ -152,18 +152,18 @@ class Guard:
         return path[len(prefix) :] or "/" if prefix and path.startswith((prefix + "/", prefix)) else path
 
     def _url(self, request: Request, path: str) -> str:
-        """A path as the browser sees it: a proxy may have taken away what it adds before it."""
+        """A path as the browser sees it, with the prefix that a proxy may have removed."""
         return forwarded_prefix(request.headers) + self._settings.prefix + path
 
 
 def forwarded_prefix(headers: Mapping[str, str]) -> str:
-    """What a proxy says that it has taken from the path's beginning; empty if that is no path."""
+    """The prefix that a proxy has removed from the path; empty if it is not a path."""
     prefix = headers.get("x-forwarded-prefix", "").rstrip("/")
     return quote(prefix) if prefix.startswith("/") and login_page.own_path(prefix) == prefix else ""
 
 
 def is_from_here(headers: Mapping[str, str]) -> bool:
-    """Whether a page of ours sent it; programs other than browsers say no origin, and have no cookie by accident.
+    """Return whether a page of the console sent the request; programs other than browsers name no origin.
 
     A proxy's `X-Forwarded-Host` counts too: no page can make a browser send it.
     """
@@ -174,7 +174,7 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form; none of one that is too long."""
+    """The fields of a form; none if it is too long."""
     raw = b""
     async for chunk in request.stream():
         raw += chunk

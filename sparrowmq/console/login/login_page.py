@@ -1,4 +1,4 @@
-"""The log-in page: plain HTML without any script, so that nothing of the console is served to strangers."""
+"""The log-in page: plain HTML without any script, so strangers get no file of the console."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def page(action: str, target: str, said: str = "", name: str = "") -> str:
 
     Args:
         action: where the form goes.
-        target: the path to go on to.
-        said: what was wrong with the attempt before.
+        target: the path to show after the log-in.
+        said: the failure of the last attempt.
     """
-    told = f'<p role="alert">{escape(said)}</p>' if said else ""
+    alert = f'<p role="alert">{escape(said)}</p>' if said else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>SparrowMQ: log in</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head>
 <body><form method="post" action="{escape(action)}">
-<h1>SparrowMQ <small>console</small></h1>{told}
+<h1>SparrowMQ <small>console</small></h1>{alert}
 <input type="hidden" name="next" value="{escape(target)}">
 <label>User<input name="name" value="{escape(name)}" autocomplete="username" autofocus required></label>
 <label>Password<input name="password" type="password" autocomplete="current-password" required></label>

@@ -1,8 +1,8 @@
-"""Who is logged in: a signed cookie names a session, which is kept here and ends by log-out, or after half a day.
+"""The sessions of visitors: a signed cookie names a session, which ends with the log-out, or after half a day.
 
     cookie  id.signature      id: 32 random bytes; the signature is HMAC-SHA256 with a key made at each start
 
-So a cookie that we did not give is told by its signature alone, and a restart of the console ends all sessions.
+The signature alone shows that a cookie is forged. A restart of the console ends all sessions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sparrowmq.console.users import Role
 from sparrowmq.loop.clock import Clock
 
 LIFE_S: Final = 12 * 3600.0
-_MOST: Final = 1000  # sessions; the eldest makes room
+_MOST: Final = 1000  # sessions; the oldest makes room
 
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """Somebody's visit.
+    """The visit of one user.
 
     Attributes:
         ends_s: by the clock's `monotonic`.
@@ -37,12 +37,12 @@ class Session:
     on_end: list[Callable[[], None]] = field(default_factory=list)
 
     def may(self, role: Role) -> bool:
-        """Whether what needs this role is allowed now."""
+        """Return whether the visitor has this role, and is logged in."""
         return self.is_alive and self.role >= role
 
 
 class Sessions:
-    """All sessions, by id, the eldest first."""
+    """All sessions, by id, the oldest first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class Sessions:
         return f"{ident}.{self._signature(ident)}"
 
     def find(self, cookie: str | None) -> Session | None:
-        """The session of a cookie, if it is one of ours and not over."""
+        """The session of a cookie, if the cookie is valid and the session has not ended."""
         ident = self._ident(cookie)
         session = self._sessions.get(ident) if ident is not None else None
         if session is not None and session.ends_s <= self._clock.monotonic():
@@ -77,7 +77,7 @@ class Sessions:
             self._end(ident)
 
     def sweep(self) -> None:
-        """End what is over."""
+        """End the sessions whose time is over."""
         now_s = self._clock.monotonic()
         for ident in [ident for ident, each in self._sessions.items() if each.ends_s <= now_s]:
             self._end(ident)

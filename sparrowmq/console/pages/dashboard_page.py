@@ -1,6 +1,6 @@
-"""The dashboard: which brokers and topics take the most, and when; a day of the history at a time.
+"""The dashboard: the brokers and topics with the most messages, and the trends of one day.
 
-The four charts of the official dashboard: brokers and topics, the ten greatest of them and trends in five minutes.
+It has the four charts of Apache's dashboard: brokers and topics, the ten greatest of each, and trends in five minutes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from nicegui import ui
 
 from sparrowmq.console.history.rate_history import Kind, Points
 from sparrowmq.console.layout.charts import bars, lines
-from sparrowmq.console.layout.listing import Column, Row, chosen, link, table
+from sparrowmq.console.layout.described_page import Page
+from sparrowmq.console.layout.tables import Column, Columns, Table, chosen
 from sparrowmq.console.layout.view import View
+from sparrowmq.console.pages.cluster_page import broker_link
 from sparrowmq.console.reading.cluster_view import BrokerNow
 
 TOP: Final = 10
@@ -22,13 +24,13 @@ _AGAIN_S: Final = 5.0
 _LEAST_MS: Final = 3_600_000
 _OFFERED: Final = 50  # topics to choose from; typing finds all others
 _WAYS: Final = {"in": "in", "out": "out"}
-_COLUMNS: Final = (
-    Column("broker", "Broker"),
-    Column("address", "Address", is_wide=True),
-    Column("taken", "Produced today", is_number=True),
-    Column("taken_before", "Yesterday", is_number=True, is_wide=True),
-    Column("given", "Consumed today", is_number=True),
-    Column("given_before", "Yesterday", is_number=True, is_wide=True),
+_COLUMNS: Final[Columns[BrokerNow]] = (
+    Column("Broker", broker_link),
+    Column("Address", lambda each: each.address, is_wide=True),
+    Column("Produced today", lambda each: each.received_today, is_number=True),
+    Column("Yesterday", lambda each: each.received_yesterday, is_number=True, is_wide=True),
+    Column("Consumed today", lambda each: each.given_today, is_number=True),
+    Column("Yesterday", lambda each: each.given_yesterday, is_number=True, is_wide=True),
 )
 
 
@@ -37,7 +39,7 @@ async def draw(view: View) -> None:
 
 
 class Dashboard:
-    """The page as one visitor has it: a day, a topic, and a way of messages, all in the address."""
+    """The page as one visitor has it: a day, a topic, and a direction of messages, all in the address."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -50,13 +52,14 @@ class Dashboard:
     async def draw(self) -> None:
         """The form, the brokers and the charts."""
         brokers = await self._view.look.brokers()
-        self._brokers = table(_COLUMNS, [], "no broker is registered at the name server")
+        empty = "no broker is registered at the name server"
+        self._brokers = Table(self._view, _COLUMNS, empty=empty)
         self._form()
         with ui.row().classes("w-full gap-3"):
             self._broker_top, self._broker_trend = _chart(), _chart()
         with ui.row().classes("w-full gap-3"):
             self._topic_top, self._topic_trend = _chart(), _chart()
-        self._told = ui.label().classes("text-sm opacity-80")
+        self._line = ui.label().classes("text-sm opacity-80")
         self._topic_top.on_point_click(lambda event: self._choose(event.name))
         self._show(brokers)
         self._view.every(_AGAIN_S, self._again)
@@ -77,7 +80,7 @@ class Dashboard:
             self._topics.on("input-value", self._typed, throttle=0.2, leading_events=False)
 
     async def _typed(self, event: Any) -> None:
-        """Offer what fits; a browser does not get all topics of a large cluster."""
+        """Offer the topics that fit; a browser does not get all topics of a large cluster."""
         typed = str(event.args or "")
         found = chosen([name for name in await self._view.look.topics() if self._is_shown(name)], typed)
         self._offer(found[:_OFFERED])
@@ -97,7 +100,7 @@ class Dashboard:
         self._topics.value = topic
 
     def _turned(self) -> None:
-        """Somebody wants another day, way or topic."""
+        """Show another day, direction or topic."""
         self._day = day_of(self._date.value or "", self._history.today())
         self._way = self._ways.value
         self._topic = self._topics.value or ""
@@ -114,8 +117,7 @@ class Dashboard:
 
     def _show(self, brokers: Sequence[BrokerNow]) -> None:
         masters = [each for each in brokers if each.number == 0 and each.silence is None]
-        self._brokers.rows = [{"id": at, **row_of(self._view, each)} for at, each in enumerate(masters)]
-        self._brokers.update()
+        self._brokers.show(masters)
         counts = sorted(((each.name, each.received_today) for each in masters), key=lambda each: -each[1])
         _put(self._broker_top, bars("Broker TOP 10: messages today", counts[:TOP]))
         topics = self._counting.top(_OFFERED)
@@ -124,17 +126,17 @@ class Dashboard:
             self._topic = topics[0][0]
         if not self._topics.options:
             self._offer([name for name, _ in topics])
-        self._told.text = self._words(bool(topics))
-        self._told.set_visibility(bool(self._told.text))
+        self._line.text = self._words(bool(topics))
+        self._line.set_visibility(bool(self._line.text))
         self._trends()
 
     def _words(self, has_topics: bool) -> str:
-        """What the charts cannot say."""
+        """Why the charts are not complete."""
         if self._counting.failure is not None:
             return f"Not all brokers report the message counts of topics: {self._counting.failure}"
         if not self._counting.is_complete:
             return "Topics are being counted for the first time."
-        return "" if has_topics else "No topic has got a message since its brokers began."
+        return "" if has_topics else "No topic has received a message since its brokers started."
 
     def _trends(self) -> None:
         of = self._history
@@ -148,7 +150,7 @@ class Dashboard:
 
 
 def day_of(text: str, today: date) -> date:
-    """The day that an address or a form names; today for none, or nonsense."""
+    """The day that an address or a form names; today if it is missing, wrong or in the future."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -158,7 +160,7 @@ def day_of(text: str, today: date) -> date:
 
 
 def span_of(found: Sequence[Points], day: tuple[int, int], is_today: bool) -> tuple[int, int]:
-    """From when to when trends are drawn: the whole day, or what is known of today, but an hour at least."""
+    """The span of the trends: the whole day, or the known part of today, but at least an hour."""
     times = [time_ms for points in found for time_ms, _ in points]
     if not is_today or not times:
         return day
@@ -171,18 +173,6 @@ def busiest(found: dict[str, Points]) -> dict[str, Points]:
     return {name: found[name] for name in sorted(order[:TOP])}
 
 
-def row_of(view: View, broker: BrokerNow) -> Row:
-    """What the table says of a master."""
-    return {
-        "broker": link(broker.name, view.url("cluster", broker.name, at=broker.address)),
-        "address": broker.address,
-        "taken": f"{broker.received_today:,}",
-        "taken_before": f"{broker.received_yesterday:,}",
-        "given": f"{broker.given_today:,}",
-        "given_before": f"{broker.given_yesterday:,}",
-    }
-
-
 def _chart() -> ui.echart:
     return ui.echart(lines("", {})).classes("h-72 grow min-w-[280px] basis-0")
 
@@ -192,3 +182,6 @@ def _put(shown: ui.echart, options: dict[str, Any]) -> None:
         shown.options.clear()
         shown.options.update(options)
         shown.update()
+
+
+PAGE: Final = Page("/dashboard", "Dashboard", draw, "insights", "b")

@@ -1,69 +1,77 @@
-"""One member of a group: what it says of itself."""
+"""One member of a group: its subscriptions, its queues and its settings, as the member reports them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.console.layout.listing import Column, table
+from sparrowmq.client.admin.groups import Member
+from sparrowmq.console.layout.described_page import Description, Page, Part, links, section, text
+from sparrowmq.console.layout.tables import Column, Columns, link, pairs
 from sparrowmq.console.layout.view import View
 from sparrowmq.errors import NoMessage
+from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.protocol.requests.bodies import ConsumerRunning, ProcessQueueState
+from sparrowmq.protocol.subscription import Subscription
 
-_PAIRS: Final = (Column("name", "Setting"), Column("value", "Value"))
-_SUBSCRIPTIONS: Final = (Column("topic", "Topic"), Column("kind", "Kind"), Column("expression", "Expression"))
-_QUEUES: Final = (
-    Column("topic", "Topic"),
-    Column("broker", "Broker", is_wide=True),
-    Column("queue", "Queue", is_number=True),
-    Column("commit", "Handled up to", is_number=True),
-    Column("cached", "Prefetched", is_number=True),
-    Column("locked", "Locked", is_wide=True),
+_SUBSCRIPTIONS: Final[Columns[Subscription]] = (
+    Column("Topic", lambda each: each.topic),
+    Column("Kind", lambda each: each.kind),
+    Column("Expression", lambda each: each.expression),
+)
+_QUEUES: Final[Columns[tuple[MessageQueue, ProcessQueueState]]] = (
+    Column("Topic", lambda row: row[0].topic),
+    Column("Broker", lambda row: row[0].broker_name, is_wide=True),
+    Column("Queue", lambda row: row[0].queue_id, is_number=True),
+    Column("Committed offset", lambda row: row[1].commit_offset, is_number=True),
+    Column("Prefetched", lambda row: row[1].cached_msg_count, is_number=True),
+    Column("Locked", lambda row: row[1].locked, is_wide=True),
+)
+# A member, and its group.
+_Found = tuple[Member, str]
+
+
+_RUNNING: Final[Sequence[Part[ConsumerRunning]]] = (
+    section("Subscriptions", _SUBSCRIPTIONS, lambda running: running.subscription_set),
+    section("Queues", _QUEUES, lambda running: sorted(running.mq_table.items()), "it has no queue now"),
+    section(
+        "Settings", pairs("Setting", "Value"), lambda running: sorted(running.properties.items()), wraps=True
+    ),
 )
 
 
-async def draw(view: View) -> None:
+async def _read(view: View) -> _Found:
     group, client_id = view.args["group"], view.args["name"]
-    view.link(f"Group {group}", "groups", group)
     found = {each.client_id: each for each in await view.admin.members(group)}
     if client_id not in found:
         raise NoMessage(client_id, f"among the online members of {group}")
-    member = found[client_id]
-    ui.label(f"{member.language} {member.version} at {member.address}").classes("text-sm opacity-80")
-    if member.running is None:
-        ui.label(f"The member does not report its state: {member.silence}").classes("whitespace-pre-wrap")
+    return found[client_id], group
+
+
+def _state(view: View, found: _Found) -> None:
+    running = found[0].running
+    if running is None:
+        why = f"The member does not report its state: {found[0].silence}"
+        ui.label(why).classes("whitespace-pre-wrap")
         return
-    running = member.running
-    ui.label("Subscriptions").classes("text-lg")
-    table(
-        _SUBSCRIPTIONS,
-        [
-            {"topic": each.topic, "kind": each.kind, "expression": each.expression}
-            for each in running.subscription_set
-        ],
-    )
-    ui.label("Queues").classes("text-lg")
-    table(
-        _QUEUES,
-        [
-            {
-                "topic": queue.topic,
-                "broker": queue.broker_name,
-                "queue": queue.queue_id,
-                "commit": f"{state.commit_offset:,}",
-                "cached": f"{state.cached_msg_count:,}",
-                "locked": "yes" if state.locked else "",
-            }
-            for queue, state in sorted(running.mq_table.items())
-        ],
-        "it has no queue now",
-    )
-    ui.label("Settings").classes("text-lg")
-    table(
-        _PAIRS,
-        [{"name": key, "value": value} for key, value in sorted(running.properties.items())],
-        wraps=True,
-    )
+    for part in _RUNNING:
+        part(view, running)
     if running.jstack:
         with ui.expansion("Threads").classes("w-full"):
             ui.label(running.jstack).classes("mono whitespace-pre-wrap")
+
+
+PAGE: Final = Page(
+    "/groups/{group}/members/{name:path}",
+    "Member {name}",
+    Description[_Found](
+        _read,
+        [
+            links(lambda found: [link(f"Group {found[1]}", "groups", found[1])]),
+            text(lambda found: f"{found[0].language} {found[0].version} at {found[0].address}"),
+            _state,
+        ],
+    ),
+)

@@ -1,110 +1,64 @@
-"""The first page: how much goes through the cluster now, and in the last hour."""
+"""The first page: the rates of the cluster, now and in the last hour."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.brokers import GIVEN, TAKEN
 from sparrowmq.console.history.samples import PERIOD_S, Rate
 from sparrowmq.console.layout.charts import lines
-from sparrowmq.console.layout.listing import Column, Row, badge, link, table
+from sparrowmq.console.layout.described_page import Description, Page, Update, section
+from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns
 from sparrowmq.console.layout.view import View
+from sparrowmq.console.pages.cluster_page import broker_link
 from sparrowmq.console.reading.cluster_view import BrokerNow
 
-_COLUMNS: Final = (
-    Column("broker", "Broker"),
-    Column("role", "Role", is_wide=True),
-    Column("address", "Address", is_wide=True),
-    Column("state", "State"),
-    Column("taken", "In per second", is_number=True),
-    Column("given", "Out per second", is_number=True),
-    Column("today", "Received today", is_number=True, is_wide=True),
+_COLUMNS: Final[Columns[BrokerNow]] = (
+    Column("Broker", broker_link),
+    Column("Role", lambda each: each.role, is_wide=True),
+    Column("Address", lambda each: each.address, is_wide=True),
+    Column("State", lambda each: UP if each.silence is None else NO_ANSWER),
+    Column("In per second", lambda each: each.in_per_second, is_number=True),
+    Column("Out per second", lambda each: each.out_per_second, is_number=True),
+    Column("Received today", lambda each: each.received_today, is_number=True, is_wide=True),
 )
+_CHART: Final = "h-64 grow min-w-[280px] basis-0"
 
 
-async def draw(view: View) -> None:
-    brokers = await view.look.brokers()
-    topics = await view.look.topics()
-    kinds = [view.look.kind_of(name) for name in topics]
-    with ui.element().classes("tiles gap-3 w-full"):
-        tiles = {name: _tile(name) for name in totals(brokers)}
-        _tile("Topics").text = f"{kinds.count('topic'):,}"
-        letters = kinds.count("dlq")
-        _tile("With dead letters").text = f"{letters:,}"
-    place = ui.row().classes("w-full gap-3")
-    with place:
-        for _ in range(2):
-            ui.element().classes("h-64 grow min-w-[280px] basis-0")
-    charts: list[ui.echart] = []
-    shown = table(_COLUMNS, [], "no broker is registered at the name server")
+@dataclass(frozen=True, slots=True)
+class ClusterNow:
+    """What the page shows; `kinds` has the kind of each topic."""
 
-    def show(found: Sequence[BrokerNow]) -> None:
-        for name, value in totals(found).items():
-            tiles[name].text = value
-        shown.rows = [{"id": at, **row_of(view, each)} for at, each in enumerate(found)]
-        shown.update()
+    brokers: Sequence[BrokerNow]
+    kinds: Sequence[str]
+    rates: Mapping[str, Sequence[Rate]]
 
-    def draw_charts() -> None:
-        place.clear()
-        with place:
-            charts.extend(
-                ui.echart(options).classes("h-64 grow min-w-[280px] basis-0")
-                for options in options_of(view.samples.rates())
-            )
+    def totals(self) -> dict[str, str]:
+        """The tiles, by name."""
+        masters = [each for each in self.brokers if each.number == 0]
+        return {
+            "Brokers": f"{sum(each.silence is None for each in self.brokers)} of {len(self.brokers)} answer",
+            "In per second": f"{sum(each.in_per_second for each in masters):,.1f}",
+            "Out per second": f"{sum(each.out_per_second for each in self.brokers):,.1f}",
+            "Received today": f"{sum(each.received_today for each in masters):,}",
+            "Delivered today": f"{sum(each.given_today for each in self.brokers):,}",
+            "Topics": f"{self.kinds.count('topic'):,}",
+            "With dead letters": f"{self.kinds.count('dlq'):,}",
+        }
 
-    async def again() -> None:
-        show(await view.look.brokers())
-        for each, options in zip(charts, options_of(view.samples.rates()), strict=False):
-            each.options.update(options)
-            each.update()
-
-    show(brokers)
-    # ECharts is a megabyte of script: the page stands before a browser reads it.
-    ui.timer(0.0, draw_charts, once=True)
-    view.every(PERIOD_S, again)
+    def charts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return (
+            chart("Messages in per second", self.rates, lambda rate: rate.taken),
+            chart("Messages out per second", self.rates, lambda rate: rate.given),
+        )
 
 
-def options_of(rates: Mapping[str, Sequence[Rate]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two charts."""
-    return (
-        chart("Messages in per second", rates, lambda rate: rate.taken),
-        chart("Messages out per second", rates, lambda rate: rate.given),
-    )
-
-
-def totals(brokers: Sequence[BrokerNow]) -> dict[str, str]:
-    """What the tiles say."""
-    masters = [each for each in brokers if each.number == 0]
-    taken = sum(each.per_second(*TAKEN) for each in masters)
-    given = sum(out_of(each) for each in brokers)
-    return {
-        "Brokers": f"{sum(each.silence is None for each in brokers)} of {len(brokers)} answer",
-        "In per second": f"{taken:,.1f}",
-        "Out per second": f"{given:,.1f}",
-        "Received today": f"{sum(each.received_today for each in masters):,}",
-        "Delivered today": f"{sum(each.given_today for each in brokers):,}",
-    }
-
-
-def out_of(broker: BrokerNow) -> float:
-    """Messages a second that a broker gives."""
-    return broker.per_second(*GIVEN)
-
-
-def row_of(view: View, broker: BrokerNow) -> Row:
-    """What the table says of a broker."""
-    return {
-        "broker": link(broker.name, view.url("cluster", broker.name, at=broker.address)),
-        "role": broker.role,
-        "address": broker.address,
-        "state": badge("up", "green-8") if broker.silence is None else badge("no answer", "red-8"),
-        "taken": f"{broker.per_second(*TAKEN):,.1f}",
-        "given": f"{out_of(broker):,.1f}",
-        "today": f"{broker.received_today:,}",
-    }
+async def _read(view: View) -> ClusterNow:
+    brokers, topics = await view.look.brokers(), await view.look.topics()
+    return ClusterNow(brokers, [view.look.kind_of(name) for name in topics], view.samples.rates())
 
 
 def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate], float]) -> dict[str, Any]:
@@ -118,7 +72,57 @@ def chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate
     )
 
 
-def _tile(name: str) -> ui.label:
+def _tiles(_: View, found: ClusterNow) -> Update[ClusterNow]:
+    with ui.element().classes("tiles gap-3 w-full"):
+        tiles = {name: _tile(name, value) for name, value in found.totals().items()}
+
+    def update(now: ClusterNow) -> None:
+        for name, value in now.totals().items():
+            tiles[name].text = value
+
+    return update
+
+
+def _tile(name: str, value: str) -> ui.label:
     with ui.card().classes("px-4 py-3 gap-0").props("flat bordered"):
         ui.label(name).classes("text-xs opacity-70")
-        return ui.label().classes("text-lg font-semibold")
+        return ui.label(value).classes("text-lg font-semibold")
+
+
+def _charts(view: View, found: ClusterNow) -> Update[ClusterNow]:
+    place = ui.row().classes("w-full gap-3")
+    with place:
+        for _ in found.charts():
+            ui.element().classes(_CHART)
+    charts: list[ui.echart] = []
+
+    def draw() -> None:
+        place.clear()
+        with place:
+            charts.extend(ui.echart(options).classes(_CHART) for options in found.charts())
+
+    def update(now: ClusterNow) -> None:
+        for each, options in zip(charts, now.charts(), strict=False):
+            each.options.update(options)
+            each.update()
+
+    # ECharts is a megabyte of script: the page is there before a browser reads it.
+    ui.timer(0.0, draw, once=True)
+    return update
+
+
+PAGE: Final = Page(
+    "/",
+    "Overview",
+    Description[ClusterNow](
+        _read,
+        [
+            _tiles,
+            _charts,
+            section("", _COLUMNS, lambda found: found.brokers, "no broker is registered at the name server"),
+        ],
+        PERIOD_S,
+    ),
+    "space_dashboard",
+    "o",
+)

@@ -1,58 +1,54 @@
-"""Who is on line to send, by group."""
+"""The online producers, by group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sparrowmq.console.layout.listing import Column, Listing, Row
+from sparrowmq.console.layout.described_page import Page
+from sparrowmq.console.layout.list_page import ListPage
+from sparrowmq.console.layout.tables import Column, Columns
 from sparrowmq.console.layout.view import View
 from sparrowmq.protocol.requests.bodies import ProducerEntry
 
-_COLUMNS: Final = (
-    Column("group", "Group"),
-    Column("client", "Client"),
-    Column("address", "Address", is_wide=True),
-    Column("language", "Language", is_wide=True),
-    Column("version", "Version", is_number=True, is_wide=True),
-    Column("heard", "Heard of", is_wide=True),
+# A group, one of its producers, and how long ago its last heartbeat came.
+ProducerRow = tuple[str, ProducerEntry, str]
+_COLUMNS: Final[Columns[ProducerRow]] = (
+    Column("Group", lambda row: row[0]),
+    Column("Client", lambda row: row[1].client_id),
+    Column("Address", lambda row: row[1].remote_ip, is_wide=True),
+    Column("Language", lambda row: row[1].language, is_wide=True),
+    Column("Version", lambda row: row[1].version, is_number=True, is_wide=True),
+    Column("Last heartbeat", lambda row: row[2], is_wide=True),
 )
 
 
-async def draw(view: View) -> None:
-    table: dict[str, tuple[str, ProducerEntry]] = {}
-
-    async def names() -> Sequence[str]:
-        table.clear()
-        table.update(by_name(await view.look.producers()))
-        return list(table)
-
-    async def rows(page: Sequence[str]) -> list[Row]:
-        now_ms = view.look.clock.now_ms()
-        return [row_of(*table[name], now_ms) for name in page if name in table]
-
-    listing = Listing(view, _COLUMNS, names, rows, "no producer is online")
-    await listing.draw()
-    view.every(10.0, listing.refresh)
+async def _read(view: View, _: Collection[str]) -> Mapping[str, ProducerRow]:
+    return by_name(await view.look.producers(), view.look.clock.now_ms())
 
 
-def by_name(producers: Mapping[str, Sequence[ProducerEntry]]) -> dict[str, tuple[str, ProducerEntry]]:
-    """Each producer by what a filter looks for in it."""
+async def _rows(_: View, found: Mapping[str, ProducerRow]) -> Sequence[ProducerRow]:
+    return list(found.values())
+
+
+def by_name(producers: Mapping[str, Sequence[ProducerEntry]], now_ms: int) -> dict[str, ProducerRow]:
+    """Each producer by the text that a filter searches."""
     return {
-        f"{group} {each.client_id} {each.remote_ip} {each.language}": (group, each)
+        f"{group} {each.client_id} {each.remote_ip} {each.language}": (group, each, _ago(each, now_ms))
         for group, members in producers.items()
         for each in members
     }
 
 
-def row_of(group: str, entry: ProducerEntry, now_ms: int) -> Row:
-    """What the table says of a producer."""
+def _ago(entry: ProducerEntry, now_ms: int) -> str:
     ago_s = max(0, now_ms - entry.last_update_timestamp) / 1000
-    return {
-        "group": group,
-        "client": entry.client_id,
-        "address": entry.remote_ip,
-        "language": entry.language,
-        "version": entry.version,
-        "heard": f"{ago_s:.0f} s ago" if entry.last_update_timestamp else "",
-    }
+    return f"{ago_s:.0f} s ago" if entry.last_update_timestamp else ""
+
+
+PAGE: Final = Page(
+    "/producers",
+    "Producers",
+    ListPage(_COLUMNS, _read, _rows, "no producer is online", period_s=10.0),
+    "outbox",
+    "p",
+)

@@ -1,4 +1,4 @@
-"""One search for everything: topics, groups, brokers, and a message by its id."""
+"""One search for topics, groups, brokers, and a message by its id."""
 
 from __future__ import annotations
 
@@ -7,60 +7,57 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.console.layout.listing import Column, Row, chosen, link, table
+from sparrowmq.console.layout.described_page import Page
+from sparrowmq.console.layout.tables import Column, Columns, Link, Table, chosen, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.errors import SparrowError
 
-_COLUMNS: Final = (Column("what", "What"), Column("name", "Name"))
+# A kind of thing, and a link to it.
+SearchRow = tuple[str, Link]
+_COLUMNS: Final[Columns[SearchRow]] = (Column("Kind", lambda row: row[0]), Column("Name", lambda row: row[1]))
 MOST: Final = 100
 
 
 async def draw(view: View) -> None:
     wanted = view.query.get("q", "").strip()
     if not wanted:
-        ui.label("Type what you look for above: a part of a name, or the id of a message.")
+        ui.label("Type above what you search for: a part of a name, or the id of a message.")
         return
-    rows = rows_of(view, wanted, list(await view.look.topics()), await view.look.groups(hidden=True))
+    rows = await _message(view, wanted) if is_id(wanted) else []
+    rows += rows_of(wanted, list(await view.look.topics()), await view.look.groups(hidden=True))
     rows += [
-        {
-            "what": "broker",
-            "name": link(f"{each.name} {each.role}", view.url("cluster", each.name, at=each.address)),
-        }
+        ("broker", link(f"{each.name} {each.role}", "cluster", each.name, at=each.address))
         for each in await view.look.brokers()
         if chosen([f"{each.name} {each.address}"], wanted)
     ]
-    if is_id(wanted):
-        rows[:0] = await _messages(view, wanted)
     more = f"; the first {MOST} are shown" if len(rows) > MOST else ""
     ui.label(f"{len(rows):,} for {wanted}{more}").classes("text-sm opacity-80")
-    table(_COLUMNS, rows[:MOST], "nothing has it in its name")
+    Table(view, _COLUMNS, rows[:MOST], "no name contains it")
 
 
-def rows_of(view: View, wanted: str, topics: Sequence[str], groups: Sequence[str]) -> list[Row]:
+def rows_of(wanted: str, topics: Sequence[str], groups: Sequence[str]) -> list[SearchRow]:
     """The topics and groups that have all words in their names.
 
-    Those that are called so exactly come first, and after all others the topics that RocketMQ makes for groups.
+    Exact matches come first, and the topics that RocketMQ makes for groups come last.
     """
-    found: list[tuple[bool, bool, str, str, str]] = []
-    for what, place, names in (("topic", "topics", topics), ("group", "groups", groups)):
-        found += [
-            (name.lower() != wanted.lower(), name.startswith("%"), what, place, name)
-            for name in chosen(names, wanted)
-        ]
-    found.sort(key=lambda each: each[:2])
-    return [{"what": what, "name": link(name, view.url(place, name))} for *_, what, place, name in found]
+    found = [("topic", "topics", name) for name in chosen(topics, wanted)]
+    found += [("group", "groups", name) for name in chosen(groups, wanted)]
+    found.sort(key=lambda each: (each[2].lower() != wanted.lower(), each[2].startswith("%")))
+    return [(kind, link(name, place, name)) for kind, place, name in found]
 
 
 def is_id(text: str) -> bool:
-    """Whether it may be a message's id: 32 hexadecimal digits, or 56 with an address of IPv6."""
+    """Whether a text may be a message's id: 32 hexadecimal digits, or 56 with an IPv6 address."""
     return len(text) in (32, 56) and all(each in "0123456789abcdefABCDEF" for each in text)
 
 
-async def _messages(view: View, ident: str) -> list[Row]:
-    """The message of an offset id; one that its producer made needs its topic, which the search page asks for."""
+async def _message(view: View, ident: str) -> list[SearchRow]:
+    """The message of an offset id; an id that a producer made needs its topic, which the search page asks for."""
     try:
         message = await view.admin.message(ident)
     except SparrowError:
-        return [{"what": "message", "name": link(f"{ident}: name its topic", view.url("messages", id=ident))}]
-    place = view.url("messages", message.queue.topic, message.stored.offset_id)
-    return [{"what": "message", "name": link(ident, place)}]
+        return [("message", link(f"{ident}: name its topic", "messages", id=ident))]
+    return [("message", link(ident, "messages", message.queue.topic, message.stored.offset_id))]
+
+
+PAGE: Final = Page("/search", "Search", draw)

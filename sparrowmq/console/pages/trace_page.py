@@ -1,4 +1,4 @@
-"""What happened to one message, as producers and consumers that trace have reported it: a line of time."""
+"""The trace of one message on a time line, as its producers and consumers have reported it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from sparrowmq.console.layout.charts import GREY, NAME_WIDTH
-from sparrowmq.console.layout.listing import Column, Row, badge, table
+from sparrowmq.console.layout.described_page import Page
+from sparrowmq.console.layout.forms import Field, search_form
+from sparrowmq.console.layout.tables import Badge, Column, Columns, Table
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.page_times import time_of
 from sparrowmq.protocol.messages.trace import (
@@ -21,19 +23,10 @@ from sparrowmq.protocol.messages.trace import (
 )
 from sparrowmq.protocol.names import TRACE_TOPIC
 
-_COLUMNS: Final = (
-    Column("time", "Time"),
-    Column("what", "What"),
-    Column("who", "Group"),
-    Column("cost", "Took", is_number=True),
-    Column("state", "State"),
-    Column("detail", "Detail", is_wide=True),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened; `end_ms` is `start_ms` where it took no time that is known."""
+    """One thing that happened; `end_ms` is `start_ms` if its duration is unknown."""
 
     start_ms: int
     end_ms: int
@@ -43,34 +36,40 @@ class Step:
     detail: str
 
 
+_STATES: Final = {True: Badge("done", "green-8"), False: Badge("failed", "red-8"), None: None}
+COLUMNS: Final[Columns[Step]] = (
+    Column("Time", lambda step: time_of(step.start_ms)),
+    Column("Step", lambda step: step.what),
+    Column("Group", lambda step: step.who),
+    Column("Took", lambda step: f"{step.end_ms - step.start_ms:,} ms", is_number=True),
+    Column("State", lambda step: _STATES[step.is_good]),
+    Column("Detail", lambda step: step.detail, is_wide=True),
+)
+
+
 async def draw(view: View) -> None:
     with ui.row().classes("w-full items-end gap-3"):
-        ident = ui.input("Message id", value=view.query.get("id", "")).classes("grow min-w-[16rem]")
-        topic = ui.input("Trace topic", value=view.query.get("topic", TRACE_TOPIC)).classes(
-            "grow min-w-[12rem]"
+        form = search_form(
+            view, (Field("id", "Message id"), Field("topic", "Trace topic", value=TRACE_TOPIC))
         )
-        ui.button("Show", icon="search", on_click=lambda: again()).props("no-caps")
-    for each in (ident, topic):
-        each.props("outlined dense").on("keydown.enter", lambda: again())
+        button = ui.button("Show", icon="search").props("no-caps")
     place = ui.column().classes("w-full gap-3")
 
-    async def again() -> None:
-        wanted = (ident.value or "").strip()
-        other = (topic.value or "").strip()
-        view.remember(id=wanted, topic=other if other != TRACE_TOPIC else None)
+    async def show() -> None:
+        ident, topic = form.values["id"], form.values["topic"] or TRACE_TOPIC
+        view.remember(id=ident, topic=topic if topic != TRACE_TOPIC else None)
         place.clear()
-        if not wanted:
-            return
-        traces = await view.attempt(view.admin.trace(wanted, other or TRACE_TOPIC))
+        traces = await view.attempt(view.admin.trace(ident, topic)) if ident else None
         if traces is not None:
             with place:
-                _show(steps_of(traces))
+                _show(view, steps_of(traces))
 
-    if view.query.get("id"):
-        await again()
+    form.on_enter(show)
+    button.on_click(show)
+    await show()
 
 
-def _show(steps: Sequence[Step]) -> None:
+def _show(view: View, steps: Sequence[Step]) -> None:
     if not steps:
         ui.label(
             "No client has reported a trace of this message. Clients report traces with trace=True, to brokers with "
@@ -78,11 +77,11 @@ def _show(steps: Sequence[Step]) -> None:
         ).classes("text-sm")
         return
     ui.echart(chart(steps)).classes("w-full").style(f"height: {90 + 34 * len(steps)}px")
-    table(_COLUMNS, [row_of(each) for each in steps])
+    Table(view, COLUMNS, steps)
 
 
 def steps_of(traces: Sequence[Trace]) -> list[Step]:
-    """The steps of a message; what a consumer reported before and after is one."""
+    """The steps of a message; a consumer's reports before and after are one step."""
     begun = {(each.request_id, each.msg_id): each for each in traces if isinstance(each, SubBeforeTrace)}
     steps: list[Step] = []
     for each in traces:
@@ -104,7 +103,7 @@ def steps_of(traces: Sequence[Trace]) -> list[Step]:
             case SubBeforeTrace():
                 pass
     steps += [
-        _step(before.time_ms, 0, "begun to handle", before.group, None, "no end was reported")
+        _step(before.time_ms, 0, "started to handle", before.group, None, "no end was reported")
         for before in begun.values()
     ]
     return sorted(steps, key=lambda step: (step.start_ms, step.end_ms))
@@ -114,28 +113,11 @@ def _step(start_ms: int, cost_ms: int, what: str, who: str, is_good: bool | None
     return Step(start_ms, start_ms + max(0, cost_ms), what, who, is_good, detail)
 
 
-def row_of(step: Step) -> Row:
-    """What the table says of a step."""
-    states: dict[bool | None, Any] = {
-        True: badge("done", "green-8"),
-        False: badge("failed", "red-8"),
-        None: "",
-    }
-    return {
-        "time": time_of(step.start_ms),
-        "what": step.what,
-        "who": step.who,
-        "cost": f"{step.end_ms - step.start_ms:,} ms",
-        "state": states[step.is_good],
-        "detail": step.detail,
-    }
-
-
 def chart(steps: Sequence[Step]) -> dict[str, Any]:
-    """A bar for each step, at its time: bars of no colour up to where it begins, and then it."""
+    """A bar for each step, at its time; a transparent bar fills the time before it."""
     first = min(step.start_ms for step in steps)
     last = max(step.end_ms for step in steps)
-    least = max(1, (last - first) // 100)  # what took no time is seen too
+    least = max(1, (last - first) // 100)  # so that a step without a duration is visible
     colors = {True: "#15803d", False: "#b91c1c", None: GREY}
     return {
         "tooltip": {"show": False},
@@ -175,3 +157,6 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
             },
         ],
     }
+
+
+PAGE: Final = Page("/trace", "Trace", draw, "timeline", "r")

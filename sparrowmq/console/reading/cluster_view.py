@@ -56,7 +56,7 @@ class BrokerNow:
         return "master" if self.number == 0 else f"slave {self.number}"
 
     def per_second(self, *names: str) -> float:
-        """A rate of the last ten seconds or so, by the first of its names that is there; 0 if it is not told."""
+        """A rate of about the last ten seconds, by the first of its names that exists; 0 if none does."""
         return brokers.per_second(self.figures, *names) or 0.0
 
     def number_of(self, key: str) -> int:
@@ -64,6 +64,16 @@ class BrokerNow:
             return int(self.figures.get(key, "0"))
         except ValueError:
             return 0
+
+    @property
+    def in_per_second(self) -> float:
+        """Messages per second that producers send to it."""
+        return self.per_second(*brokers.TAKEN)
+
+    @property
+    def out_per_second(self) -> float:
+        """Messages per second that it delivers."""
+        return self.per_second(*brokers.GIVEN)
 
     @property
     def received_today(self) -> int:
@@ -86,7 +96,7 @@ class Look:
     """The console's view of the cluster; enter it as a context.
 
     Args:
-        credentials, tls: as `connect` takes them; everybody's questions and changes go in this one name.
+        credentials, tls: as `connect` takes them; the console uses this account for all visitors.
     """
 
     def __init__(
@@ -117,7 +127,7 @@ class Look:
         await self.client.__aexit__(kind, error, trace)
 
     def another(self) -> Client:
-        """A client like ours, for who consumes: one client is one member of a group. Enter it as a context."""
+        """Another client, for a consumer: one client is one member of a group. Enter it as a context."""
         return self._connection()
 
     @property
@@ -128,7 +138,7 @@ class Look:
         """Ask other name servers from now on, for all visitors and until the console stops.
 
         Raises:
-            ConfigError: one of the addresses is none; NetworkError: one of them does not answer. Nothing has changed.
+            ConfigError: an address is invalid; NetworkError: one of them does not answer. Nothing has changed.
         """
         addresses, page = addresses_of(text)
         if page is not None:
@@ -188,7 +198,7 @@ class Look:
             return kept[1]
 
     def kind_of(self, topic: str) -> str:
-        """What kind of topic a name is: topic, retry, dlq or system."""
+        """The kind of a topic: topic, retry, dlq or system."""
         if topic.startswith(RETRY):
             return "retry"
         if topic.startswith(DLQ):
@@ -196,12 +206,12 @@ class Look:
         return "system" if is_system_topic(topic) or topic in self._own else "topic"
 
     def forget(self) -> None:
-        """Ask anew for what is kept: something was changed."""
+        """Drop the kept tables, because something has changed."""
         self._topics = None
         self._groups.clear()
 
     async def producers(self) -> dict[str, list[ProducerEntry]]:
-        """The producers on line, by group, each once."""
+        """The online producers, by group, each once."""
         masters = await self.servers.all_masters()
         tables = await self.servers.all(masters, lambda _, address: producers(self.servers, address))
         found: dict[str, dict[str, ProducerEntry]] = {}
@@ -211,18 +221,18 @@ class Look:
         return {group: list(members.values()) for group, members in sorted(found.items())}
 
     async def targets(self, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-        """Where each queue of a topic would go on after a reset, if it were made now."""
+        """The offsets of a topic's queues after a reset, if it ran now."""
         return await groups.targets(self.servers, topic, to)
 
     async def lags(self, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
-        """How far some groups are, asked at once; an error in the place of one that nobody can tell."""
+        """The lags of some groups, read at once; an error in the place of a lag that no broker reports."""
         return await groups.lags(self.servers, names)
 
 
 def behind_s(lag: GroupLag, now_ms: int) -> float | None:
-    """How old the oldest message is that a group has not handled, at most: the age of the last one that it has.
+    """The lag of a group in time: the greatest age of the last message that it has handled in a queue with a lag.
 
-    None where nothing is behind, or nobody knows.
+    None without a lag, or if no broker reports the age.
     """
     times = [each.last_consumed for each in lag.queues if each.lag > 0 and each.last_consumed is not None]
     return max(0.0, now_ms / 1000 - min(times).timestamp()) if times else None

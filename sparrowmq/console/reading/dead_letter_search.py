@@ -1,4 +1,4 @@
-"""Dead letters that fit what somebody looks for, and the export of them: a line of JSON each, sent as they are read.
+"""A search for dead letters, and their export: a line of JSON each, sent while the console reads them.
 
 GET /dlq/export?group=billing&tag=paid&since=2026-11-20    however many there are, a few are in memory at a time
 """
@@ -40,13 +40,13 @@ class Wanted:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Wanted:
-        """What an address asks for. Raises: ValueError, a time is none."""
+        """The search that an address asks for. Raises: ValueError, a time is invalid."""
         topic, tag, text = (query.get(name, "").strip() for name in ("topic", "tag", "text"))
         since, until = (moment_of(query.get(name), name) for name in ("since", "until"))
         return cls(query.get("group", ""), topic, tag, text, since, until)
 
     def fits(self, letter: ReceivedMessage) -> bool:
-        """Whether it is one of them, if it lies in the span."""
+        """Return whether a dead letter of the span matches."""
         return (
             (not self.topic or topic_of(letter) == self.topic)
             and (not self.tag or letter.stored.tags == self.tag)
@@ -54,7 +54,7 @@ class Wanted:
         )
 
     async def read(self, look: Look) -> Reading:
-        """All that the group has in the span, whether it fits or not. Raises: InvalidName."""
+        """All dead letters of the group in the span, matching or not. Raises: InvalidName."""
         topic = dlq_topic(check_group(self.group))
         return await read_or_nothing(look.servers, topic, self.since, self.until)
 
@@ -65,7 +65,7 @@ def topic_of(letter: ReceivedMessage) -> str:
 
 
 def _body_of(letter: ReceivedMessage) -> bytes:
-    """Its body, as it lies there where it cannot be unpacked."""
+    """Its body; the stored bytes if they cannot be decompressed."""
     try:
         return letter.body
     except RemoteProtocolError:
@@ -77,7 +77,7 @@ def line_of(letter: ReceivedMessage) -> bytes:
     stored = letter.stored
     body = _body_of(letter)
     text = text_of(body)
-    told: dict[str, Any] = {
+    line: dict[str, Any] = {
         "id": letter.msg_id,
         "topic": topic_of(letter),
         "stored": time_of(stored.store_timestamp_ms),
@@ -87,16 +87,16 @@ def line_of(letter: ReceivedMessage) -> bytes:
         "properties": stored.properties,
         **({"body": text} if text is not None else {"body_hex": body.hex()}),
     }
-    return msgspec.json.encode(told) + b"\n"
+    return msgspec.json.encode(line) + b"\n"
 
 
 def file_of(group: str) -> str:
-    """What an export is called."""
+    """The file name of an export."""
     return f"dead-letters-{group}.jsonl"
 
 
 def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
-    """Answers with all dead letters that fit the address, to who is logged in."""
+    """Answers a visitor with all dead letters that match the address."""
 
     async def export(request: Request) -> Response:
         try:
@@ -113,7 +113,7 @@ def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _lines(wanted: Wanted, reading: Reading, may: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """The export; its last line tells why it is not whole, as the answer's status has long been sent."""
+    """The export. If it breaks off, its last line gives the reason, because the status is already sent."""
     try:
         async for letter in reading:
             if not may():

@@ -22,7 +22,7 @@ KEPT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be seen; a tag or a property filter is the broker's work, the others are done here."""
+    """The topic and the filters; the broker filters by tag or SQL92, and the console by path and text."""
 
     topic: str
     tag: str | None = None
@@ -31,7 +31,7 @@ class Wanted:
     text: str = ""
 
     def fits(self, message: ReceivedMessage) -> bool:
-        """Whether a message is shown; one that cannot be decompressed is not."""
+        """Return whether to show a message; a body that cannot be decompressed does not match."""
         try:
             body = message.body
         except RemoteProtocolError:
@@ -43,11 +43,11 @@ class Wanted:
 
 @dataclass(slots=True)
 class Tail:
-    """What has come.
+    """The messages that have come.
 
     Attributes:
         examined: messages that came from the brokers.
-        found: those of them that fit.
+        found: the messages that fit.
         fresh: rises with each change of `messages`.
     """
 
@@ -59,7 +59,7 @@ class Tail:
     is_paused: bool = False
 
     def take(self, messages: list[ReceivedMessage]) -> None:
-        """Keep those that fit, unless it is paused; then they are only counted."""
+        """Keep the messages that fit; while paused, only count them."""
         fitting = [each for each in messages if self.wanted.fits(each)]
         self.examined += len(messages)
         self.found += len(fitting)

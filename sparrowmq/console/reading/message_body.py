@@ -1,11 +1,11 @@
-"""What is in a message, as people read it: JSON laid out, text, or bytes in hexadecimal digits; and JSON paths in it.
+"""The body of a message as indented JSON, as text, or as hexadecimal bytes; and JSON paths that select bodies.
 
 A path names a place, and may compare what is there:
 
     $.order.items[0].price >= 10        == != > >= < <= ~ (has it in it); a number, "a text", true, false or null
     order["a b"]                        is there, whatever it is
 
-Nothing is ever decoded wrongly: what is no UTF-8 is shown as bytes.
+A body that is not UTF-8 is shown as bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Final
 import msgspec
 
 LONGEST: Final = 256 << 10  # bytes of a body that are shown
-SHORT: Final = 120  # characters of it in a table
+SHORT: Final = 120  # characters of a body in a table
 _ROW: Final = 16  # bytes in a line of digits
 
 FORMS: Final = ("json", "text", "hex")
 
 
 def text_of(body: bytes) -> str | None:
-    """The body as text; None if it is none."""
+    """The body as text; None if it is not text."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -35,14 +35,14 @@ def text_of(body: bytes) -> str | None:
 
 
 def form_of(body: bytes) -> str:
-    """How a body is best shown."""
+    """The form that suits a body best."""
     if (text := text_of(body)) is None:
         return "hex"
     return "json" if text.lstrip()[:1] in ("{", "[") and _json(body) is not _NOTHING else "text"
 
 
 def shown(body: bytes, form: str) -> str:
-    """A body in one of the forms, or in one that it has; the beginning of one that is very long."""
+    """A body in a form, or in another one if that is impossible; a very long body is cut."""
     part = body[:LONGEST]
     rest = f"\n… {len(body) - LONGEST:,} bytes more" if len(body) > LONGEST else ""
     if form == "json" and not rest and (value := _json(body)) is not _NOTHING:
@@ -62,7 +62,7 @@ def short(body: bytes) -> str:
 
 
 def hex_of(body: bytes) -> str:
-    """Lines of a place, sixteen bytes, and what of them can be printed."""
+    """Lines with an offset, sixteen bytes, and their printable characters."""
     lines = []
     for at in range(0, len(body), _ROW):
         row = body[at : at + _ROW]
@@ -102,7 +102,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A place in JSON, and what is to be there; `sign` is empty where anything will do."""
+    """A place in JSON and the value to compare with; without a `sign` any value matches."""
 
     steps: tuple[str | int, ...]
     sign: str = ""
@@ -110,7 +110,7 @@ class JsonPath:
 
     @staticmethod
     def parse(text: str) -> JsonPath:
-        """Raises: ValueError, it is none."""
+        """Raises: ValueError, the text is not a JSON path."""
         rest = text.strip().removeprefix("$")
         steps: list[str | int] = []
         while match := _STEP.match(rest):
@@ -118,7 +118,7 @@ class JsonPath:
             steps.append(int(index) if index else msgspec.json.decode(quoted) if quoted else name)
             rest = rest[match.end() :]
         if not steps:
-            raise ValueError(f"{text!r} is no JSON path; write one as $.order.price > 10")
+            raise ValueError(f"{text!r} is not a JSON path; write one as $.order.price > 10")
         if not rest.strip():
             return JsonPath(tuple(steps))
         comparison = _COMPARISON.fullmatch(rest)
@@ -129,7 +129,7 @@ class JsonPath:
         return JsonPath(tuple(steps), comparison[1], _literal(comparison[2]))
 
     def fits(self, body: bytes) -> bool:
-        """Whether a body is JSON that has it; what cannot be compared does not fit."""
+        """Return whether a body is JSON that matches; a value that cannot be compared does not."""
         value = _at(_json(body), self.steps)
         if value is _NOTHING:
             return False

@@ -2,15 +2,7 @@
 
 import pytest
 
-from sparrowmq.console.layout.page_frame import PLACES
-from sparrowmq.console.page_table import PAGES
-
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-async def test_each_place_has_a_page_and_a_key_of_its_own():
-    assert {f"/{path}" for path, *_ in PLACES} <= {path for path, *_ in PAGES}
-    assert len({key for *_, key in PLACES}) == len(PLACES)
 
 
 @pytest.mark.nightly

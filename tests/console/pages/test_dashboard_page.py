@@ -2,9 +2,7 @@ from datetime import date
 
 import pytest
 
-from sparrowmq.console.pages.dashboard_page import busiest, day_of, row_of, span_of
-from sparrowmq.console.reading.cluster_view import BrokerNow
-from tests.console.layout.test_view import seen
+from sparrowmq.console.pages.dashboard_page import busiest, day_of, span_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -41,22 +39,6 @@ async def test_a_day_that_is_over_is_drawn_whole_and_today_as_far_as_it_is_known
 async def test_of_many_lines_the_ten_greatest_are_drawn():
     found = {f"b{number:02}": [(0, float(number)), (1, None)] for number in range(15)}
     assert list(busiest(found)) == [f"b{number:02}" for number in range(5, 15)]
-
-
-async def test_a_brokers_row_tells_days_apart():
-    figures = {
-        "msgPutTotalTodayNow": "1500",
-        "msgPutTotalTodayMorning": "300",
-        "msgPutTotalYesterdayMorning": "100",
-        "msgGetTotalTodayNow": "9",
-    }
-    row = row_of(seen(), BrokerNow("c", "b", 0, "a:1", figures, None))
-    assert (row["taken"], row["taken_before"], row["given"], row["given_before"]) == (
-        "1,200",
-        "200",
-        "9",
-        "0",
-    )
 
 
 @pytest.mark.nightly

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
-from sparrowmq.console.pages.group_page import skip_text
+from sparrowmq.console.actions import skip_text
 from sparrowmq.protocol.messages.message import MessageQueue
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_skipping_tells_what_will_never_be_handled():
     queues = [QueueLag(MessageQueue(topic, "b", 0), 10, at, None) for topic, at in (("a", 4), ("b", 0))]
-    assert skip_text(GroupLag("g", tuple(queues), 0.0), "a") == "6 messages of a will never be handled by g."
+    assert skip_text(GroupLag("g", tuple(queues), 0.0), "a") == "Group g will never receive 6 messages of a."
 
 
 async def test_a_group_is_moved_after_a_dry_run(visit, stage):
@@ -18,10 +18,10 @@ async def test_a_group_is_moved_after_a_dry_run(visit, stage):
     await olga.sees("No lag; ")
     await olga.press("Reset offsets")
     await olga.fill("Topic", "orders")
-    await olga.page.get_by_label("Where to").last.click()
-    await olga.page.get_by_role("option", name="all that is kept").click()
+    await olga.page.get_by_label("Position").last.click()
+    await olga.page.get_by_role("option", name="the first stored message").click()
     await olga.press("Dry run")
-    await olga.sees("Group idle would get 0 messages of orders again")
+    await olga.sees("Group idle would receive 0 messages of orders again")
     async with stage.admin() as admin:
         assert (await admin.lag("idle")).lag == 0
     await olga.press("Reset offsets")
@@ -29,8 +29,8 @@ async def test_a_group_is_moved_after_a_dry_run(visit, stage):
     async with stage.admin() as admin:
         assert (await admin.lag("idle")).lag == 20
     await olga.go("groups/idle")
-    await olga.press("Skip what waits")
-    await olga.sees("20 messages of orders will never be handled by idle.")
+    await olga.press("Skip waiting messages")
+    await olga.sees("Group idle will never receive 20 messages of orders.")
     await olga.press("Skip")
     await olga.sees("skips to the end")
     async with stage.admin() as admin:
@@ -42,8 +42,8 @@ async def test_a_group_is_changed_and_deleted(visit, stage):
     boss = await visit("boss")
     await boss.go("groups/spare-group")
     await boss.press("Change")
-    await boss.fill("Tries before the dead letters", "3")
-    await boss.press("Change it")
+    await boss.fill("Maximum retries before dead letters", "3")
+    await boss.press("Save")
     await boss.sees("is changed")
     async with stage.admin() as admin:
         assert (await admin.group("spare-group")).settings["broker-0"].retry_max_times == 3

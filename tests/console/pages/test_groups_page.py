@@ -26,7 +26,7 @@ async def test_groups_are_listed_with_their_lag_and_one_is_made(visit, stage):
     await boss.sees("billing", "idle")
     await boss.press("New group")
     await boss.fill("Name", "fresh-group")
-    await boss.press("Make it")
+    await boss.press("Create")
     await boss.page.wait_for_url("**/groups/fresh-group")
     async with stage.admin() as admin:
         assert "fresh-group" in await admin.groups()

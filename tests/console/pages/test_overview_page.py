@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.console.history.samples import Rate
-from sparrowmq.console.pages.overview_page import chart, out_of, totals
+from sparrowmq.console.pages.overview_page import ClusterNow, chart
 from sparrowmq.console.reading.cluster_view import BrokerNow
 from sparrowmq.errors import BrokerUnreachable
 
@@ -21,14 +21,16 @@ async def test_totals_count_what_masters_take_and_all_give():
     }
     old = {"putTps": "10 1 1", "getTransferedTps": "7 1 1"}
     found = [broker(0, figures), broker(1, old), broker(2, {}, BrokerUnreachable("b", "away"))]
-    assert totals(found) == {
+    assert ClusterNow(found, ["topic", "dlq", "topic"], {}).totals() == {
         "Brokers": "2 of 3 answer",
         "In per second": "10.0",
         "Out per second": "12.0",
         "Received today": "20",
         "Delivered today": "0",
+        "Topics": "2",
+        "With dead letters": "1",
     }
-    assert out_of(found[1]) == 7.0
+    assert found[1].out_per_second == 7.0
 
 
 async def test_a_chart_has_a_line_for_each_broker():

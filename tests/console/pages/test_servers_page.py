@@ -1,15 +1,15 @@
 import pytest
 
 from sparrowmq.client.admin.doctor import Finding, Verdict
-from sparrowmq.console.pages.servers_page import channel_lines, summary, wrong_in
+from sparrowmq.console.pages.servers_page import channel_lines, problems, summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_findings_are_told_the_worst_first():
     ok, warning, wrong = (Finding(verdict, verdict.value, "looked") for verdict in Verdict)
-    assert wrong_in([ok, warning, wrong]) == [wrong, warning]
-    assert summary([ok, ok, wrong]) == "1 wrong, 0 warnings, 2 things are well"
+    assert problems([ok, warning, wrong]) == [wrong, warning]
+    assert summary([ok, ok, wrong]) == "1 wrong, 0 warnings, 2 OK"
 
 
 async def test_what_of_the_official_switches_applies_is_told():
@@ -20,16 +20,16 @@ async def test_what_of_the_official_switches_applies_is_told():
 async def test_who_administers_has_other_name_servers_asked(visit, stage):
     boss, vera = await visit("boss"), await visit("vera")
     await boss.go("servers")
-    await boss.press("Ask others")
+    await boss.press("Use other name servers")
     await boss.fill("Addresses", "127.0.0.1:1")
-    await boss.press("Ask these")
+    await boss.press("Use")
     await boss.sees("127.0.0.1:1")
     await boss.fill("Addresses", stage.namesrv)
-    await boss.press("Ask these")
-    await boss.sees("the console asks these now")
+    await boss.press("Use")
+    await boss.sees("the console uses these name servers now")
     await vera.go("servers")
     await vera.sees("TLS: off", "VIP channel: does not apply")
-    assert await vera.page.get_by_role("button", name="Ask others").count() == 0
+    assert await vera.page.get_by_role("button", name="Use other name servers").count() == 0
 
 
 @pytest.mark.nightly
@@ -38,4 +38,4 @@ async def test_name_servers_and_what_the_doctor_finds(visit, stage):
     await vera.go("servers")
     await vera.sees(stage.namesrv, "up")
     await vera.press("Examine the cluster")
-    await vera.sees("things are well")
+    await vera.sees(" OK")

@@ -35,4 +35,4 @@ async def test_what_comes_is_shown_filtered_and_can_be_paused(visit):
     assert "where=size" in page.url
     await vera.fill("SQL92: amount > 5", "size = = 5")
     await vera.press("Follow")
-    await vera.sees("not following anything")
+    await vera.sees("not following a topic")

@@ -22,10 +22,10 @@ async def test_topics_are_filtered_paged_and_made(visit, stage):
     await boss.press("New topic")
     await boss.sees("One member of a group reads a queue at a time")
     await boss.fill("Name", "bad name")
-    await boss.press("Make it")
+    await boss.press("Create")
     await boss.sees("bad name")
     await boss.fill("Name", "fresh")
-    await boss.press("Make it")
+    await boss.press("Create")
     await page.wait_for_url("**/topics/fresh")
     async with stage.admin() as admin:
         assert [each.read_queues for each in (await admin.topic("fresh")).shares] == [8, 8]

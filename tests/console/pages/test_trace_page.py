@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.console.pages.trace_page import chart, row_of, steps_of
+from sparrowmq.console.pages.trace_page import COLUMNS, chart, steps_of
 from sparrowmq.protocol.messages.trace import PubTrace, Reaction, SubAfterTrace, SubBeforeTrace, TracedKind
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -15,10 +15,10 @@ async def test_what_a_consumer_said_before_and_after_is_one_step():
     assert [(each.start_ms, each.end_ms, each.what, each.who, each.is_good) for each in steps] == [
         (1000, 1004, "sent", "p", True),
         (1010, 1040, "handled", "billing", False),
-        (1020, 1020, "begun to handle", "idle", None),
+        (1020, 1020, "started to handle", "idle", None),
     ]
     assert steps[1].detail == "exception, after 2 failed"
-    assert row_of(steps[1])["cost"] == "30 ms"
+    assert [column.cell(steps[1]) for column in COLUMNS][3] == "30 ms"
 
 
 async def test_each_step_has_a_bar_at_its_time():

@@ -102,3 +102,19 @@ async def test_other_name_servers_are_asked_once_each_of_them_answers(two, look,
         assert look.name_servers == [two.namesrv] and len(await look.brokers()) == 2
         await look.use_name_servers(other.namesrv)
         assert look.name_servers == [other.namesrv] and len(await look.brokers()) == 1
+
+
+def test_a_broker_counts_the_messages_of_today_and_yesterday():
+    figures = {
+        "msgPutTotalTodayNow": "1500",
+        "msgPutTotalTodayMorning": "300",
+        "msgPutTotalYesterdayMorning": "100",
+        "msgGetTotalTodayNow": "9",
+    }
+    now = BrokerNow("c", "b", 0, "a:1", figures, None)
+    assert (now.received_today, now.received_yesterday, now.given_today, now.given_yesterday) == (
+        1200,
+        200,
+        9,
+        0,
+    )

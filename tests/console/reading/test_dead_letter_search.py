@@ -50,7 +50,7 @@ async def test_a_text_is_looked_for_in_what_was_sent_and_not_in_what_lies_there_
 
 @pytest.mark.parametrize(
     ("query", "status", "said"),
-    [("group=billing&since=x", 400, "since: 'x' is no time"), ("group=a%20b", 400, "a b")],
+    [("group=billing&since=x", 400, "since: 'x' is not a time"), ("group=a%20b", 400, "a b")],
 )
 async def test_what_cannot_be_asked_is_told(look, query, status, said):
     told = await ask(look, query)

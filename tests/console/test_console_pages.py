@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from sparrowmq.console.page_table import PAGES, dark_of
+from sparrowmq.console.console_pages import PAGES, dark_of
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,14 @@ def test_light_or_dark_is_what_was_chosen_or_what_the_system_says(cookie, expect
     assert dark_of(cookie) is expected
 
 
-def test_every_address_is_drawn_by_one_file():
-    assert len({path for path, *_ in PAGES}) == len(PAGES) == len({draw for *_, draw in PAGES})
+def test_every_page_has_an_address_and_each_place_of_the_menu_a_key_of_its_own():
+    assert len({page.path for page in PAGES}) == len(PAGES) == len({id(page.draw) for page in PAGES})
+    places = [page for page in PAGES if page.key]
+    assert len({page.key for page in places}) == len(places) == 12
+    assert not any("{" in page.path for page in places), "the menu has no place without its name"
 
 
-def test_the_frame_is_sent_while_the_cluster_thinks(tmp_path):
+def test_the_frame_is_sent_while_the_cluster_does_not_answer(tmp_path):
     # A name server that is there, and never answers.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = ["console", "-n", f"127.0.0.1:{silent.getsockname()[1]}", "--port", "0"]

@@ -1,0 +1,128 @@
+"""The result of a search for messages: a table that shows one page of them at a time, and reads no further."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from nicegui import context, ui
+
+from sparrowmq.client.admin.topic_reading import Reading
+from sparrowmq.client.consuming.received import ReceivedMessage
+from sparrowmq.console.layout.tables import Column, Columns, Link, Table, link
+from sparrowmq.console.layout.view import View
+from sparrowmq.console.page_times import time_of
+from sparrowmq.console.reading.message_body import short
+from sparrowmq.errors import RemoteProtocolError
+
+_REPORT: Final = 1000  # messages searched between two reports of it
+
+Found = Reading | list[ReceivedMessage]
+
+
+def message_link(message: ReceivedMessage, text: str) -> Link:
+    """A link to a message by its place; several topics may contain the id that its producer made."""
+    return link(text, "messages", message.queue.topic, message.stored.offset_id)
+
+
+def body_of(message: ReceivedMessage) -> str:
+    """The beginning of its body, or why it cannot be shown."""
+    try:
+        return short(message.body)
+    except RemoteProtocolError as error:
+        return str(error)
+
+
+MESSAGE_COLUMNS: Final[Columns[ReceivedMessage]] = (
+    Column("Stored", lambda each: message_link(each, time_of(each.stored.store_timestamp_ms))),
+    Column("Id", lambda each: message_link(each, each.msg_id), is_wide=True),
+    Column("Tag", lambda each: each.stored.tags, is_wide=True),
+    Column("Keys", lambda each: " ".join(each.stored.keys), is_wide=True),
+    Column(
+        "Position", lambda each: f"{each.queue.broker_name}:{each.queue.queue_id}:{each.offset}", is_wide=True
+    ),
+    Column("Body", body_of),
+)
+
+
+class MessageResults:
+    """The table, the line above it, and the button for the next page.
+
+    Attributes:
+        shown: the messages of the page.
+    """
+
+    def __init__(self, view: View, columns: Columns[ReceivedMessage], most: int, empty: str) -> None:
+        self.shown: list[ReceivedMessage] = []
+        self._view = view
+        self._most = most
+        self._reading: Reading | None = None
+        self._fits: Callable[[ReceivedMessage], bool] = lambda _: True
+        self._before = 0  # messages on the pages before
+        self._search = 0  # the number of the latest search; an older one that still runs shows nothing
+        self._line = ui.label().classes("text-sm opacity-80").mark("result")
+        self.table = Table(view, columns, empty=empty)
+        self._next = ui.button("Next page", icon="chevron_right", on_click=self._go_on)
+        self._next.props("outline no-caps dense").set_visibility(False)
+        context.client.on_delete(self.cancel)
+
+    def cancel(self) -> None:
+        """Stop the search that runs."""
+        self._search += 1
+
+    async def search(
+        self, work: Coroutine[Any, Any, Found], fits: Callable[[ReceivedMessage], bool] = lambda _: True
+    ) -> None:
+        """Show the first page of what is found and fits, instead of what was shown before."""
+        self._search += 1
+        search = self._search
+        self._next.set_visibility(False)
+        self._show([], "", "searching …")
+        found = await self._view.attempt(work)
+        if search != self._search:
+            return
+        if found is None:
+            self._show([], "", "the search failed")
+        elif isinstance(found, list):
+            more = f" (the first {self._most}; there may be more)" if len(found) == self._most else ""
+            self._show(found, f"{len(found):,} messages{more}")
+        else:
+            self._reading, self._fits, self._before = found, fits, 0
+            await self._view.attempt(self._read_page(found))
+
+    async def _go_on(self) -> None:
+        if self._next.visible and self._reading is not None:  # and not pressed twice
+            self._before += len(self.shown)
+            await self._view.attempt(self._read_page(self._reading))
+
+    async def _read_page(self, reading: Reading) -> None:
+        """Read until a page is full."""
+        search = self._search
+        found: list[ReceivedMessage] = []
+        self._next.set_visibility(False)
+        while len(found) < self._most and await reading.peek():
+            message = await anext(reading)
+            if search != self._search:
+                return
+            if self._fits(message):
+                found.append(message)
+            if reading.looked % _REPORT == 0:
+                self._line.text = f"searching: {reading.looked:,} of {reading.total:,}"
+        is_more = await reading.peek()
+        if search == self._search:
+            self._show(found, range_text(self._before, len(found), reading, is_more))
+            self._next.set_visibility(is_more)
+
+    def _show(self, found: list[ReceivedMessage], line: str, empty: str = "no message fits") -> None:
+        self.shown = found
+        self.table.element.selected = []
+        self.table.show(found, empty)
+        self._line.text = line
+
+
+def range_text(before: int, count: int, reading: Reading, is_more: bool) -> str:
+    """Which messages a page shows."""
+    if not before and not is_more:
+        return f"{count:,} of {reading.looked:,} messages"
+    places = f"{before + 1:,} to {before + count:,}" if count else "no more"
+    return f"{places}; {reading.looked:,} of {reading.total:,} messages searched"

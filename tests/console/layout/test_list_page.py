@@ -1,0 +1,26 @@
+from sparrowmq.console.layout.list_page import PAGE, Boxes, ListPage
+from sparrowmq.console.layout.tables import Column
+from tests.console.layout.seeing import page, seen
+
+BOXES = Boxes("kinds", {"topic": "Topics", "dlq": "Dead letters"}, "topic")
+
+
+def test_the_address_ticks_boxes_that_exist():
+    assert BOXES.of(seen()) == ["topic"]
+    assert BOXES.of(seen(query="kinds=dlq,topic,none")) == ["dlq", "topic"]
+    assert BOXES.of(seen(query="kinds=")) == []
+
+
+async def test_rows_are_made_for_one_page_of_the_names_that_match():
+    asked = []
+
+    async def read(view, ticked):
+        return {f"topic-{number:03}": number for number in range(200)}
+
+    async def rows(view, found):
+        asked.append(found)
+        return list(found)
+
+    with page():
+        await ListPage([Column("Name", str)], read, rows, "none", BOXES)(seen(query="page=2&filter=topic"))
+    assert asked == [{f"topic-{number:03}": number for number in range(PAGE, 2 * PAGE)}]
