@@ -133,6 +133,8 @@ class Code:
         """Raises: BadBreak."""
         parts = address.split(".")
         found = [place for place in self._places.get(parts[-1], ()) if _fits(parts, place.path)]
+        without_gaps = [place for place in found if list(place.path[-len(parts) :]) == parts]
+        found = without_gaps if len(without_gaps) == 1 else found
         if len(found) != 1:
             paths = ", ".join(".".join(place.path) for place in found)
             raise BadBreak(f"{address} is ambiguous: {paths}" if found else f"there is no {address}")

@@ -31,7 +31,9 @@ def test_what_is_wrong_is_told_without_the_secret():
     assert "12345678" not in repr(account())
 
 
-@pytest.mark.covers("S-ACL-05")
+@pytest.mark.covers(
+    "S-ACL-05", breaks="accounts.parse_account: PERMS.get(texts[TOPIC_PERM], Perm.DENY) -> Perm.PUB"
+)
 def test_what_is_not_listed_has_the_usual_permission_which_is_none_if_not_given():
     usual = account(defaultTopicPerm="PUB", defaultGroupPerm="SUB")
     assert usual.may("orders", PUB) and not usual.may("orders", SUB)

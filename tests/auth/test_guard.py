@@ -56,7 +56,7 @@ def test_who_does_not_show_an_account_is_denied(check):
 
 
 @pytest.mark.guards("AccountCheck._is_usual: false body")
-@pytest.mark.covers("S-ACL-08")
+@pytest.mark.covers("S-ACL-08", breaks="AccountCheck._is_usual: false body")
 @pytest.mark.parametrize(
     ("before", "after"),
     [

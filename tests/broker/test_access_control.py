@@ -119,7 +119,8 @@ async def test_a_public_address_needs_access_control_or_the_operators_word(tmp_p
             pass
 
 
-@pytest.mark.covers("S-ACL-01", "S-ACL-10")
+@pytest.mark.covers("S-ACL-01")
+@pytest.mark.covers("S-ACL-10", breaks="Account.may: return True")
 async def test_the_user_of_the_sample_may_send_to_one_topic_only(tmp_path, file, people):
     async with live_broker(tmp_path / "stores", acl=True, acl_file=file) as live:
         who = people(live.broker)
@@ -155,7 +156,7 @@ async def test_a_message_is_read_by_its_offset_by_those_who_may_read_its_topic(t
                 await user.call(ViewMessage(offsets["topicA"], named))
 
 
-@pytest.mark.covers("S-ACL-01")
+@pytest.mark.covers("S-ACL-01", breaks="AccountFiles.look: return None")
 async def test_changed_accounts_count_within_five_seconds(tmp_path, file, people, caplog):
     caplog.set_level(logging.INFO)
     clock = ManualClock()

@@ -160,7 +160,7 @@ async def test_on_a_full_disk_a_new_topic_is_told_to_be_in_effect_and_is_saved_o
             await live.pull("made", 2)
 
 
-@pytest.mark.covers("S-PORT-02")
+@pytest.mark.covers("S-PORT-02", breaks='Broker.address: return "127.0.0.1:1"')
 async def test_clients_are_told_the_address_that_was_set(tmp_path: Path) -> None:
     (ha_port,) = free_ports(1)
     set_: dict[str, Any] = {"ip": "192.0.2.1", "ha_ip": "192.0.2.2", "ha_port": ha_port, "bind": "127.0.0.1"}

@@ -116,7 +116,8 @@ async def test_goodbyes_of_strangers_are_harmless(clients, connect):
     clients.leave((await connect()).far, "nobody", "none")
 
 
-@pytest.mark.covers("S-CONS-13", "S-CONS-14")
+@pytest.mark.covers("S-CONS-14", breaks="Clients._ended: drop _remove_producer")
+@pytest.mark.covers("S-CONS-13", breaks="Clients._ended: drop _remove_consumer")
 async def test_a_closed_connection_is_a_goodbye_to_all_groups(clients, connect):
     one, two = await connect(), await connect()
     beat(clients, one, "one", "Orders")

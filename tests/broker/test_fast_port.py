@@ -55,7 +55,7 @@ def test_the_ports_are_those_of_apache_unless_they_are_changed() -> None:
     assert (broker.port - BELOW, broker.port + ABOVE) == (10909, 10912)
 
 
-@pytest.mark.covers("S-PORT-01")
+@pytest.mark.covers("S-PORT-01", breaks="fast_port: BELOW = 3")
 async def test_the_other_ports_follow_the_port_of_the_broker(tmp_path: Path) -> None:
     port = free_ports(3)[2]
     async with Cluster(tmp_path, port=port) as cluster, session_to(port - 2) as fast:

@@ -34,7 +34,7 @@ def make(path, clock, changes):
     return make
 
 
-@pytest.mark.covers("S-ROUTE-01")
+@pytest.mark.covers("S-ROUTE-01", breaks="topics._system_topics: drop DEFAULT_TOPIC")
 def test_a_new_broker_has_the_topics_of_rocketmq_itself(make):
     topics = make(cluster="Shop")
     table = {topic.topic_name: (topic.write_queue_nums, topic.perm) for topic in topics.all()}
@@ -62,7 +62,8 @@ def test_the_trace_topic_is_there_if_it_is_wanted(make):
     "Topics.ensure_for_send: queues = max(1, queues)",
     "Topics.ensure_for_send: model.perm & ~Perm.INHERIT -> model.perm",
 )
-@pytest.mark.covers("S-ROUTE-03", "S-PROD-09")
+@pytest.mark.covers("S-PROD-09")
+@pytest.mark.covers("S-ROUTE-03", breaks="Topics.put: drop self._changed")
 @pytest.mark.parametrize(("asked", "queues"), [(4, 4), (8, 8), (100, 8), (0, 1), (-5, 1)])
 def test_a_send_makes_its_topic_from_the_template(make, changes, asked, queues):
     topics = make()

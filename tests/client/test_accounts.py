@@ -107,7 +107,7 @@ async def test_an_accounts_own_address_counts_before_its_signature_and_its_permi
         assert "No accessKey is configured" in await may_send(cluster, "orders")
 
 
-@pytest.mark.covers("S-ACL-03")
+@pytest.mark.covers("S-ACL-03", breaks="auth.accounts: LONGEST_TOO_SHORT = 5")
 @pytest.mark.parametrize(
     ("key", "secret"), [("sixsix", "secretOfShop"), ("shopUser", "sixsix"), ("", "secretOfShop")]
 )
@@ -126,7 +126,7 @@ async def test_keys_of_seven_characters_are_one(guarded: Guarded) -> None:
         assert "No acl config for sixsix" in await may_send(cluster, "orders", "sixsix", "secretA")
 
 
-@pytest.mark.covers("S-ACL-04")
+@pytest.mark.covers("S-ACL-04", breaks="policy.check: false ADMINISTRATORS")
 async def test_operators_alone_change_topics_groups_and_settings(guarded: Guarded) -> None:
     anything = ("defaultTopicPerm: PUB|SUB", "defaultGroupPerm: PUB|SUB")
     async with guarded(account(*anything)) as cluster, signed(cluster, *KEYS) as mq:
@@ -151,7 +151,8 @@ PERMISSIONS = {
 }
 
 
-@pytest.mark.covers("S-ACL-05", "S-ACL-06")
+@pytest.mark.covers("S-ACL-05")
+@pytest.mark.covers("S-ACL-06", breaks="Account.may: owned & needed -> owned")
 @pytest.mark.parametrize(("name", "allowed"), PERMISSIONS.items())
 @pytest.mark.parametrize("how", ["named", "usual", "named before usual"])
 async def test_a_topics_permission_is_to_send_to_read_or_both(
@@ -235,7 +236,9 @@ async def test_a_consumer_that_loses_its_rights_ends_with_the_error(guarded: Gua
                         message.ack()
 
 
-@pytest.mark.covers("S-ACL-07")
+@pytest.mark.covers(
+    "S-ACL-07", breaks="AccountCheck.check: true account.key.has_signed(fields, command.body)"
+)
 async def test_an_operator_may_all_but_not_without_the_right_signature(guarded: Guarded) -> None:
     """And not if permissions are listed, by which operators go too; the usual one does not count for them."""
     async with guarded(account()) as cluster:

@@ -63,7 +63,9 @@ async def test_a_broker_that_says_nothing_is_forgotten_and_found_again(tmp_path:
             await asyncio.to_thread(started.__exit__)
 
 
-@pytest.mark.covers("S-CFG-05", "S-START-05", "S-ROUTE-11")
+@pytest.mark.covers("S-CFG-05")
+@pytest.mark.covers("S-ROUTE-11", breaks="Routes.refresh: drop self.fetch")
+@pytest.mark.covers("S-START-05", breaks="client.cluster.routes: REFRESH_S = 60.0")
 async def test_a_client_learns_of_new_queues_within_30_s_and_reads_them(cluster: Cluster, mq: Client) -> None:
     clock, bodies = ManualClock(), list[bytes]()
     await mq.admin.create_topic("orders", queues=2)
@@ -163,7 +165,12 @@ async def test_offsets_are_committed_every_5_s(cluster: Cluster, mq: Client) -> 
                     await asyncio.sleep(0.001)
 
 
-@pytest.mark.covers("S-ROUTE-01", "S-ROUTE-02", "S-START-02", "S-PROD-08", "S-PROD-09")
+@pytest.mark.covers("S-ROUTE-01", "S-PROD-08", "S-PROD-09")
+@pytest.mark.covers(
+    "S-ROUTE-02",
+    breaks="Topics.ensure_for_send: min(queues, model.write_queue_nums) -> model.write_queue_nums",
+)
+@pytest.mark.covers("S-START-02", breaks="Routes._own_or_template: template = None")
 @pytest.mark.parametrize(("most", "made"), [(8, 4), (2, 2)])
 async def test_a_topic_made_by_a_send_has_the_lesser_of_both_counts(
     tmp_path: Path, most: int, made: int
@@ -175,7 +182,7 @@ async def test_a_topic_made_by_a_send_has_the_lesser_of_both_counts(
         assert len((await mq.admin.topic("made")).queues) == made
 
 
-@pytest.mark.covers("S-ROUTE-05")
+@pytest.mark.covers("S-ROUTE-05", breaks="Topics.ensure_for_send: false Perm.INHERIT")
 async def test_without_automatic_topics_a_client_is_told_that_there_is_none(tmp_path: Path) -> None:
     async with Cluster(tmp_path, auto_create_topic=False) as cluster, connect(cluster.namesrv) as mq:
         with pytest.raises(NoRoute, match="orders"):
@@ -224,7 +231,8 @@ async def test_a_topics_permission_is_to_write_to_read_or_both(cluster: Cluster,
                     assert [each.body for each in await reader.poll()][:1] == [b"x"]
 
 
-@pytest.mark.covers("S-RETRY-03", "S-RETRY-04")
+@pytest.mark.covers("S-RETRY-03")
+@pytest.mark.covers("S-RETRY-04", breaks="ClientHandler._consumer: drop ensure_retry")
 async def test_a_group_has_its_retry_topic_with_its_first_heartbeat(cluster: Cluster, mq: Client) -> None:
     await mq.admin.create_topic("orders")
     assert cluster._namesrv.routes.route("%RETRY%g") is None
@@ -234,7 +242,8 @@ async def test_a_group_has_its_retry_topic_with_its_first_heartbeat(cluster: Clu
     assert [group for group in await mq.admin.groups() if group == "g"] == ["g"]
 
 
-@pytest.mark.covers("S-PROD-02", "S-START-11")
+@pytest.mark.covers("S-START-11", breaks="Client._leave: drop tell_all")
+@pytest.mark.covers("S-PROD-02", breaks="Membership.add_producer: false group in self.producers")
 async def test_a_producer_group_is_one_producers_of_a_client_and_known_to_brokers(
     cluster: Cluster, mq: Client
 ) -> None:
@@ -270,7 +279,8 @@ async def delivered(cluster: Cluster, bodies: list[bytes]) -> AsyncIterator[Clie
         yield mq
 
 
-@pytest.mark.covers("S-DELAY-02", "S-DELAY-04", "S-DELAY-06")
+@pytest.mark.covers("S-DELAY-02", "S-DELAY-06")
+@pytest.mark.covers("S-DELAY-04", breaks="DelayedDelivery._deliver_turn: false wait_ms")
 async def test_messages_of_a_level_come_at_their_times_in_their_order(tmp_path: Path) -> None:
     clock, bodies = ManualClock(), list[bytes]()
     async with Cluster(tmp_path, clock=clock) as cluster:
@@ -303,7 +313,7 @@ async def test_how_far_each_level_came_is_saved_every_10_s(tmp_path: Path) -> No
         await until(lambda: json.loads(file.read_text())["offsetTable"] == {"2": 1})
 
 
-@pytest.mark.covers("S-DELAY-05")
+@pytest.mark.covers("S-DELAY-05", breaks="DelayedDelivery.save: drop self.file.save")
 async def test_what_waits_outlasts_a_restart_and_comes_once(tmp_path: Path) -> None:
     clock, bodies = ManualClock(), list[bytes]()
     async with Cluster(tmp_path, clock=clock) as cluster:

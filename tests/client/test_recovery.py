@@ -50,7 +50,7 @@ async def test_a_producer_that_does_not_wait_is_told_what_is_down(tmp_path, port
         assert isinstance(caught.value.cause, NameServerUnreachable) and not caught.value.is_in_doubt
 
 
-@pytest.mark.covers("S-START-09")
+@pytest.mark.covers("S-START-09", breaks="Routes.for_sending: drop _check_for_brokers")
 async def test_with_a_name_server_alone_both_wait_for_the_first_broker(tmp_path, ports):
     got: list[bytes] = []
     settings = NamesrvSettings(port=ports[0], kv_path=tmp_path / "kv.json")

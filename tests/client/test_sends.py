@@ -25,7 +25,8 @@ BUSY = Answer(ResponseCode.SYSTEM_BUSY, remark="[TIMEOUT_CLEAN_QUEUE]broker busy
 
 
 @pytest.mark.guards("Outgoing.failed_at: self.failed_brokers = (broker_name,)")
-@pytest.mark.covers("S-PROD-06", "S-PROD-19")
+@pytest.mark.covers("S-PROD-19")
+@pytest.mark.covers("S-PROD-06", breaks="ProducerSettings: retries = 0")
 async def test_an_asynchronous_send_is_retried_on_another_broker(tmp_path: Path) -> None:
     """One broker does not know the topic any more, one is gone: what is sent without waiting is stored all the same."""
     async with (

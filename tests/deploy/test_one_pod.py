@@ -65,7 +65,7 @@ def run(command: list[str], log: Path, stack: ExitStack) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.covers("S-K8S-01")
+@pytest.mark.covers("S-K8S-01", breaks="settings_sources.sources: from_file = []")
 async def test_a_program_in_the_cluster_sends_and_consumes(pod):
     async with sparrowmq.connect(pod) as mq:
         sent = await mq.send("orders", b"one")

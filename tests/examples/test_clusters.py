@@ -34,7 +34,7 @@ def wait_until_up(process: subprocess.Popen[str]) -> None:
     raise AssertionError("".join(said))
 
 
-@pytest.mark.covers("S-HA-02")
+@pytest.mark.covers("S-HA-02", breaks="BrokerSettings.is_slave: return False")
 @pytest.mark.parametrize(
     ("configuration", "ids"), [("2m-noslave", {0}), ("2m-2s-async", {0, 1}), ("2m-2s-sync", {0, 1})]
 )

@@ -8,7 +8,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.delay_levels import JAVA_LEVELS, DelayLevels, level_of, queue_of
 
 
-@pytest.mark.covers("S-DELAY-01", "S-RETRY-01")
+@pytest.mark.covers("S-RETRY-01")
+@pytest.mark.covers("S-DELAY-01", breaks="protocol.delay_levels: JAVA_LEVELS = '1s 5s'")
 def test_the_levels_of_java() -> None:
     levels = DelayLevels.parse()
     assert levels.max == 18
@@ -21,7 +22,7 @@ def test_days_may_be_added() -> None:
     assert DelayLevels.parse(JAVA_LEVELS + " 1d").delay_ms(19) == 86_400_000
 
 
-@pytest.mark.covers("S-DELAY-02")
+@pytest.mark.covers("S-DELAY-02", breaks="DelayLevels.clamp: return level")
 def test_a_level_beyond_the_last_is_the_last() -> None:
     levels = DelayLevels.parse("1s  5s")
     assert (levels.clamp(2), levels.clamp(3), levels.clamp(100)) == (2, 2, 2)

@@ -50,7 +50,9 @@ def test_the_hash_runs_over_utf16_units_of_any_length(text: str) -> None:
         ("A | B", {"A | B"}),
     ],
 )
-@pytest.mark.covers("S-CONS-15")
+@pytest.mark.covers(
+    "S-CONS-15", breaks="subscription.parse_tags: expression.split(SEPARATOR) -> [expression]"
+)
 def test_tag_expressions_are_split_at_double_bars(expression: str, tags: set[str]) -> None:
     assert parse_tags(expression) == tags
 

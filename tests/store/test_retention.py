@@ -60,7 +60,7 @@ async def running(store: MessageStore) -> AsyncIterator[None]:
 
 
 @pytest.mark.guards("Checkpointer.write: drop written", "Retention.expired: true hour")
-@pytest.mark.covers("S-STORE-09")
+@pytest.mark.covers("S-STORE-09", breaks="Retention.expired: true hour")
 async def test_files_older_than_three_days_go_in_the_hour_of_delete_when(stores):
     clock = at(1)
     store = open_at(stores, clock)

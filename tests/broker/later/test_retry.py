@@ -31,7 +31,8 @@ def tried(times, **properties):
 
 
 @pytest.mark.guards("retry.send_back: message.reconsume_times + 1 -> message.reconsume_times")
-@pytest.mark.covers("S-RETRY-03", "S-RETRY-05")
+@pytest.mark.covers("S-RETRY-03")
+@pytest.mark.covers("S-RETRY-05", breaks="later.retry: FIRST_RETRY_LEVEL = 2")
 def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
     back = retry.send_back(MESSAGE, "billing", 0, 16)
     assert (back.topic, back.reconsume_times, back.is_dead) == ("%RETRY%billing", 1, False)
@@ -42,7 +43,9 @@ def test_a_first_failure_waits_ten_seconds_in_the_retry_topic():
 
 
 @pytest.mark.guards("retry.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL")
-@pytest.mark.covers("S-RETRY-01")
+@pytest.mark.covers(
+    "S-RETRY-01", breaks="retry.send_back: FIRST_RETRY_LEVEL + message.reconsume_times -> FIRST_RETRY_LEVEL"
+)
 @pytest.mark.parametrize("times", range(16))
 def test_each_try_waits_one_level_longer(times):
     assert retry.send_back(tried(times), "g", 0, 16).properties.get("DELAY") == str(3 + times)
@@ -63,7 +66,10 @@ def test_a_consumer_may_choose_the_level():
     "retry.send_back: border max_reconsume_times",
     "retry.send_back: dead = message.reconsume_times >= max_reconsume_times",
 )
-@pytest.mark.covers("S-CONS-20", "S-RETRY-06")
+@pytest.mark.covers("S-CONS-20")
+@pytest.mark.covers(
+    "S-RETRY-06", breaks="retry.send_back: dead = message.reconsume_times >= max_reconsume_times"
+)
 @pytest.mark.parametrize(
     ("times", "level", "most", "dead"),
     [

@@ -30,7 +30,8 @@ def brokers_at(namesrv):
         return json.loads(wire.ask(CLUSTER).body)["brokerAddrTable"]
 
 
-@pytest.mark.covers("S-ADM-03", "S-PORT-03")
+@pytest.mark.covers("S-ADM-03", breaks="serve._merged: drop typed['namesrvAddr']")
+@pytest.mark.covers("S-PORT-03", breaks="Registration.announced: return None")
 def test_the_ready_line_is_apaches_and_by_then_the_broker_is_registered(start, namesrv, broker_args):
     broker = start(*broker_args, "-n", namesrv.address).ready()
     assert namesrv.line.startswith("The Name Server boot success. serializeType=JSON")
@@ -154,7 +155,7 @@ def test_a_server_loads_nothing_that_it_does_not_need(server):
     assert not {"rich", "numpy", "javaproperties"} & set(run.stdout.split())
 
 
-@pytest.mark.covers("S-PORT-04")
+@pytest.mark.covers("S-PORT-04", breaks="BrokerSettings.store: commit_log_path = None")
 def test_the_store_and_the_log_lie_where_they_are_put(start, tmp_path):
     log, folder = tmp_path / "logs.txt", tmp_path / "data"
     settings = [

@@ -39,7 +39,7 @@ async def dead(admin, count):
     raise AssertionError(f"{len(found)} dead letters, not {count}")
 
 
-@pytest.mark.covers("S-RETRY-08")
+@pytest.mark.covers("S-RETRY-08", breaks="dead_letters.packed_again: names.retry_topic -> names.dlq_topic")
 async def test_a_dead_letter_is_looked_at_and_handled_when_it_is_sent_again(mq, admin):
     (letter,) = await die(mq, admin, b"x" * 5000, tag="paid", keys="o-1", properties={"a": "1"})
     assert letter.queue.topic == "%DLQ%billing" and letter.body == b"x" * 5000

@@ -40,7 +40,7 @@ async def world(peer):
     made.pool.close()
 
 
-@pytest.mark.covers("S-START-03")
+@pytest.mark.covers("S-START-03", breaks="Brokers.session: drop _greet")
 async def test_a_new_connection_begins_with_a_heartbeat(peer, world):
     assert world.brokers.live(peer.address) is None
     session, same = await asyncio.gather(*[world.brokers.session(peer.address) for _ in range(2)])
@@ -68,7 +68,8 @@ async def test_a_refused_greeting_does_not_bar_the_connection(peer, world):
     assert await world.brokers.session(peer.address) is world.brokers.live(peer.address)
 
 
-@pytest.mark.covers("S-CFG-06", "S-START-06")
+@pytest.mark.covers("S-START-06", breaks="broker_sessions: FIRST_HEARTBEAT_S = 30.0")
+@pytest.mark.covers("S-CFG-06", breaks="broker_sessions: HEARTBEAT_S = 60.0")
 async def test_every_known_broker_gets_a_heartbeat_after_1_s_and_every_30_s(peer, world):
     peer.has("t", others={"gone": "127.0.0.1:1"})
     await world.routes.of("t")

@@ -82,7 +82,8 @@ def is_at(servers: NameServers, peer: Scripted) -> bool:
     return servers.addresses == [peer.address]
 
 
-@pytest.mark.covers("S-CFG-09", "S-START-04")
+@pytest.mark.covers("S-CFG-09")
+@pytest.mark.covers("S-START-04", breaks="cluster.name_servers: FIRST_REFETCH_S = 120.0")
 async def test_an_address_server_tells_where_name_servers_are_and_where_they_moved(peer, pool, web):
     page, url = web
     peer.has("t")

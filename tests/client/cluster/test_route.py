@@ -5,7 +5,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import BrokerRoute, QueueRoute, TopicRoute
 
 
-@pytest.mark.covers("S-ROUTE-08")
+@pytest.mark.covers("S-ROUTE-08", breaks="Route.build: row.read_queue_nums -> row.write_queue_nums")
 def test_a_route_lists_queues_in_javas_order():
     body = TopicRoute(
         broker_datas=[BrokerRoute(broker_name=name, broker_addrs={0: name}) for name in "ba"],
@@ -20,7 +20,7 @@ def test_a_route_lists_queues_in_javas_order():
 
 
 @pytest.mark.guards("Route.build: row.perm & Perm.READ and addresses -> addresses")
-@pytest.mark.covers("S-ROUTE-09")
+@pytest.mark.covers("S-ROUTE-09", breaks="Route.build: row.perm & Perm.READ and addresses -> addresses")
 @pytest.mark.parametrize(("perm", "writable", "readable"), [(2, 1, 0), (4, 0, 1), (6, 1, 1), (0, 0, 0)])
 def test_permissions_decide_which_queues_count(perm, writable, readable):
     body = TopicRoute(

@@ -40,7 +40,9 @@ async def test_a_route_is_asked_once_however_many_want_it(peer, routes):
     assert routes.master("broker-b") is routes.replica("broker-b", 1) is None
 
 
-@pytest.mark.covers("S-ROUTE-02", "S-PROD-08", "S-PROD-09", "S-START-02")
+@pytest.mark.covers("S-ROUTE-02", "S-START-02")
+@pytest.mark.covers("S-PROD-09", breaks="client.cluster.route: TEMPLATE_QUEUES = 8")
+@pytest.mark.covers("S-PROD-08", breaks="Routes._own_or_template: DEFAULT_TOPIC -> topic")
 async def test_a_topic_that_does_not_exist_is_sent_by_the_template(peer, routes):
     peer.has("TBW102", queues=8)
     route = await routes.for_sending("new")
@@ -77,7 +79,8 @@ async def test_without_any_broker_a_topic_may_still_come(peer, routes):
         await routes.for_sending("new")
 
 
-@pytest.mark.covers("S-CFG-05", "S-START-05", "S-ROUTE-11")
+@pytest.mark.covers("S-START-05", "S-ROUTE-11")
+@pytest.mark.covers("S-CFG-05", breaks="client.cluster.routes: REFRESH_S = 60.0")
 async def test_routes_are_refreshed_every_30_s_and_watchers_told(peer, routes, clock):
     peer.has("t", queues=1)
     await routes.of("t")

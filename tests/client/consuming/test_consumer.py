@@ -57,7 +57,7 @@ async def test_several_tasks_may_iterate(mq):
     assert set(bodies.values()) == {1}
 
 
-@pytest.mark.covers("S-CONS-04")
+@pytest.mark.covers("S-CONS-04", breaks="ConsumerSettings: concurrency = 1")
 async def test_handlers_run_at_once_up_to_a_limit(mq):
     running, most, done = 0, 0, 0
 
@@ -88,7 +88,7 @@ async def test_batches_hold_what_is_there(mq):
     assert sizes == [4, 4, 2]
 
 
-@pytest.mark.covers("S-CONS-21")
+@pytest.mark.covers("S-CONS-21", breaks="Consumer.unsubscribe: return None")
 async def test_topics_come_and_go_while_it_consumes(mq, cluster):
     got: list[str] = []
     await mq.send("one", b"x")
@@ -223,7 +223,7 @@ def cluster_on(path, namesrv_port: int, broker_port: int) -> Cluster:
     return made
 
 
-@pytest.mark.covers("S-START-10")
+@pytest.mark.covers("S-START-10", breaks="Consumer.__aenter__: drop self._start")
 async def test_it_starts_in_order_subscriptions_heartbeat_rebalance_offsets_pulls(peer):
     peer.has("t", queues=1)
     peer.has("%RETRY%g", queues=1)
@@ -444,7 +444,7 @@ async def amounts(mq, *numbers):
         await mq.send("t", b"%d" % number, properties={"amount": str(number)})
 
 
-@pytest.mark.covers("S-CONS-16")
+@pytest.mark.covers("S-CONS-16", breaks="Filters.selector: true kind != SQL92")
 async def test_a_group_gets_what_its_expression_wants_and_the_expression_can_change(filtering):
     got: list[bytes] = []
     await amounts(filtering, *range(10))

@@ -116,7 +116,7 @@ async def test_an_offset_of_0_can_be_told_from_none(peer, offsets, tmp_path):
     assert await local.has(ONE) and not await local.has(TWO)
 
 
-@pytest.mark.covers("S-CONS-05")
+@pytest.mark.covers("S-CONS-05", breaks="LocalOffsets.commit: drop snapshot.save")
 async def test_local_offsets_outlast_the_program_in_javas_form(tmp_path):
     file = tmp_path / "client" / "group" / "offsets.json"
     offsets = LocalOffsets(file)

@@ -41,7 +41,7 @@ async def reader(talker):
         yield made
 
 
-@pytest.mark.covers("S-CONS-01")
+@pytest.mark.covers("S-CONS-01", breaks="PullConsumer.poll: return []")
 async def test_messages_come_as_they_are_and_positions_follow(peer, reader):
     reader.assign(QUEUES[:1])
     reader.seek(QUEUES[0], 5)

@@ -82,7 +82,7 @@ async def test_a_changed_group_is_shared_out_at_once(peer, owner):
     await until(lambda: owner.owned == {"t": QUEUES[:2]})
 
 
-@pytest.mark.covers("S-CONS-12")
+@pytest.mark.covers("S-CONS-12", breaks="rebalance: PERIOD_S = 40.0")
 async def test_it_is_shared_out_every_20_s_anyway(peer, owner):
     peer.has("t")
     await until(lambda: owner.owned)
@@ -151,7 +151,9 @@ async def test_one_trouble_is_logged_once(peer, owner, caplog):
     assert caplog.text.count("all wrong") == 1
 
 
-@pytest.mark.covers("S-CONS-03")
+@pytest.mark.covers(
+    "S-CONS-03", breaks="Rebalancer._allocate: list(route.readable) -> list(route.readable)[:1]"
+)
 async def test_broadcasting_gives_every_member_everything(peer):
     owner = Owner(peer, strategy=None)
     peer.has("t")

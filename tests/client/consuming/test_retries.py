@@ -86,7 +86,8 @@ async def test_when_nobody_takes_it_that_is_an_error(peer, retries):
 INTERVALS_S = [10, 30, *(60 * minutes for minutes in (*range(1, 11), 20, 30)), 3600, 7200]
 
 
-@pytest.mark.covers("S-RETRY-01", "S-RETRY-02", "S-RETRY-05", "S-RETRY-06")
+@pytest.mark.covers("S-RETRY-01", "S-RETRY-05", "S-RETRY-06")
+@pytest.mark.covers("S-RETRY-02", breaks="later.retry: FIRST_RETRY_LEVEL = 2")
 async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_then_it_is_dead(tmp_path):
     """The broker's clock is turned by hand; the client lives in real time, and retries as soon as it is told."""
     clock = ManualClock()
@@ -117,7 +118,8 @@ async def test_the_sixteenth_retry_comes_4_h_46_min_after_the_first_failure_and_
         assert round(sum(INTERVALS_S) / 60) == 4 * 60 + 46
 
 
-@pytest.mark.covers("S-RETRY-07", "S-STORE-09")
+@pytest.mark.covers("S-STORE-09")
+@pytest.mark.covers("S-RETRY-07", breaks="store_settings.StoreSettings: retention_hours = 48")
 async def test_dead_letters_are_kept_for_72_hours_like_all_messages(tmp_path):
     clock = ManualClock()
     hours = ";".join(map(str, range(24)))

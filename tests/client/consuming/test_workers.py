@@ -159,7 +159,7 @@ async def test_the_end_waits_for_handlers_and_cancels_those_that_go_on(backgroun
     assert shop.told == [(1, Outcome.DONE), (0, Outcome.CANCELLED)] and "are cut short" in caplog.text
 
 
-@pytest.mark.covers("S-START-08")
+@pytest.mark.covers("S-START-08", breaks="Workers.resize: return None")
 @pytest.mark.parametrize("in_threads", [False, True])
 async def test_more_or_fewer_handlers_run_as_soon_as_it_is_wanted(background, in_threads):
     gates = [threading.Event() for _ in range(20)]

@@ -43,7 +43,8 @@ def queue_ids(peer: Scripted) -> list[int]:
     return [command.header(SendMessageV2).queue_id for command in peer.sent]
 
 
-@pytest.mark.covers("S-PROD-03", "S-PROD-19")
+@pytest.mark.covers("S-PROD-19")
+@pytest.mark.covers("S-PROD-03", breaks="Outgoing.failed_at: self.failed_brokers = ()")
 async def test_a_retriable_error_is_retried_on_another_broker(peer):
     async with Scripted("broker-b") as other, client(peer) as mq:
         peer.has("t", queues=2, others={other.name: other.address})
@@ -64,7 +65,8 @@ async def test_a_retry_on_the_only_broker_goes_to_another_queue(peer, queues):
     assert len(peer.sent) == 3 and all(one != next_one for one, next_one in pairwise(queue_ids(peer)))
 
 
-@pytest.mark.covers("S-PROD-03", "S-PROD-21")
+@pytest.mark.covers("S-PROD-03")
+@pytest.mark.covers("S-PROD-21", breaks="Outgoing._failure: return error")
 async def test_three_attempts_are_made_and_the_last_error_is_the_cause(peer):
     peer.has("t")
     peer.script(SEND, *[Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark="disk full")] * 3)
@@ -165,7 +167,7 @@ async def test_stored_less_safely_is_a_status_and_no_error(peer, code, status):
         assert (await mq.send("t", b"x")).status is status
 
 
-@pytest.mark.covers("S-PROD-12")
+@pytest.mark.covers("S-PROD-12", breaks="Outbox._answered: false retry_not_stored")
 async def test_stored_less_safely_is_retried_if_wanted(peer):
     peer.has("t")
     peer.script(SEND, stored(ResponseCode.FLUSH_DISK_TIMEOUT))

@@ -4,7 +4,9 @@ from sparrowmq.client.sending.producer_settings import ProducerSettings
 from sparrowmq.errors import ConfigError
 
 
-@pytest.mark.covers("S-PROD-03", "S-PROD-04", "S-PROD-10", "S-PROD-11", "S-PROD-12")
+@pytest.mark.covers("S-PROD-03", "S-PROD-11", "S-PROD-12")
+@pytest.mark.covers("S-PROD-10", breaks="ProducerSettings: compress_over_bytes = 8192")
+@pytest.mark.covers("S-PROD-04", breaks="ProducerSettings: timeout_s = 30.0")
 def test_what_java_takes_is_taken():
     usual = ProducerSettings()
     assert (usual.retries, usual.timeout_s, usual.retry_not_stored) == (2, 3.0, False)

@@ -8,7 +8,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(2)]
 
 
-@pytest.mark.covers("S-PROD-14")
+@pytest.mark.covers("S-PROD-14", breaks="RoundRobin.__init__: start = lambda most: 0")
 def test_queues_take_turns_from_a_random_start():
     turns = RoundRobin(start=lambda most: 3)
     assert [turns.next(QUEUES) for _ in range(5)] == [QUEUES[3], *QUEUES]
@@ -47,7 +47,7 @@ def test_a_key_goes_to_the_queue_that_java_picks():
     assert by_key("polygenelubricants", QUEUES) == QUEUES[2**31 % 4]  # hashCode is the smallest int
 
 
-@pytest.mark.covers("S-PROD-15")
+@pytest.mark.covers("S-PROD-15", breaks="SlowBrokers.is_usable: return True")
 @pytest.mark.parametrize(
     ("latency_s", "avoided_s"),
     [(0.01, 0), (0.54, 0), (0.55, 2), (1.8, 5), (3.0, 6), (5.0, 10), (15.0, 30), (30.0, 30)],

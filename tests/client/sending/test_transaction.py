@@ -67,7 +67,10 @@ def broker_handler(broker):
     return broker._server.dispatch._routes[RequestCode.END_TRANSACTION][1].__self__
 
 
-@pytest.mark.covers("S-TX-01", "S-TX-02", "S-TX-10", "S-PROD-01")
+@pytest.mark.covers("S-TX-01")
+@pytest.mark.covers("S-TX-10", breaks="half_message.park: drop PGROUP")
+@pytest.mark.covers("S-TX-02", breaks="Transactions._park: return False")
+@pytest.mark.covers("S-PROD-01", breaks="Transactions.end: placed = self._finish(transaction)")
 async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back(cluster, mq):
     async with mq.transaction("orders", b"one", tag="paid", keys="k") as first:
         assert first.result.status is SendStatus.OK and first.result.offset == 0
@@ -84,7 +87,10 @@ async def test_a_block_left_in_order_commits_and_one_left_by_an_error_rolls_back
     assert one.properties["TRAN_MSG"] == "true" and one.properties["PGROUP"] == "SPARROWMQ_PRODUCER"
 
 
-@pytest.mark.covers("S-TX-04", "S-TX-09")
+@pytest.mark.covers(
+    "S-TX-09", breaks="Transactions._ask_producer: producers[self._turns % len(producers)] -> producers[0]"
+)
+@pytest.mark.covers("S-TX-04", breaks="Transactions._add: self._rules.timeout_ms -> 1000")
 async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(cluster, clock, books):
     async with connect(cluster.namesrv, clock=clock) as gone:
         gone.check()(books.check)
@@ -112,7 +118,12 @@ async def test_a_broker_that_was_told_nothing_asks_any_client_of_the_group(clust
         assert [each.body for each in await received(mq, 1)] == [b"paid"]
 
 
-@pytest.mark.covers("S-TX-05", "S-TX-06", "S-TX-07")
+@pytest.mark.covers(
+    "S-TX-07",
+    breaks="Transactions._discard: drop self._finish",
+)
+@pytest.mark.covers("S-TX-06", breaks="Transactions._copy: self._rules.interval_ms #1 -> 30_000")
+@pytest.mark.covers("S-TX-05", breaks="TransactionRules: most_checks = 14")
 async def test_it_is_asked_about_fifteen_times_a_minute_apart_and_then_put_aside(cluster, clock, mq, books):
     async with mq.transaction("orders", b"paid") as transaction:
         await transaction.unknown()
@@ -181,7 +192,7 @@ async def test_a_group_without_check_cannot_begin_one(cluster):
             mq.transaction("orders", b"one")
 
 
-@pytest.mark.covers("S-TX-08")
+@pytest.mark.covers("S-TX-08", breaks="Producer.transaction: false is_delayed")
 async def test_what_cannot_be_sent_in_a_transaction_is_told_at_once(mq):
     with pytest.raises(InvalidMessage, match="cannot be delayed"):
         mq.transaction(Message("orders", b"one", delay_level=3))

@@ -15,7 +15,7 @@ def stored(**properties: str) -> StoredMessage:
     )  # fmt: skip
 
 
-@pytest.mark.covers("S-PROD-17")
+@pytest.mark.covers("S-PROD-17", breaks='protocol.messages.message: KEY_SEPARATOR = ","')
 def test_tag_keys_delay_and_wait_become_properties() -> None:
     message = Message("Orders", b"x", tag="paid", keys=["a", "b"], properties={"shop": "7"}, delay_level=3)
     assert properties.parse(message.render_properties()) == {
