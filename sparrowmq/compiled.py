@@ -1,11 +1,11 @@
-"""The modules that every message passes can run compiled: mypyc makes extension modules of the same source, beside it.
+"""Compiled modules: mypyc builds extension modules of the same source for the modules that every message passes.
 
-    ./run compile                  tools/compile.py: MODULES -> *.so, and what the sources were then -> RECORD
-    import sparrowmq               all sources as recorded, or no record (a wheel): the compiled modules run
-                                   one differs, or SPARROWMQ_SOURCE is set: none of them does, all run from source
+    ./run compile                  tools/compile.py: MODULES -> *.so, and a checksum of the sources -> RECORD
+    import sparrowmq               if all sources have that checksum, or without a record (a wheel): compiled
+                                   if one differs, or if SPARROWMQ_SOURCE is set: all of them run from source
 
-So whoever edits a source sees the change at once, only slower, until it is compiled again. It is all or none of them,
-because compiled modules know the layout of each other's objects.
+So a changed source takes effect at once, but slower, until the next `./run compile`. All modules run compiled or none,
+because compiled modules rely on the layout of each other's objects.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**_: Any) -> Any:
-        """How a class is compiled: `acyclic`, the collector of garbage passes it; `free_list_len`, so many are kept."""
+        """Options of a compiled class: `acyclic` skips the garbage collector, `free_list_len` keeps freed objects."""
         return lambda kind: kind
 
 
@@ -96,7 +96,7 @@ def source(module: str) -> str:
 
 
 def checksum() -> str:
-    """What the sources are now."""
+    """The checksum of the sources now."""
     total = 0
     for module in MODULES:
         with open(source(module), "rb") as file:
@@ -105,7 +105,7 @@ def checksum() -> str:
 
 
 def recorded() -> str | None:
-    """What the sources were when they were compiled here; None if they never were, as in a wheel."""
+    """The checksum of the sources that were compiled here; None without a compilation, as in a wheel."""
     try:
         with open(RECORD) as file:
             return file.read()

@@ -1,11 +1,11 @@
-"""How many connections and files a process may have open, so that it never finds out by failing.
+"""Limits of open connections and files, so that a process never runs out of descriptors.
 
-A process that has used up its descriptors cannot write what it has promised to write. So a server raises its limit when
-it starts, and shares out what it then has:
+A process without free descriptors cannot write acknowledged messages to disk. So a server raises its limit when it
+starts, and divides it:
 
-    limit ── reserve ── the log's files and the index, snapshots, pools and pipes, connections about to be refused
-          ├─ queue files    of a broker: as many as stay open between two uses
-          └─ connections    the rest; one more is closed with a line in the log
+    limit ── reserve ── the log's files and the index, snapshots, pools and pipes, connections to be refused
+          ├─ queue files    of a broker: those that stay open between two uses
+          └─ connections    the rest; the server closes further ones and logs it
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _OWN: Final = 64  # standard streams, the loop's, the lock, snapshots, connectio
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a limit of descriptors allows.
+    """The division of a limit of descriptors.
 
     Attributes:
-        connections: of peers.
-        queue_files: that may be open at once.
-        backlog: connections that may wait to be accepted: all of them may be taken before one can be refused.
+        connections: the most connections of peers.
+        queue_files: the most open queue files.
+        backlog: the most connections that wait to be accepted. All of them may be accepted before one is refused.
     """
 
     connections: int
@@ -62,7 +62,7 @@ def share(limit: int, with_store: bool) -> Share:
 
 
 def limit() -> int:
-    """How many descriptors this process may have open now."""
+    """The current limit of this process."""
     try:
         import resource
     except ImportError:  # There are no such limits on Windows.

@@ -142,11 +142,11 @@ ACCESS_REMARK_OF_5 = re.compile(
 
 
 class AccessDenied(RemoteError):
-    """Access control does not allow it: asking again, here or elsewhere, changes nothing.
+    """Access control refuses the request. A retry, here or at another broker, gets the same answer.
 
     Args:
-        reason: why, in words for whoever asks.
-        code: 1, but of brokers of 5.3 and later.
+        reason: the text for the client.
+        code: 1; brokers of 5.3 and later have others.
     """
 
     def __init__(self, reason: str, code: int = 1) -> None:
@@ -167,7 +167,7 @@ class AccessDenied(RemoteError):
 
 
 def remote_error(code: int, remark: str | None) -> RemoteError:
-    """What an answer with this code is to whoever asked."""
+    """The error that a client raises for an answer with this code."""
     if code == 1 and remark and remark.startswith(ACCESS_EXCEPTION):
         return AccessDenied(remark)
     if code == ACCESS_CODE_OF_5 and remark and ACCESS_REMARK_OF_5.match(remark):
@@ -287,7 +287,7 @@ class NoMessage(SparrowError):
 
 
 class AlreadyThere(SparrowError):
-    """What is to be created exists already."""
+    """The object to create exists already."""
 
 
 class ChangeFailed(SparrowError):

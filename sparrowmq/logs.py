@@ -1,12 +1,12 @@
-"""Where a server's log goes, in which form, and how much is said.
+"""The log of a server: its file, its format and its level.
 
     stderr                      unless a file is named
-    FILE                        looked at anew for each line: whoever rotates it just moves it away
-    FILE, at most so large      FILE.1 is the one before, ... FILE.5 the oldest that is kept
+    FILE                        opened again if it was moved away, so any rotation tool can move it
+    FILE with a size limit      FILE.1 is the previous one, ... FILE.5 the oldest
     text                        2026-11-21 10:41:18,003 INFO sparrowmq.broker.registration: ...
     json                        {"time": "2026-11-21T10:41:18.003Z", "level": "INFO", "logger": ..., "message": ...}
 
-`logLevel` is a setting of the servers, and changes while they run; it is about our own lines, not those of libraries.
+`logLevel` is a live setting of the servers. It applies to SparrowMQ's own lines, not to those of libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Level(Enum):
-    """How important a line is at least."""
+    """The least level of a line."""
 
     DEBUG = "DEBUG"
     INFO = "INFO"
@@ -35,7 +35,7 @@ class Level(Enum):
 
 
 class Form(Enum):
-    """How a line looks."""
+    """The format of a line."""
 
     TEXT = "text"
     JSON = "json"
@@ -43,7 +43,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings(Settings):
-    """How much is said."""
+    """The settings of a server's log."""
 
     log_level: Level = setting("logLevel", Level.INFO, choice(Level), live=True)
     """Least important level that is logged."""
@@ -62,12 +62,12 @@ def begin(file: str | None, form: Form, size_bytes: int | None, keep: int) -> No
 
 
 def handler(file: str | None, form: Form, size_bytes: int | None, keep: int) -> logging.Handler:
-    """What writes a log.
+    """Make the handler that writes the log.
 
     Args:
         file: None for stderr.
-        size_bytes: how large the file may become before another one is begun; None for no limit.
-        keep: how many of those before are kept.
+        size_bytes: the size at which another file begins; None for no limit.
+        keep: the number of older files to keep.
     Raises:
         OSError: the file cannot be written.
     """

@@ -3,16 +3,16 @@
     save(topics.json)    write topics.json.tmp, sync it
                          rename topics.json      to topics.json.bak
                          rename topics.json.tmp  to topics.json       sync the folder
-    load(topics.json)    the first of topics.json, topics.json.tmp, topics.json.bak that is whole
+    load(topics.json)    the first of topics.json, topics.json.tmp, topics.json.bak that is intact
 
-An object ends with the checksum of what stands before it, `,"checksum":"1c291ca3"}`, which Java's JSON passes over: a
-digit of an offset that flips is no other offset, but damage. Java's own files have none, and are taken as they are.
+An object ends with a checksum of all before it, `,"checksum":"1c291ca3"}`, which Java ignores. So a flipped digit is
+damage, not another offset. Java's own files have no checksum and are accepted.
 
-A file `spare` in the same folder holds nothing but room. On a full disk it shrinks by what is to be saved, a little
-each time, as others may take what becomes free; broker/spare_room.py makes it anew when there is room.
+A file `spare` in the same folder only reserves room. On a full disk it shrinks by the size of the new file, in small
+steps, as other programs may take the freed room. broker/spare_room.py fills it again later.
 
-`.tmp` comes before `.bak`: it is whole only if it was written to its end, and then nothing is newer; a torn one does
-not parse, since JSON that lost its tail never does. Java 4.9.8 keeps the same `.bak` (MixAll.string2File).
+`.tmp` comes before `.bak`: if it is complete, it is the newest. An incomplete one does not parse, because JSON without
+its end never does. Java 4.9.8 keeps the same `.bak` (MixAll.string2File).
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def load(
     decode: Callable[[bytes, type[T]], T] | None = None,
     tell: Callable[[str], object] = lambda _: None,
 ) -> T | None:
-    """What was last saved, or None when nothing ever was.
+    """Load the last saved state; None if there is none.
 
     Args:
         kind: the type to decode into.
-        decode: reads other dialects of JSON, as fastjson's integer keys; raises ValueError for what it cannot.
-        tell: hears of damage that a copy makes up for, which may lack the last changes.
+        decode: reads other dialects of JSON, such as fastjson's integer keys; raises ValueError if it cannot.
+        tell: called with a message if a copy replaces a damaged file. The copy may lack the last changes.
     Raises:
-        BadStore: there is content, but neither the file nor its copies can be read.
+        BadStore: there is content, but neither the file nor its copies are intact.
     """
     broken: list[str] = []
     for candidate in (path, _beside(path, ".tmp"), _beside(path, ".bak")):
@@ -110,7 +110,7 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _unsealed(content: bytes) -> bytes:
-    """What was sealed, or never was. Raises: ValueError, the checksum is another one."""
+    """The content without its checksum, if it has one. Raises: ValueError, the checksum is wrong."""
     seal = _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0))
     if seal is None:
         return content

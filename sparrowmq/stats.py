@@ -32,10 +32,10 @@ class Counter:
 
 
 class Rate:
-    """How fast a counter rises, over several windows.
+    """The rate of a counter over several windows.
 
-    Call `sample` about every second; each window keeps ten samples, so what it says is of the last window's length,
-    give or take a tenth. Before a window is full it speaks of the time since the first sample.
+    Call `sample` about every second. Each window keeps ten samples, so it covers its length within a tenth. Before a
+    window is full, it covers the time since the first sample.
     """
 
     __slots__ = ("_rows", "_windows_s", "counter")
@@ -76,10 +76,10 @@ class _Bucket:
 
 
 class Histogram:
-    """How often values of each magnitude were seen, to within an eighth, in a few kilobytes.
+    """A histogram of values in a few kilobytes, with buckets of one eighth.
 
-    Buckets are log-scaled: values below 8 have their own, each later power of two is cut in eight. So a quantile is at
-    most 12.5 % too high, and never too low.
+    Values below 8 have a bucket each; each higher power of two has eight buckets. So a quantile is at most 12.5 % too
+    high, and never too low.
     """
 
     __slots__ = ("_buckets", "count", "greatest", "total")

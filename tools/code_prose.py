@@ -22,7 +22,14 @@ from typing import Final
 
 from tools.prose import MOST_WORDS, ROOT, banned_words, split
 
-PLAIN: Final = ("sparrowmq/auth", "sparrowmq/filter", "sparrowmq/namesrv", "sparrowmq/protocol")
+PLAIN: Final = (
+    "sparrowmq/auth",
+    "sparrowmq/filter",
+    "sparrowmq/loop",
+    "sparrowmq/namesrv",
+    "sparrowmq/protocol",
+    "sparrowmq/testing",
+)
 _POOR_BEGINNINGS: Final = ("What ", "Who ", "Where ", "How ", "Whose ")
 # An indented line, or two spaces inside one: a drawing, a table, arguments.
 _NOT_PROSE: Final = re.compile(r"(?m)^ |\S  +\S")

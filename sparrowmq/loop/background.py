@@ -1,9 +1,8 @@
 """Tasks that live exactly as long as their owner's `async with`.
 
-A bare TaskGroup would wrap whatever is raised inside our `async with` into an ExceptionGroup, and would wait
-for loops that never end. This one ends its tasks when the owner leaves, and lets the owner's own exception
-pass as it is. A task that fails cancels the owner, as in any TaskGroup; its error then leaves the context,
-alone if it is the only one.
+A bare TaskGroup would wrap each exception of our `async with` into an ExceptionGroup, and would wait for endless loops.
+This one ends its tasks when the owner leaves, and does not wrap the owner's own exception. As in any TaskGroup, a task
+that fails cancels the owner; the context then raises the task's error, unwrapped if it is the only one.
 """
 
 from __future__ import annotations

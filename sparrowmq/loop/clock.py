@@ -1,8 +1,8 @@
-"""Where time comes from: every timestamp, pause and time limit of the product goes through a `Clock`.
+"""The source of time: every timestamp, pause and time limit of the product uses a `Clock`.
 
-A test puts a `sparrowmq.testing.ManualClock` in its place and turns time by hand, so that half an hour of
-retries takes no time (the idea of trio's MockClock). Wall-clock time (`now_ms`) marks messages; durations use
-`monotonic`, which never jumps.
+A test uses a `sparrowmq.testing.ManualClock` instead and advances it by hand, so that half an hour of retries takes no
+time (the idea of trio's MockClock). Messages get wall-clock time (`now_ms`); durations use `monotonic`, which never
+jumps.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What an answer waits for: that the message it speaks of is as safe as was promised, or that this takes too long.
+"""The wait of an answer until its message is as safe as promised, or until a time limit.
 
-    written      up to where the log's files have it                every message
-    flushed      up to where the log is on disk                     SYNC_FLUSH, unless the message says WAIT=false
-    replicated   up to where a slave has it                         SYNC_MASTER, likewise
+    written      the end of the log in its files          every message
+    flushed      the end of the log on disk               SYNC_FLUSH, unless the message has WAIT=false
+    replicated   the end of the log on a slave            SYNC_MASTER, with the same exception
 
-Each is a `Watermark`, and a `Safety` is a promise over some of them: which, for how long an answer waits, and with what
-code it leaves when they do not come. What has a time limit of its own is a `Safety` of its own, behind the first.
+Each is a `Watermark`. A `Safety` is a promise over some of them: which ones, the time limit of the answer, and its code
+after that time. A promise with another time limit is another `Safety`, after the first.
 Source: CommitLog.submitFlushRequest and submitReplicaRequest, and PutMessageStatus, Java 4.9.8.
 """
 
@@ -96,11 +96,11 @@ class Safety:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting answers."""
         return len(self._waits)
 
     def forget(self, wait: _Wait) -> None:
-        """It was told."""
+        """Mark the promise as reported."""
         del self._waits[wait]
 
     def _tick(self) -> None:

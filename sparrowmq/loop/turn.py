@@ -1,24 +1,24 @@
-"""One turn of a broker's event loop: what was appended is written, then answers leave, then queues show it.
+"""One turn of a broker's event loop: write appended messages, then send answers, then show the messages in queues.
 
-    a burst of requests      handled one after the other; each step that something asks for waits for the turn's end
-      1  write               the store writes what was appended (and has it synced, if answers wait for that)
-      2  answer              sessions send the answers that need wait for nothing more
-      3  show                the store tells the queues, and held polls wake
+    a burst of requests      handled one by one; the steps below wait for the end of the turn
+      1  write               the store writes appended messages (and starts a sync, if answers wait for the disk)
+      2  answer              sessions send the answers that wait for nothing more
+      3  show                the store adds the messages to the queues, and held pulls wake
 
-With SYNC_FLUSH the answers wait for the disk anyhow, so the store shows right after it wrote, while the disk works.
-What the queues are shown may wait for one more look at the sockets, and is then, with what that brought, one write to
-each of them: 256 sends in flight on one connection cost 3 % less. Where several ask in one turn it does not: who is
-answered first would be all that the next turn finds, and many small turns cost more.
+With SYNC_FLUSH, answers wait for the disk, so the store shows messages right after the write, while the disk works.
+Otherwise `show` may wait for one more look at the sockets, and then needs one write for each queue: 256 sends in flight
+on one connection cost 3 % less. It does not wait if several connections sent in this turn. The next turn would find
+only the client that was answered first, and many small turns cost more.
 
-The order is here and nowhere else: the store asks for `write` and `show`, sessions for `answer`, and none of them knows
-of the other. All that a loop finds readable at once belongs to one turn, so a hundred sends cost one write.
+Only this module knows the order. The store asks for `write` and `show`, sessions ask for `answer`, and neither knows
+the other. All sockets that are readable at once belong to one turn, so a hundred sends cost one write.
 
-After a turn a server looks around for a moment before it lets the loop sleep. Whoever asks one thing after the other
-asks the next one within 50 us, and a sleep in between costs more than what it was woken for: on a virtual machine a
-lone pull took 66 us, 40 of them to wake two idle processors (ADR 0010). Where nothing comes it soon looks more seldom.
+After a turn, a server polls its sockets for a moment before the loop sleeps. A client with one request at a time sends
+the next one within 50 us. Sleeping costs more than handling it: on a virtual machine a single pull took 66 us, 40 of
+them to wake two idle processors (ADR 0010). Without requests the server soon polls less.
 
-What makes an answer true is not this order but the `Safety` that it waits for; the order lets an answer that only
-needs its message written leave in the same turn, and before the work that nobody waits for.
+An answer is correct because of its `Safety`, not because of this order. The order lets an answer that needs only a
+write leave in the same turn, before work without a waiting client.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Turn:
     def _look(self) -> None:
         self._is_looking = False
         if self._left == 0:
-            return  # It was told to rest.
+            return  # `rest` was called
         self._left -= 1
         if self._left:
             self._look_soon()

@@ -20,7 +20,7 @@ class _Waiter(Protocol):
 
 
 class _Mark(Protocol):
-    """What of a Watermark is needed here."""
+    """The part of a Watermark that this module uses."""
 
     value: int
 

@@ -1,12 +1,11 @@
-"""A number that only rises, and who waits for it.
+"""A number that only rises, and its waiters.
 
-Flush progress, replication progress, dispatch progress and long polling are one and the same wait: "wake me
-when the number reaches N". Java 4.9.8 has five classes for it (GroupCommitService, GroupTransferService,
-PullRequestHoldService, ...).
+Waiting for a flush, for replication, for dispatch or for a new message is the same wait: until a number reaches N. Java
+4.9.8 has five classes for it (GroupCommitService, GroupTransferService, PullRequestHoldService, ...).
 
-A waiter is a callback, so that a thousand sends which wait for one sync cost a thousand list entries and no
-task. Coroutines use `reached`. Abandoned waiters (idle long polls time out for ever) leave the heap at once
-when cancelled in front, and otherwise when they outnumber the living.
+A waiter is a callback, so a thousand sends that wait for one sync cost a thousand list entries and no task. Coroutines
+use `reached`. Cancelled waiters, such as held pulls after their time limit, leave the heap at once at its top, and
+otherwise when they outnumber the others.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Watermark:
         self._dead = 0
 
     def advance(self, to: int) -> None:
-        """Raise the value to `to`, unless that is lower, and call whoever waited for it, lowest target first."""
+        """Raise the value to `to`, unless that is lower, and call the waiters that it reaches, lowest target first."""
         if to <= self.value or self.error is not None:
             return
         self.value = to
@@ -96,7 +95,7 @@ class Watermark:
 
     @property
     def waiting(self) -> int:
-        """How many living waiters there are."""
+        """The number of waiters that are not cancelled."""
         return len(self._heap) - self._dead
 
     def _call(self, waiter: Waiter, error: BaseException | None) -> None:

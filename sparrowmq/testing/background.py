@@ -1,10 +1,10 @@
-"""A cluster for code that is not asynchronous: it runs in a thread of its own, with a loop of its own.
+"""A cluster for synchronous code, in a thread with its own event loop.
 
     with BackgroundCluster(tmp_path) as cluster:
         subprocess.run(["my-program", "--name-server", cluster.namesrv], check=True)
         cluster.run(ask_the_broker_something())
 
-A broker that fails meanwhile tells its reason to whoever asks the cluster something next, and to the end of the `with`.
+If a broker fails, the next call of the cluster raises its error, and so does the end of the `with`.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ class ManualTimer:
 
 
 class ManualClock:
-    """A `Clock` that stands still between calls of `advance`.
+    """A `Clock` that moves only by `advance`.
 
     Args:
-        now_ms: the time of day at the beginning, in ms; 2026-01-01 by default.
-        settle: what is awaited after each timer, so that all it set going comes to an end before the next; by default
-            the loop gets some turns.
+        now_ms: the first wall-clock time in ms; 2026-01-01 by default.
+        settle: awaited after each timer, so that its effects end before the next one. By default the loop runs for some
+            turns.
     """
 
     def __init__(

@@ -1,11 +1,10 @@
-"""A name server and brokers in this process, on free ports of the loopback: real sockets, real files, gone
-when you leave.
+"""A name server and brokers in this process, on free ports of the loopback. They use real sockets and files.
 
     async with Cluster(tmp_path) as cluster:
         ...  # cluster.namesrv is "127.0.0.1:port"
 
-It starts in a few hundredths of a second. Brokers flush asynchronously unless told otherwise, as tests do not
-pull plugs.
+It starts in a few hundredths of a second, and stops at the end of the `with`. Brokers use ASYNC_FLUSH unless you set
+SYNC_FLUSH, because tests seldom cut the power.
 """
 
 from __future__ import annotations
