@@ -13,16 +13,17 @@ import pytest
 class Process:
     """`python -m sparrowmq ARGS`, ended with the test; `line` is what it said when it was ready.
 
+    `program` is what python runs instead of `-m sparrowmq`.
     `files` is how many files it may have open, as `ulimit -n` sets it: for good.
     """
 
-    def __init__(self, *args, env=None, files=None):
+    def __init__(self, *args, env=None, files=None, program=("-m", "sparrowmq")):
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("RMQ_", "NAMESRV"))
         }
         limited = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "-"] if files else []
         self.process = subprocess.Popen(
-            [*limited, sys.executable, "-m", "sparrowmq", *args],
+            [*limited, sys.executable, *program, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -60,8 +61,8 @@ def start():
     """`start("broker", ...)`: a process; it is killed if it is still there at the end."""
     started = []
 
-    def start(*args, env=None, files=None):
-        started.append(Process(*args, env=env, files=files))
+    def start(*args, **options):
+        started.append(Process(*args, **options))
         return started[-1]
 
     yield start

@@ -1,6 +1,11 @@
 import json
 import re
 
+import pytest
+
+from sparrowmq.testing.background import BackgroundCluster
+from tests.cli.mqadmin.conftest import Tool
+
 CREATED = (
     "create topic to {} success.\nTopicConfig [topicName={}, readQueueNums=2, writeQueueNums=3, perm=RW-, "
 )
@@ -21,6 +26,17 @@ def test_a_topic_is_created_shown_and_deleted(admin):
     )
     gone = admin("topicRoute -t Made")
     assert gone.code == 1 and "CODE: 17" in gone.err
+
+
+@pytest.mark.covers("S-ROUTE-10")
+def test_a_topic_is_created_on_one_broker_or_on_a_whole_cluster(tmp_path):
+    with BackgroundCluster(tmp_path, brokers=2) as cluster:
+        admin = Tool(cluster)
+        admin.ok("updateTopic -b {broker} -t OfOne -r 2 -w 2")
+        admin.ok("updateTopic -c DefaultCluster -t OfAll -r 2 -w 2")
+        for topic, brokers in (("OfOne", ["broker-0"]), ("OfAll", ["broker-0", "broker-1"])):
+            route = json.loads(admin.ok(f"topicRoute -t {topic}").replace("{0:", '{"0":'))
+            assert sorted(queues["brokerName"] for queues in route["queueDatas"]) == brokers
 
 
 def test_an_ordered_topic_has_its_order_kept_by_broker_or_by_cluster(admin):

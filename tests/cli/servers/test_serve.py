@@ -40,6 +40,19 @@ def test_the_ready_line_is_apaches_and_by_then_the_broker_is_registered(start, n
     assert brokers_at(namesrv)["broker-a"]["brokerAddrs"] == {"0": broker.address}
 
 
+@pytest.mark.covers("S-ADM-03", "S-PORT-03")
+def test_apaches_scripts_start_the_servers_from_their_files(start, broker_args, tmp_path):
+    def script(name):
+        return "-c", f"from sparrowmq.cli.scripts import {name}; {name}()"
+
+    named, told = tmp_path / "namesrv.conf", tmp_path / "broker.conf"
+    named.write_text(f"listenPort=0\nkvConfigPath={tmp_path}/kv.json\n")
+    told.write_text("\n".join([*broker_args[2::2], "brokerName=of-the-file"]))
+    namesrv = start("-c", str(named), program=script("mqnamesrv")).ready()
+    broker = start("-n", namesrv.address, "-c", str(told), program=script("mqbroker")).ready()
+    assert brokers_at(namesrv)["of-the-file"]["brokerAddrs"] == {"0": broker.address}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_gracefully(start, namesrv, broker_args, tmp_path, number):
     broker = start(*broker_args, "-n", namesrv.address).ready()
