@@ -1,5 +1,6 @@
 """The pages of the site that are made from the code when it is built (site.py), and are not committed.
 
+    operate/all-metrics.md     each metric of the programs (metrics_page.py)
     operate/configuration.md   each setting of the servers (settings.py)
     understand/coverage.md     each capability of tools/seeds.toml, and its tests; covered where one found a break
     understand/floors.svg      the parts of the package, and which imports which (floors.py)
@@ -19,6 +20,7 @@ from pathlib import Path
 from tools.breaks import Break, read_breaks, read_found
 from tools.floors import draw
 from tools.matrix import page, read_cells, read_matrix
+from tools.metrics_page import metrics_page
 from tools.settings import settings_page
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,7 @@ UNSHOWN = "unshown"
 def generated_pages() -> dict[str, str]:
     """The text of each generated page by its path below docs/. Raises: BadCoverage, BadCell."""
     return {
+        "operate/all-metrics.md": metrics_page(),
         "operate/configuration.md": settings_page(),
         "understand/coverage.md": coverage(
             read_seeds(), read_marks(ROOT / "tests"), read_unshown(), proofs()

@@ -110,21 +110,21 @@ def metrics_port(
     figures = Figures()
     figures.counters(
         "sparrowmq_console_requests_total",
-        "answers over HTTP",
+        "HTTP answers: 2xx, 3xx, 4xx, 5xx",
         ("status",),
         lambda: sorted(((status,), float(count)) for status, count in requests.statuses.items()),
     )
-    figures.gauge("sparrowmq_console_sessions", "log-ins that are not over", sessions)
-    figures.gauge("sparrowmq_console_pages", "pages that are open in browsers", pages)
+    figures.gauge("sparrowmq_console_sessions", "valid log-ins", sessions)
+    figures.gauge("sparrowmq_console_pages", "pages open in browsers", pages)
     figures.counters(
         "sparrowmq_console_calls_total",
-        "questions to name servers and brokers",
+        "requests to name servers and brokers",
         (),
         lambda: [((), servers.calls)],
     )
     figures.counters(
         "sparrowmq_console_calls_failed_total",
-        "those of them that were refused or not answered",
+        "requests that were refused or not answered",
         (),
         lambda: [((), servers.failures)],
     )

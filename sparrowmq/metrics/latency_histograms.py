@@ -28,8 +28,14 @@ def declare_latencies(figures: Figures, latencies: Latencies) -> None:
             is_held = "true" if held else "false"
             yield ("remoting", name_of(code).lower(), _response(response_code), is_held), seen
 
-    help = "how long requests took, from when they were read until their answer was made"
-    figures.histograms("rocketmq_rpc_latency_milliseconds", help, LABELS, read, _BOUNDS, 1e-3)
+    figures.histograms(
+        "rocketmq_rpc_latency_milliseconds",
+        "time from the arrival of a request to its answer",
+        LABELS,
+        read,
+        _BOUNDS,
+        1e-3,
+    )
 
 
 def _response(code: int) -> str:

@@ -27,10 +27,10 @@ class Pauses:
         self._collections = Histogram()
         self._collecting_since = 0.0
         figures.times(
-            "sparrowmq_loop_lag_seconds", "how late a timer came, looked at once a second", lambda: self._late
+            "sparrowmq_loop_lag_seconds", "delay of a timer; requests wait as long", lambda: self._late
         )
         figures.times(
-            "sparrowmq_gc_pause_seconds", "what a garbage collection took", lambda: self._collections
+            "sparrowmq_gc_pause_seconds", "pauses for garbage collection", lambda: self._collections
         )
 
     async def run(self) -> None:

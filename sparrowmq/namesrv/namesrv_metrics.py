@@ -33,11 +33,11 @@ def metrics_port(
         clusters = routes.clusters().cluster_addr_table
         return [((cluster,), len(names)) for cluster, names in clusters.items()]
 
-    figures.gauges("sparrowmq_namesrv_brokers", "brokers, by their names", ("cluster",), brokers)
+    figures.gauges("sparrowmq_namesrv_brokers", "brokers by cluster", ("cluster",), brokers)
     figures.gauge(
-        "sparrowmq_namesrv_topics", "topics of all of them", lambda: len(routes.topics().topic_list)
+        "sparrowmq_namesrv_topics", "topics of all brokers", lambda: len(routes.topics().topic_list)
     )
-    figures.gauge("sparrowmq_connections", "clients and brokers that are connected", connections)
+    figures.gauge("sparrowmq_connections", "connected clients and brokers", connections)
     declare_latencies(figures, latencies)
     place = f"{settings.bind_address}:{settings.port}"
     program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}

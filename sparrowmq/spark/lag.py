@@ -152,13 +152,13 @@ def declare_losses(figures: Figures, losses: Callable[[], Mapping[str, Losses]])
     """The rows that queries did not get."""
     figures.counters(
         "sparrowmq_spark_rows_lost_total",
-        "rows that did not come",
+        "offsets without a row",
         ("query",),
         lambda: [((query,), float(each.lost)) for query, each in sorted(losses().items())],
     )
     figures.counters(
         "sparrowmq_spark_rows_bad_total",
-        "rows whose body was damaged",
+        "rows whose body was damaged and is null",
         ("query",),
         lambda: [((query,), float(each.bad)) for query, each in sorted(losses().items())],
     )

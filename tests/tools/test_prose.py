@@ -58,7 +58,8 @@ def pages():
 
 
 @pytest.mark.parametrize(
-    "name", ["operate/configuration.md", "understand/interop.md", "understand/requests.md"]
+    "name",
+    ["operate/all-metrics.md", "operate/configuration.md", "understand/interop.md", "understand/requests.md"],
 )
 def test_generated_pages_have_no_fault(pages, name):
     assert list(prose.problems(pages[name])) == []

@@ -120,7 +120,7 @@ class DelayedDelivery:
         self._levels = [_Level(level, self._start(level)) for level in self._known_levels()]
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
-        figures.gauges("sparrowmq_delay_parked", "delayed messages parked, ever", ("level",), self._parked)
+        figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
 
     def part(self, save_period_s: float) -> Part:
         """It delivers, and saves how far it is."""

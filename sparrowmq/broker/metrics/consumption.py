@@ -36,8 +36,8 @@ class Consumption:
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
         self.messages = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")
-        self.found = figures.counter("sparrowmq_pulls_found_total", "pulls that brought messages")
-        self.missed = figures.counter("sparrowmq_pulls_missed_total", "pulls that brought none")
+        self.found = figures.counter("sparrowmq_pulls_found_total", "pulls with messages")
+        self.missed = figures.counter("sparrowmq_pulls_missed_total", "pulls without messages")
         figures.gauges(
             "sparrowmq_group_pace", "messages per second by group and topic", ("group", "topic"), self.paces
         )

@@ -44,8 +44,10 @@ def declare(
         "permission of clients: 2 write, 4 read, 6 both",
         lambda: settings.permission,
     )
-    figures.gauge("rocketmq_topic_number", "topics", lambda: len(parts.topics.all()))
-    figures.gauge("rocketmq_consumer_group_number", "consumer groups", lambda: len(parts.groups.all()))
+    figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
+    figures.gauge(
+        "rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all())
+    )
     figures.gauge("rocketmq_storage_size", "size of the log in bytes", lambda: store.end - store.begin)
     _declare_messages(parts, progress, clock)
     _declare_clients(figures, parts.clients)
@@ -61,7 +63,7 @@ def _declare_messages(parts: Measured, progress: Progress, clock: Clock) -> None
     figures = parts.figures
     figures.counters(
         "rocketmq_messages_in_total",
-        "messages of a topic since it was made",
+        "messages of a topic since it was created",
         ("topic", "is_system"),
         lambda: [((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.found.ends.items()],
     )
@@ -79,7 +81,7 @@ def _declare_messages(parts: Measured, progress: Progress, clock: Clock) -> None
     )
     figures.gauges(
         "rocketmq_consumer_lag_latency_milliseconds",
-        "how long the oldest of them is stored",
+        "age of the oldest message that a group has not consumed",
         _OF_GROUP,
         lambda: [
             ((each.group, *_about(each.topic)), max(clock.now_ms() - stored_ms, 0))
@@ -97,7 +99,7 @@ def _declare_clients(figures: Figures, clients: Clients) -> None:
     )
     figures.gauges(
         "rocketmq_consumer_connections",
-        "members of a consumer group",
+        "online members of a consumer group",
         ("consumer_group", "language", "version", "consume_mode"),
         lambda: _consumers(clients),
         along_with="rocketmq_consumer_lag_messages",

@@ -95,8 +95,10 @@ class Replica:
         figures.gauge(
             "sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following)
         )
-        figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the master has more", self._behind)
-        figures.gauge("sparrowmq_logs_differ", "1 if its log differs", lambda: int(self.alarm is not None))
+        figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the slave lacks", self._behind)
+        figures.gauge(
+            "sparrowmq_logs_differ", "1 if the master's log differs", lambda: int(self.alarm is not None)
+        )
 
     def part(self) -> Part:
         """It follows while the broker runs."""
