@@ -46,18 +46,12 @@ async def _show_config(call: Call, head: str, address: str) -> None:
 
 async def update_broker_config(call: Call) -> None:
     changes = {call.text("k"): call.text("v")}
-    if call.has("b"):
-        await operations.change_broker_settings(call, call.text("b"), changes)
-        call.line("update broker config success, %s", call.text("b"))
-    elif call.has("c"):
-        for address in await brokers_of.masters(call, call.text("c")):
-            try:
-                await operations.change_broker_settings(call, address, changes)
-                call.line("update broker config success, %s", address)
-            except Failure as failure:
-                call.complain(failure)
-    else:
-        call.show_usage()
+
+    async def change(address: str) -> None:
+        await operations.change_broker_settings(call, address, changes)
+        call.line("update broker config success, %s", address)
+
+    await brokers_of.change_each(call, change)
 
 
 # Figures ------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from sparrowmq.cli.mqadmin import java
@@ -51,6 +51,26 @@ async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[
         if MASTER in row.broker_addrs
     }
     return java.table(found)
+
+
+async def change_each(call: Call, change: Callable[[str], Awaitable[None]], pause_s: float = 0.0) -> bool:
+    """Change the broker of -b, or each master of -c; without both, print the usage.
+
+    A master that fails is reported, and the next one follows after a pause. Returns whether there was a place.
+    """
+    if call.has("b"):
+        await change(call.text("b"))
+    elif call.has("c"):
+        for address in await masters(call, call.text("c")):
+            try:
+                await change(address)
+            except Failure as failure:
+                call.complain(failure)
+                await call.pause(pause_s)
+    else:
+        call.show_usage()
+        return False
+    return True
 
 
 async def name_at(call: Call, address: str) -> str:

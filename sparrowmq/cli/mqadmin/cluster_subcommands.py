@@ -36,7 +36,8 @@ async def _show(call: Call) -> None:
         figures = await _figures(call, address)
         place = cluster, name, broker_id, address, figures.get("brokerVersionDesc", "")
         loads = _load(figures, TAKEN, "send"), _load(figures, GIVEN, "pull")
-        disk = figures.get("pageCacheLockTimeMills", ""), _hours(figures), _space(figures)
+        space = f"{float(figures.get('commitLogDiskRatio') or 0):.4f}"
+        disk = figures.get("pageCacheLockTimeMills", ""), _hours(figures), space
         call.line(_BASE, *place, *loads, *disk)
 
 
@@ -84,7 +85,3 @@ def _load(figures: Mapping[str, str], rates: tuple[str, ...], pool: str) -> str:
 def _hours(figures: Mapping[str, str]) -> str:
     oldest = figures.get("earliestMessageTimeStamp")
     return f"{(time.time() * 1000 - int(oldest)) / _MS_AN_HOUR if oldest else 0.0:2.2f}"
-
-
-def _space(figures: Mapping[str, str]) -> str:
-    return f"{float(figures.get('commitLogDiskRatio') or 0):.4f}"

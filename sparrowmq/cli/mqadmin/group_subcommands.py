@@ -31,24 +31,13 @@ async def update_sub_group(call: Call) -> None:
         which_broker_when_consume_slowly=call.number("w", 1),
         notify_consumer_ids_changed_enable=call.is_true("a", True),
     )
-    if call.has("b"):
-        await _put(call, group, call.text("b"))
-    elif call.has("c"):
-        for address in await brokers_of.masters(call, call.text("c")):
-            try:
-                await _put(call, group, address)
-            except Failure as failure:
-                call.complain(failure)
-                await call.pause(_FAILED_PAUSE_S)
-    else:
-        call.show_usage()
-        return
-    call.write(java.fields("SubscriptionGroupConfig", java.group_table(group)))
 
+    async def put(address: str) -> None:
+        await put_group(call, address, group)
+        call.line("create subscription group to %s success.", address)
 
-async def _put(call: Call, group: GroupConfig, address: str) -> None:
-    await put_group(call, address, group)
-    call.line("create subscription group to %s success.", address)
+    if await brokers_of.change_each(call, put, _FAILED_PAUSE_S):
+        call.write(java.fields("SubscriptionGroupConfig", java.group_table(group)))
 
 
 async def delete_sub_group(call: Call) -> None:
@@ -61,12 +50,8 @@ async def delete_sub_group(call: Call) -> None:
         cluster = call.text("c")
         for address in await brokers_of.masters(call, cluster):
             await delete_group(call, address, group, with_offsets=removes)
-            call.line(
-                "delete subscription group [%s] from broker [%s] in cluster [%s] success.",
-                group,
-                address,
-                cluster,
-            )
+            place = f"broker [{address}] in cluster [{cluster}]"
+            call.line("delete subscription group [%s] from %s success.", group, place)
         try:
             await remove_topic(call, retry_topic(group), cluster)
             await remove_topic(call, dlq_topic(group), cluster)

@@ -65,7 +65,8 @@ async def send_message(call: Call) -> None:
         call.failed = True
         call.write("Broker name must be set if the queue is chosen!")
         return
-    message = _message(call)
+    keys, tag = call.text("k").split(), call.text("c") or None
+    message = Message(call.text("t"), call.text("p").encode(), tag, keys)
     queue = None
     if call.has("b") and call.has("i") and call.number("i") > -1:
         queue = MessageQueue(message.topic, call.text("b"), call.number("i"))
@@ -87,10 +88,6 @@ async def send_message(call: Call) -> None:
     call.line(
         _SENT, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id
     )
-
-
-def _message(call: Call) -> Message:
-    return Message(call.text("t"), call.text("p").encode(), call.text("c") or None, call.text("k").split())
 
 
 def again(message: looked.Message) -> Message:

@@ -6,7 +6,6 @@ Source: the classes of org.apache.rocketmq.tools.command.topic and .stats, Java 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -254,7 +253,8 @@ async def stats_all(call: Call) -> None:
 async def _show_topic(call: Call, topic: str, only_active: bool) -> None:
     route = await call.route(topic)
     groups = await consumers_of(call, topic)
-    addresses = list(_masters(route))
+    masters = (broker.broker_addrs.get(MASTER) for broker in route.broker_datas)
+    addresses = [address for address in masters if address is not None]
     came, came_a_day = await measured(call, addresses, "TOPIC_PUT_NUMS", topic)
     for group in groups:
         went, went_a_day = await measured(call, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
@@ -265,9 +265,3 @@ async def _show_topic(call: Call, topic: str, only_active: bool) -> None:
             call.line(_STATS, topic, group, behind, came, went, came_a_day, went_a_day)
     if not groups and (not only_active or came_a_day > 0):
         call.line(_STATS_ALONE, topic, "", 0, came, "", came_a_day, "NO_CONSUMER")
-
-
-def _masters(route: TopicRoute) -> Iterator[str]:
-    for broker in route.broker_datas:
-        if MASTER in broker.broker_addrs:
-            yield broker.broker_addrs[MASTER]

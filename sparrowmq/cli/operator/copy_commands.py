@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from sparrowmq.cli.terminal.asking import asking, connected, timeout_s_of
+from sparrowmq.cli.terminal.asking import asking, connected, options, timeout_s_of
 from sparrowmq.cli.terminal.output import OUTPUT, confirm, done, say
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import moment
@@ -35,26 +35,23 @@ _WAIT_S: Final = 1.0
 _HOW_TO: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
 
 
-def _chosen(command: Any) -> Any:
-    """Give a command the options that choose messages, and those of the run."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Only print the number of messages."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option(
-            "--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second."
-        ),
-        click.option("--limit", type=click.IntRange(1), help="End after this many messages."),
-        click.option("--until", callback=moment, help="Only those stored before, likewise."),
-        click.option(
-            "--since",
-            callback=moment,
-            help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
-        ),
-        click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
-        click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
-    ):
-        command = option(command)
-    return asking(OUTPUT(command))
+# The options that choose messages, and those of the run.
+_chosen = options(
+    asking,
+    OUTPUT,
+    click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
+    click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
+    click.option(
+        "--since",
+        callback=moment,
+        help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
+    ),
+    click.option("--until", callback=moment, help="Only those stored before, likewise."),
+    click.option("--limit", type=click.IntRange(1), help="End after this many messages."),
+    click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum messages per second."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--dry-run", is_flag=True, help="Only print the number of messages."),
+)
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.operator.message_commands import SHOWN
-from sparrowmq.cli.terminal.asking import HELP, ask, verb
+from sparrowmq.cli.terminal.asking import HELP, ask, options, verb
 from sparrowmq.cli.terminal.output import confirm, done, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.cli.terminal.time_arguments import iso, moment
@@ -26,21 +26,18 @@ _Place: TypeAlias = tuple[int, int]  # a millisecond, and which of those that we
 _HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "TAG", "BODY")
 
 
-def _filters(command: Any) -> Any:
-    """Give a command the options that choose dead letters."""
-    for option in (
-        click.option("--topic", help="Only those sent to this topic."),
-        click.option("--tag", help="Only those with this tag."),
-        click.option(
-            "--since",
-            callback=moment,
-            help="Only those that failed since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
-        ),
-        click.option("--skip", type=click.IntRange(0), default=0, help="Skip this many of the oldest."),
-        click.option("--id", "ids", metavar="ID", multiple=True, help="Only this message; may be repeated."),
-    ):
-        command = option(command)
-    return command
+# The options that choose dead letters.
+_filters = options(
+    click.option("--id", "ids", metavar="ID", multiple=True, help="Only this message; may be repeated."),
+    click.option("--skip", type=click.IntRange(0), default=0, help="Skip this many of the oldest."),
+    click.option(
+        "--since",
+        callback=moment,
+        help="Only those that failed since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
+    ),
+    click.option("--tag", help="Only those with this tag."),
+    click.option("--topic", help="Only those sent to this topic."),
+)
 
 
 @click.group(context_settings=HELP)

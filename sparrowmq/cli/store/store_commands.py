@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.settings_sources import FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.store.log_copy import LogCopy
-from sparrowmq.cli.terminal.asking import credentials_of, showing_who, tls_of
+from sparrowmq.cli.terminal.asking import F, credentials_of, showing_who, tls_of
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, say, table
 from sparrowmq.cli.terminal.progress_line import Progress
 from sparrowmq.client.cluster.credentials import tls_context
@@ -27,6 +28,23 @@ from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 
 
+def _of_broker(command: F) -> F:
+    """Give a command the options of a broker's settings, and --output."""
+    return FILE_OPTION(SET_OPTION(OUTPUT(command)))
+
+
+@contextmanager
+def _reporting(verb: str) -> Iterator[None]:
+    """End the program with one sentence for an error inside the `with`."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        raise
+    except (SparrowError, OSError) as error:
+        click.echo(f"store {verb}: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
     """Look into a message store, check it, copy it, repair it."""
@@ -34,19 +52,15 @@ def store() -> None:
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@FILE_OPTION
-@SET_OPTION
-@OUTPUT
+@_of_broker
 def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Verify all that is in the store at PATH, which no broker may have open.
 
     Each violation is one line, printed as soon as it is found; programs get rows at the end. The exit status is 0 when
     there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
-    try:
+    with _reporting("check"):
         violations = found(settings_of(path, file, changes))
-    except (SparrowError, OSError) as error:
-        _fail("check", error)
     _tell_programs(violations)
     say(f"{len(violations)} violations" if violations else f"{path} is sound")
     sys.exit(1 if violations else 0)
@@ -65,25 +79,19 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
     Of a log file each record, of a queue or index file each entry, of the store all of it in a dozen lines. The
     broker may be running.
     """
-    try:
+    with _reporting("inspect"):
         lines = describe(path, start, limit)
         if not is_for_people():
             table(("LINE",), [(line,) for line in lines])
             return
         for line in lines:
             click.echo(line)
-    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        raise
-    except (SparrowError, OSError) as error:
-        _fail("inspect", error)
 
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("to", type=click.Path(path_type=Path))
-@FILE_OPTION
-@SET_OPTION
-@OUTPUT
+@_of_broker
 def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Copy the store at PATH to the folder TO, while its broker runs or not.
 
@@ -91,12 +99,10 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
     appears once it is whole, and each of its messages was compared with its checksums; what an attempt that was killed
     left beside it goes with the next one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
-    try:
+    with _reporting("backup"):
         settings = settings_of(path, file, changes)
         with Progress() as progress:
             end = backups.backup(settings, to, _copying(backups.sources(settings.layout), progress), progress)
-    except (SparrowError, OSError) as error:
-        _fail("backup", error)
     if is_for_people():
         click.echo(f"{to} has {path} up to offset {end} of its log")
     else:
@@ -106,17 +112,13 @@ def backup(path: Path, to: Path, file: str | None, changes: tuple[str, ...]) -> 
 @store.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("path", type=click.Path(path_type=Path))
-@FILE_OPTION
-@SET_OPTION
-@OUTPUT
+@_of_broker
 def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Make a store at PATH, where none may be, of the copy at SOURCE that `backup` made; then start its broker."""
-    try:
+    with _reporting("restore"):
         settings = _settings(path, file, changes)
         with Progress() as progress:
             backups.restore(source, settings, _copying([str(source)], progress))
-    except (SparrowError, OSError) as error:
-        _fail("restore", error)
     if is_for_people():
         click.echo(f"{path} is as {source}")
     else:
@@ -132,9 +134,7 @@ def restore(source: Path, path: Path, file: str | None, changes: tuple[str, ...]
     help="Take damaged records from this broker: a slave of the store's master, or the master of a slave.",
 )
 @showing_who
-@FILE_OPTION
-@SET_OPTION
-@OUTPUT
+@_of_broker
 def repair(path: Path, address: str | None, file: str | None, changes: tuple[str, ...]) -> None:
     """Repair the log at PATH, which no broker may have open, and bring queues and index in order.
 
@@ -144,12 +144,10 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
 
     The exit status is 0 when nothing is left that `check` would find.
     """
-    try:
+    with _reporting("repair"):
         settings = settings_of(path, file, changes)
         replaced = _repaired(settings, address)
         violations = found(settings)
-    except (SparrowError, OSError) as error:
-        _fail("repair", error)
     pieces = Disk().list_folder(settings.layout.set_aside)
     _tell_programs(violations)
     if address is not None:
@@ -215,8 +213,3 @@ def found(settings: StoreSettings) -> list[str]:
 def _tell_programs(violations: list[str]) -> None:
     if not is_for_people():
         table(("VIOLATION",), [(violation,) for violation in violations])
-
-
-def _fail(verb: str, error: Exception) -> NoReturn:
-    click.echo(f"store {verb}: {error}", err=True)
-    sys.exit(2 if isinstance(error, ConfigError) else 1)

@@ -89,18 +89,19 @@ _ASKING: Final = (
 )
 
 
-def showing_who(command: F) -> F:
-    """Give a command the options that `credentials_of` and `tls_of` read."""
-    for option in reversed(_ASKING[2:]):
-        command = option(command)
-    return command
+def options(*chosen: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Give a command several options at once, in this order."""
+
+    def give(command: F) -> F:
+        for option in reversed(chosen):
+            command = option(command)
+        return command
+
+    return give
 
 
-def asking(command: F) -> F:
-    """Give a command the options that `ask` and `connected` read."""
-    for option in reversed(_ASKING):
-        command = option(command)
-    return command
+asking = options(*_ASKING)  # those that `ask` and `connected` read
+showing_who = options(*_ASKING[2:])  # those that `credentials_of` and `tls_of` read
 
 
 def verb(
