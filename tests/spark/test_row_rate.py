@@ -1,6 +1,7 @@
 """sparrowmq.spark.row_rate: rows pass at a rate."""
 
 import pyarrow as pa
+import pytest
 
 from sparrowmq.spark.row_rate import Pace, paced
 
@@ -28,6 +29,15 @@ def test_rows_pass_at_the_rate_in_small_portions():
     seen = [(watch.now_s - 100, portion.num_rows) for portion in portions]
     assert [rows for _, rows in seen] == [25] * 12
     assert [at for at, _ in seen] == [number / 4 for number in range(12)]
+
+
+def test_single_things_pass_at_the_rate():
+    watch = Watch()
+    pace = watch.pace(10)
+    for _ in range(21):
+        pace.wait()
+        pace.passed(1)
+    assert watch.now_s == pytest.approx(102.0)
 
 
 def test_a_pause_is_not_made_up_for():

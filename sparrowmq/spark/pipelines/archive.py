@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from pyspark.sql import functions as f
 
@@ -23,11 +21,10 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.running.locked import locked
-from sparrowmq.spark.pipelines.running.own_session import own_session
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import span_of, told
-from sparrowmq.spark.pipelines.table import preview, table
+from sparrowmq.spark.pipelines.table import table
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, settle, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
@@ -48,38 +45,46 @@ def archive(
     store: str | Path | None = None,
     broker: str | None = None,
     format: str = "parquet",
-    once: bool = True,
-    every: str = "1 minute",
-    options: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    spark: SparkSession | None = None,
-    say: Say = to_stderr,
-    metrics: str | None = None,
+    **running: Unpack[Streaming],
 ) -> Report:
     """Add to an archive what it lacks of a topic.
 
     Args:
         name_server: of the cluster. store: a stored log instead, of the broker `broker`.
         format: "parquet", "delta" or "iceberg".
-        once, every, metrics: as `table` has them; from a store it is always once.
+        running: as `Streaming` has them, but `once` is the default; a stored log is always read once.
     Raises:
         ConfigError: an argument is wrong.
         StreamingQueryException: the query failed; run it again to go on.
     """
     if (name_server is None) == (store is None):
         raise ConfigError("say where the messages are: name_server (-n), or store; one of them")
+    running = Streaming(once=True, every="1 minute") | running
     if store is not None:
-        log = StoredLog(store, broker, options or {})
-        return log.archive(
-            Settled(topic, format, _MODE, None), to, None if dry_run else own_session(spark), say
-        )
+        return _archive_store(Settled(topic, format, _MODE, None), Path(to), store, broker, Runner(**running))
     assert name_server is not None
-    given: dict[str, Any] = {"name_server": name_server, "format": format, "mode": _MODE}
-    given |= {"options": options, "spark": spark}
-    if dry_run:
-        say(preview(topic, to, **given))
-        return Report()
-    return table(topic, to, **given, once=once, every=every, say=say, metrics=metrics)
+    return table(topic, to, name_server=name_server, format=format, mode=_MODE, **running)
+
+
+def _archive_store(
+    settled: Settled, to: Path, store: str | Path, broker: str | None, runner: Runner
+) -> Report:
+    """Add the full files of a stored log that the archive lacks."""
+    if broker is None:
+        raise ConfigError("whose store is it? Name the broker: files do not say it, and readers need it")
+    root, files = Path(os.path.abspath(to)), full(log_files(str(store)))
+    if runner.dry_run:
+        runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
+        return runner.report
+    settled = settle(root, settled)
+    if settled.begin is not None:
+        raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
+    with runner.at_work(state_of(root)), runner.timed():
+        writer = TableWriter(root, settled, runner.report, f"-{broker}")
+        parts = LogParts(state_of(root) / f"stored-{broker}.json", runner, numbered(writer, files))
+        found = [Span(file, 0, file.size) for file in files]
+        parts.add(found, writer, reader(runner.session, settled, broker, runner.options or {}))
+    return runner.report
 
 
 def archived(
@@ -114,33 +119,3 @@ def _since(spark: SparkSession, old: DataFrame, given: Mapping[str, str], settle
     start = {queue: reached.get(queue, offset) for queue, offset in span.start.items()}
     source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
     return source.option("startingOffsets", json.dumps(told(start))).load()
-
-
-@dataclass(frozen=True)
-class StoredLog:
-    """A stored log of a broker, and how it is read. Raises: ConfigError, nobody says whose it is."""
-
-    store: str | Path
-    broker: str | None
-    options: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        if self.broker is None:
-            raise ConfigError("whose store is it? Name the broker: files do not say it, and readers need it")
-
-    def archive(self, settled: Settled, to: str | Path, spark: SparkSession | None, say: Say) -> Report:
-        """Add the files that are full and not there yet; without a session only say how many are full."""
-        root, files = Path(os.path.abspath(to)), full(log_files(str(self.store)))
-        if spark is None:
-            say(f"archives messages of {settled.topic} from {len(files)} full log files")
-            return Report()
-        settled = settle(root, settled)
-        if settled.begin is not None:
-            raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
-        with locked(state_of(root)):
-            writer, begin = TableWriter(root, settled, say, f"-{self.broker}"), time.monotonic()
-            parts = LogParts(state_of(root) / f"stored-{self.broker}.json", numbered(writer, files))
-            found = [Span(file, 0, file.size) for file in files]
-            parts.add(found, writer, reader(spark, settled, self.broker, self.options))
-        writer.report.seconds = time.monotonic() - begin
-        return writer.report

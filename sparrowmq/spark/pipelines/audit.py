@@ -15,21 +15,19 @@ have gaps by right.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from pyspark.sql import functions as f
 
-from sparrowmq.spark.pipelines.running.new_folder import demand_absent
-from sparrowmq.spark.pipelines.running.own_session import own_session
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.folders import demand_absent
+from sparrowmq.spark.pipelines.running.report import Report, Say
+from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.sides import KEY, PLACE, Side
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _QUEUE: Final = PLACE[:-1]
 
@@ -53,10 +51,7 @@ def audit(
     name_server: str | None = None,
     topic: str | None = None,
     to: str | Path | None = None,
-    options: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    spark: SparkSession | None = None,
-    say: Say = to_stderr,
+    **running: Unpack[Running],
 ) -> Findings:
     """Compare two sides, or look at one; `sides.py` has how they are named.
 
@@ -64,28 +59,29 @@ def audit(
         by: an SQL expression over the columns of a side: what says that two rows are the same. right_by: of the other.
         topic: of a store, if the other side names none.
         to: a folder that is not there yet, for what was found as Parquet files: `finding`, `key`, the place.
-        options: of the source.
+        running: as `Running` has them.
     Raises:
         ConfigError: a side cannot be read.
     """
+    found = Findings()
+    runner = Runner(**running, report=found)
     sides = [Side.parse(each) for each in (left, right) if each is not None]
-    given = {**(options or {}), **({"nameServer": name_server} if name_server else {})}
+    given = {**(runner.options or {}), **({"nameServer": name_server} if name_server else {})}
     topic = topic or next((side.where for side in sides if side.kind == "topic"), None)
     if to is not None:
         demand_absent(to)
-    session, begin, found = own_session(spark), time.monotonic(), Findings()
-    keys = (by, right_by or by)
-    rows = [side.rows(session, key, topic, given) for side, key in zip(sides, keys, strict=False)]
-    if dry_run:
-        return found
-    kept = [each.persist() for each in rows]
-    try:
-        _compare(sides, kept, found, say, None if to is None else str(to))
-    finally:
-        for each in kept:
-            each.unpersist()
+    session, keys = runner.session, (by, right_by or by)
+    with runner.timed():
+        rows = [side.rows(session, key, topic, given) for side, key in zip(sides, keys, strict=False)]
+        if runner.dry_run:
+            return found
+        kept = [each.persist() for each in rows]
+        try:
+            _compare(sides, kept, found, runner.say, None if to is None else str(to))
+        finally:
+            for each in kept:
+                each.unpersist()
     found.errors = found.missing + found.unexpected + found.doubled + found.gaps
-    found.seconds = time.monotonic() - begin
     return found
 
 

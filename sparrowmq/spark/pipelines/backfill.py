@@ -10,24 +10,22 @@ A table begins at some offset of each queue; of the files only what lies before 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.running.locked import locked
-from sparrowmq.spark.pipelines.running.own_session import own_session
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun, state_of
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.stored.log_files import log_files, written
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _LANE = "-stored"
 
@@ -37,10 +35,7 @@ def backfill(
     store: str | Path,
     *,
     broker: str | None = None,
-    options: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    spark: SparkSession | None = None,
-    say: Say = to_stderr,
+    **running: Unpack[Running],
 ) -> Report:
     """Add to a table, in its own mode, what a stored log has from before it began.
 
@@ -48,35 +43,35 @@ def backfill(
         table: its folder; `table` has begun it.
         store: a store, its folder commitlog, or one file of that; it may be a copy.
         broker: whose store it is; needed if the topic has several.
-        options: of the source, such as `tags`.
+        running: as `Running` has them.
     Raises:
         ConfigError: the table is none, was never begun from brokers, or has several brokers.
         BadStore: there are no log files.
     """
-    root = Path(os.path.abspath(table))
+    runner, root = Runner(**running), Path(os.path.abspath(table))
     settled = begun(root)
     if settled is None or settled.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")
     broker = broker or _only(settled.begin[settled.topic])
     files = log_files(str(store))
-    if dry_run:
-        say(f"looks for messages of {settled.topic} in {len(files)} log files")
-        return Report()
-    with locked(state_of(root)):
-        writer, begin = TableWriter(root, settled, say, f"{_LANE}-{broker}"), time.monotonic()
-        known = numbered(TableWriter(root, settled, say, _LANE), files)
+    if runner.dry_run:
+        runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
+        return runner.report
+    with runner.at_work(state_of(root)), runner.timed():
+        known = numbered(TableWriter(root, settled, Report(), _LANE), files)
         if known and len(settled.begin[settled.topic]) > 1:
             raise ConfigError(
                 f"an earlier release has added stored logs to {root}, and did not note of which broker; "
                 "to add those of all brokers make a new table, in another folder"
             )
-        read = reader(own_session(spark), settled, broker, options or {})
-        LogParts(state_of(root) / f"stored-{broker}.json", known).add(
-            list(written(files)), writer, lambda file, more: _before(read(file, more), settled, broker)
+        read = reader(runner.session, settled, broker, runner.options or {})
+        LogParts(state_of(root) / f"stored-{broker}.json", runner, known).add(
+            list(written(files)),
+            TableWriter(root, settled, runner.report, f"{_LANE}-{broker}"),
+            lambda file, more: _before(read(file, more), settled, broker),
         )
-    writer.report.seconds = time.monotonic() - begin
-    writer.report.offsets = settled.begin
-    return writer.report
+    runner.report.offsets = settled.begin
+    return runner.report
 
 
 def _before(rows: DataFrame, settled: Settled, broker: str) -> DataFrame:

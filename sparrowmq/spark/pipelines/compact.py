@@ -7,7 +7,6 @@ as they are, and `table` goes on behind its last batch as ever. No Spark is star
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
@@ -15,8 +14,8 @@ from pathlib import Path
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.running.locked import locked
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.runner import Runner
 from sparrowmq.spark.pipelines.tables.begun_table import begun, state_of
 
 
@@ -51,8 +50,9 @@ def compact(
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
     before = day() + timedelta(days=1) if all_days else day()
     oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
-    report, begin, state = Report(), time.monotonic(), state_of(root)
-    with nullcontext() if dry_run else locked(state):
+    runner, state = Runner(dry_run=dry_run, say=say), state_of(root)
+    report = runner.report
+    with runner.timed(), nullcontext() if dry_run else runner.at_work(state):
         for path, own_state in ((root, state), (root.with_name(f"{root.name}.errors"), state / "errors")):
             if not path.exists():
                 continue
@@ -66,5 +66,4 @@ def compact(
             lake.compact(before)
             report.written += lake.files()
             say(f"{path}: {lake.files():,} files")
-    report.seconds = time.monotonic() - begin
     return report

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Unpack
 
 from sparrowmq.client.admin.dead_letters import packed_again
 from sparrowmq.client.cluster.blocking import BlockingNetwork, BrokersAway
@@ -31,10 +31,12 @@ from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP, check_group, dlq_topic
 from sparrowmq.protocol.subscription import ALL, parse_tags
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running.locked import hold
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.folders import hold
+from sparrowmq.spark.pipelines.running.report import Report, Say
+from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, since_until, span_of, told
 from sparrowmq.spark.refusals import may_pass
+from sparrowmq.spark.row_rate import Pace
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.source.ranges import Offsets, between
 from sparrowmq.spark.worker_network import connect
@@ -55,10 +57,8 @@ def dlq_replay(
     since: str | None = None,
     until: str | None = None,
     rate: float | None = None,
-    dry_run: bool = False,
-    options: Mapping[str, str] | None = None,
-    say: Say = to_stderr,
     sleep: Callable[[float], None] = time.sleep,
+    **running: Unpack[RunningWithoutSpark],
 ) -> Report:
     """Send dead letters to their group again.
 
@@ -67,7 +67,7 @@ def dlq_replay(
         tags: `a || b`. where: an SQL92 expression over properties. Both must hold.
         since, until: only what became a dead letter at or after the one, and before the other.
         rate: at most so many a second.
-        dry_run: say what would be sent, and do nothing.
+        running: as `RunningWithoutSpark` has them.
     Raises:
         ConfigError: an argument is wrong, or another run has the journal.
         NetworkError: a broker is away; the next run goes on.
@@ -75,24 +75,25 @@ def dlq_replay(
     topic = dlq_topic(check_group(group))
     if rate is not None and not rate > 0:
         raise ConfigError(f"rate={rate} sends nothing; give messages per second, more than 0")
-    given = {**(options or {}), "nameServer": name_server, "topic": topic}
+    runner = Runner(**running)
+    report = runner.report
+    given = {**(runner.options or {}), "nameServer": name_server, "topic": topic}
     given |= since_until(since, until)
     wanted = Wanted(tags, where)
-    span, begin = _dead(group, given, say), time.monotonic()
+    span = _dead(group, given, runner.say)
     parsed = parse(SourceOptions, given)
-    with ExitStack() as stack:
-        kept = None if dry_run else stack.enter_context(_held(Path(journal)))
+    with runner.timed(), ExitStack() as stack:
+        kept = None if runner.dry_run else stack.enter_context(_held(Path(journal)))
         span = _rest(span, topic, Path(journal))
-        report = Report(offsets=told(span.end))
+        report.offsets = told(span.end)
         if kept is not None:
             kept.truncate(len(_whole_lines(Path(journal))))
         network = stack.enter_context(connect(parsed))
-        replay = Replay(network, group, kept, report, Pace(rate, sleep))
+        replay = Replay(network, group, kept, report, None if rate is None else Pace(rate, sleep))
         for message, queue in _messages(network, span, parsed):
             replay.settle(message, queue, is_wanted=wanted.has(message))
             if report.add_read(1) % _TELL_EVERY == 0:
-                say(f"{report.read:,} looked at, {report.written:,} sent, {report.errors:,} refused")
-    report.seconds = time.monotonic() - begin
+                runner.say(f"{report.read:,} looked at, {report.written:,} sent, {report.errors:,} refused")
     return report
 
 
@@ -111,34 +112,11 @@ class Wanted:
         return self._where.matches(Texts([message.properties.get(name) for name in self._where.names]))
 
 
-class Pace:
-    """Waits, so that no more than `rate` things happen a second."""
-
-    def __init__(
-        self,
-        rate: float | None,
-        sleep: Callable[[float], None],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._pause_s = 0.0 if rate is None else 1 / rate
-        self._sleep = sleep
-        self._monotonic = monotonic
-        self._due_s = monotonic()
-
-    def wait(self) -> None:
-        if not self._pause_s:
-            return
-        now_s = self._monotonic()
-        if self._due_s > now_s:
-            self._sleep(self._due_s - now_s)
-        self._due_s = max(self._due_s, now_s) + self._pause_s
-
-
 class Replay:
     """Sends one message after the other, and notes each; without a journal it only counts."""
 
     def __init__(
-        self, network: BlockingNetwork, group: str, journal: IO[str] | None, report: Report, pace: Pace
+        self, network: BlockingNetwork, group: str, journal: IO[str] | None, report: Report, pace: Pace | None
     ) -> None:
         self._network = network
         self._group = group
@@ -162,7 +140,9 @@ class Replay:
     def _send(self, message: StoredMessage, queue: MessageQueue) -> None:
         if self._journal is None:
             return
-        self._pace.wait()
+        if self._pace is not None:
+            self._pace.wait()
+            self._pace.passed(1)
         packed = packed_again(message, self._group)
         request = packed.request(TOOLS_GROUP, replace_topic(queue, packed.topic), time.time_ns() // 1_000_000)
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.option_values import milliseconds
-from sparrowmq.spark.pipelines.copying.copying_stream import COLUMNS_READ, Flow, look, routed
+from sparrowmq.spark.pipelines.copying.copying_stream import (
+    COLUMNS_READ,
+    CopyingStream,
+    Target,
+    look,
+    routed,
+)
 from sparrowmq.spark.pipelines.copying.seen_keys import Repeats
-from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.pipeline_state import State
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 
 _DAY_MS: Final = 24 * 3_600_000
 
@@ -35,14 +38,8 @@ def dedup(
     window: str = "7d",
     to: str | None = None,
     to_cluster: str | None = None,
-    once: bool = False,
-    every: str = "1 second",
-    options: Mapping[str, str] | None = None,
     to_options: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    spark: SparkSession | None = None,
-    say: Say = to_stderr,
-    metrics: str | None = None,
+    **running: Unpack[Streaming],
 ) -> Report:
     """Copy what a topic has, and gets, to another, but for repeats; `read` less `written` were dropped.
 
@@ -51,25 +48,23 @@ def dedup(
         window: how long a key is remembered: `90s`, `12h`, `7d`.
         state: a folder; it belongs to this pipeline.
         to: name servers of another cluster.
-        The rest is as `mirror` has it.
+        to_cluster, to_options, running: as `mirror` has them.
     Raises:
         ConfigError: an argument is wrong, or the state is that of another pipeline.
         StreamingQueryException: the query failed; run it again to go on.
     """
-    route = routed(topic, name_server, to or name_server, to_topic, options, to_options)
-    kept = State(
-        state,
-        {"topic": topic, "from": name_server, "to": to or name_server, "to_topic": to_topic, "by": by},
-    )
+    runner = Runner(**(Streaming(every="1 second") | running))
+    target = Target(to or name_server, to_topic, to_options)
+    route = routed(topic, name_server, target, runner.options)
+    settled = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
+    kept = State(state, settled)
     repeats = Repeats(kept.part("seen"), by, _window_ms(window) / 1000)
-    if dry_run:
-        return look(route, say)
-    session = own_session(spark)
-    source = session.read.format("rocketmq").options(**route.given)
+    if runner.dry_run:
+        return look(route, runner)
+    source = runner.session.read.format("rocketmq").options(**route.given)
     repeats.check(source.option("columns", ",".join(COLUMNS_READ)).load())
-    route.make(to_cluster, say)
-    flow = Flow(route, kept, say, repeats=repeats, chained=True)
-    return flow.run(session, once=once, every=every, metrics=metrics)
+    route.make(to_cluster, runner.say)
+    return CopyingStream(route, kept, runner, repeats=repeats, chained=True).run("dedup")
 
 
 def _window_ms(window: str) -> int:

@@ -9,11 +9,9 @@ what lay deeper is text there, and what was null is absent.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 from zlib import crc32
 
 from pyspark.sql import functions as f
@@ -26,16 +24,15 @@ from sparrowmq.spark.pipelines.copying.copied_rows import Copying, copy_rows
 from sparrowmq.spark.pipelines.copying.message_copies import ends_of, paired
 from sparrowmq.spark.pipelines.lake.table_reading import read_table
 from sparrowmq.spark.pipelines.lake.uncommitted_files import DAY
-from sparrowmq.spark.pipelines.running.locked import locked
-from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.pipeline_state import State
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.tables.begun_table import state_of
 from sparrowmq.spark.pipelines.tables.log_parts import added
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _STORED_FILE: Final = "stored.json"
 
@@ -47,22 +44,27 @@ def publish(
     name_server: str,
     where: str | None = None,
     to_cluster: str | None = None,
-    options: Mapping[str, str] | None = None,
-    dry_run: bool = False,
-    spark: SparkSession | None = None,
-    say: Say = to_stderr,
+    **running: Unpack[Running],
 ) -> Report:
     """Send the rows of a table that the pipeline `table` made to a topic; what is there already is not sent again.
 
     Args:
         where: an SQL condition over the table's columns, as `_day = '2026-01-31'`.
-        options: of the sink.
+        running: as `Running` has them; `options` are those of the sink.
     Raises:
         ConfigError: it is no such table, another run sends it, or `backfill` has added rows since it was sent.
         PythonException: a task failed for good; run it again to go on.
     """
-    begin, sink = time.monotonic(), topics.sink(options, name_server)
-    rows = read_table(own_session(spark), Path(table))
+    runner = Runner(**running)
+    with runner.timed():
+        return _publish(Path(table), topic, name_server, where, to_cluster, runner)
+
+
+def _publish(
+    table: Path, topic: str, name_server: str, where: str | None, to_cluster: str | None, runner: Runner
+) -> Report:
+    sink, report = topics.sink(runner.options, name_server), runner.report
+    rows = read_table(runner.session, table)
     if COORDINATES not in rows.columns:
         raise ConfigError(
             f"{table} does not say where its rows come from; the pipeline `table` makes such tables"
@@ -72,10 +74,10 @@ def publish(
     folder = Path(f"{table}.state") / name
     stored = _stored(folder, table)
     rows = messages_of(rows if where is None else rows.where(where))
-    if dry_run:
-        count = rows.count()
-        say(f"sends {count:,} messages to {topic}")
-        return Report(read=count)
+    if runner.dry_run:
+        report.read = rows.count()
+        runner.say(f"sends {report.read:,} messages to {topic}")
+        return report
     queues = [
         MessageQueue(*row) for row in rows.select("topic", "brokerName", "queueId").distinct().collect()
     ]
@@ -83,16 +85,17 @@ def publish(
     for made in topics.make(
         sink, {topic: max((queue.queue_id for queue in queues), default=0) + 1}, to_cluster
     ):
-        say(f"made topic {made}")
+        runner.say(f"made topic {made}")
     state.keep(paired(queues, topics.writable(sink, [topic]), state.targets))
-    with locked(state.folder):
+    with runner.at_work(state.folder):
         snapshot.save(folder / _STORED_FILE, stored)
         # To all runs the targets ended where they did before the first: the rows of each are those of all before.
         floors = state.floors(0, partial(ends_of, sink))
         copied = copy_rows(rows, Copying(sink, state.label, state.targets, floors, chained=True))
-    say(f"{copied.sent:,} sent, {copied.there:,} there already")
-    read = copied.sent + copied.there
-    return Report(read=read, written=copied.sent, batches=1, seconds=time.monotonic() - begin)
+    runner.say(f"{copied.sent:,} sent, {copied.there:,} there already")
+    report.add_read(copied.sent + copied.there)
+    report.written, report.batches = copied.sent, 1
+    return report
 
 
 def _stored(folder: Path, table: str | Path) -> dict[str, int]:

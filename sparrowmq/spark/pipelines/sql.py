@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import StoredOptions, parse
-from sparrowmq.spark.pipelines.running.new_folder import demand_absent
+from sparrowmq.spark.pipelines.running.folders import demand_absent
 from sparrowmq.spark.pipelines.running.own_session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.span import since_until, span_of, told

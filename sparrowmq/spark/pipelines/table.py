@@ -15,16 +15,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.lake import FORMATS
-from sparrowmq.spark.pipelines.running.locked import locked
-from sparrowmq.spark.pipelines.running.own_session import own_session
-from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.report import Report
+from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, is_planned, with_defaults
 from sparrowmq.spark.pipelines.running.span import span_of, told
-from sparrowmq.spark.pipelines.running.stream_runs import Stream, is_planned, with_defaults
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, begun_at, keep, state_of
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, declared_fields
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
@@ -44,12 +42,7 @@ def table(
     format: str = "parquet",
     mode: str = "raw",
     schema: str | None = None,
-    once: bool = False,
-    every: str = "10 seconds",
-    options: Mapping[str, str] | None = None,
-    spark: SparkSession | None = None,
-    say: Say | None = None,
-    metrics: str | None = None,
+    **running: Unpack[Streaming],
 ) -> Report:
     """Append what a topic has, and gets, to a table; returns when all is read (`once`), or when it is stopped.
 
@@ -58,34 +51,30 @@ def table(
         format: "parquet", "delta" or "iceberg".
         mode: "raw": each message as it is; "json": a column for each field of JSON bodies; "schema": those of `schema`.
         schema: columns as DDL, `id bigint, name string`; for mode schema.
-        every: how often it looks for new messages.
-        options: of the source, such as `tags` or `maxOffsetsPerTrigger` (500,000 if not given).
-        say: gets a line for each batch; stderr if not given.
-        metrics: where Prometheus can read how it is doing, `host:port`.
+        running: as `Streaming` has them; `options` are those of the source, such as `tags` or `maxOffsetsPerTrigger`
+            (500,000 by default), and `dry_run` says what `preview` returns.
     Raises:
         ConfigError: the arguments do not fit, or are others than those that the table was begun with.
         StreamingQueryException: the query failed; run it again to go on.
     """
-    root = Path(os.path.abspath(to))
-    settled = Settled(topic, *_checked(format, mode, schema), _declared(mode, schema))
-    settled = begun_at(root, settled) or settled
-    source = _source(topic, name_server, settled, options)
-    writer = TableWriter(root, settled, say or to_stderr)
-    with locked(state_of(root)), writer.report.told_at(metrics, f"table {topic}"):
-        _stream(writer, source, own_session(spark)).run(writer.report, once=once, every=every)
-    return writer.report
-
-
-def _stream(writer: TableWriter, source: Mapping[str, str], spark: SparkSession) -> Stream:
-    root, settled = writer.root, writer.settled
-    checkpoint = state_of(root) / "checkpoint"
-    writer.check(checkpoint)
-    given = with_defaults(source, _ROWS_PER_BATCH)
-    if not is_planned(checkpoint):
-        given = _begin(settled, given)
-    # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
-    keep(state_of(root), settled)
-    return Stream(spark, given, writer.write, str(checkpoint))
+    runner, root = Runner(**running), Path(os.path.abspath(to))
+    asked = _asked(topic, format, mode, schema)
+    if runner.dry_run:
+        runner.say(_preview(asked, to, name_server, runner))
+        return runner.report
+    settled = begun_at(root, asked) or asked
+    source = _source(name_server, settled, runner.options)
+    state = state_of(root)
+    with runner.at_work(state, f"table {topic}"):
+        writer = TableWriter(root, settled, runner.report)
+        writer.check(state / "checkpoint")
+        given = with_defaults(source, _ROWS_PER_BATCH)
+        if not is_planned(state / "checkpoint"):
+            given = _begin(settled, given)
+        # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
+        keep(state, settled)
+        runner.stream(given, writer.write, str(state / "checkpoint"))
+    return runner.report
 
 
 def preview(
@@ -99,35 +88,36 @@ def preview(
     options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
 ) -> str:
-    """What `table` would do, in words; nothing is written. Takes the arguments of `table`, and raises likewise."""
-    settled = Settled(topic, *_checked(format, mode, schema), _declared(mode, schema))
-    begun = begun_at(Path(os.path.abspath(to)), settled)
-    settled = begun or settled
-    spark = own_session(spark)
-    source = _source(topic, name_server, settled, options)
-    messages = spark.read.format("rocketmq").options(**source).load().limit(_PREVIEW_ROWS).cache()
+    """Describe what `table` would do, and write nothing. Takes the arguments of `table`, and raises likewise."""
+    return _preview(_asked(topic, format, mode, schema), to, name_server, Runner(options, spark=spark))
+
+
+def _preview(asked: Settled, to: str | Path, name_server: str, runner: Runner) -> str:
+    begun = begun_at(Path(os.path.abspath(to)), asked)
+    settled = begun or asked
+    source = _source(name_server, settled, runner.options)
+    messages = runner.session.read.format("rocketmq").options(**source).load()
+    messages = messages.limit(_PREVIEW_ROWS).cache()
     settled.fields = grown(settled, messages)
     good, bad = settled.shape().split(messages)
     errors = bad.count() if bad is not None else 0
     columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in good.schema.fields)
     return (
-        f"{'goes on with' if begun else 'begins'} a {format} table at {to}, mode {mode}; columns:\n{columns}\n"
+        f"{'goes on with' if begun else 'begins'} a {settled.format} table at {to}, mode {settled.mode}; "
+        f"columns:\n{columns}\n"
         f"of {messages.count():,} messages looked at, {errors:,} would become errors; nothing was written"
     )
 
 
-def _checked(format: str, mode: str, schema: str | None) -> tuple[str, str, str | None]:
+def _asked(topic: str, format: str, mode: str, schema: str | None) -> Settled:
+    """The table that the arguments ask for. Raises: ConfigError."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is not known; write {', '.join(FORMATS)}")
     if mode not in MODES:
         raise ConfigError(f"mode {mode!r} is not known; write {', '.join(MODES)}")
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
-    return format, mode, schema
-
-
-def _declared(mode: str, schema: str | None) -> dict[str, str]:
-    return declared_fields(schema) if mode == "schema" and schema is not None else {}
+    return Settled(topic, format, mode, schema, {} if schema is None else declared_fields(schema))
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
@@ -139,10 +129,8 @@ def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
     return places
 
 
-def _source(
-    topic: str, name_server: str, settled: Settled, options: Mapping[str, str] | None
-) -> dict[str, str]:
+def _source(name_server: str, settled: Settled, options: Mapping[str, str] | None) -> dict[str, str]:
     columns = ",".join(settled.shape().columns)
-    given = {**(options or {}), "nameServer": name_server, "topic": topic, "columns": columns}
+    given = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
     parse(SourceOptions, given).check_stream()
     return given

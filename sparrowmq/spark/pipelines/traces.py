@@ -21,7 +21,7 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import trace as traces
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.spark.pipelines.running.new_folder import demand_absent
+from sparrowmq.spark.pipelines.running.folders import demand_absent
 from sparrowmq.spark.pipelines.running.own_session import own_session
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.span import since_until, span_of, told

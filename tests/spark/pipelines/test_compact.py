@@ -16,7 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipeline_command import pipeline
 from sparrowmq.spark.pipelines import compact
 from sparrowmq.spark.pipelines.lake.lake import open_lake
-from sparrowmq.spark.pipelines.running.locked import locked
+from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from tests.spark.pipelines.lake.tables import DAY, KINDS, WRITER, Table
 

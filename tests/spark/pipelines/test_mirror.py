@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import mirror
-from sparrowmq.spark.pipelines.running.locked import locked
+from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
 from tests.spark.test_with_spark import Topic

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq import snapshot
-from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
+from sparrowmq.spark.pipelines.running.folders import demand_same
 
 Pairs = dict[MessageQueue, MessageQueue]
 Offsets = dict[MessageQueue, int]
@@ -98,12 +98,7 @@ class State:
         if not self.is_begun:
             return None
         kept: dict[str, Any] = json.loads((self.folder / _FILE).read_text())
-        for name, now in self._settled.items():
-            was = kept["settled"].get(name)
-            if was != now:
-                raise ConfigError(
-                    f"the pipeline of {self.folder} was begun with {name} {was!r}, not {now!r}; name another folder"
-                )
+        demand_same(f"the pipeline of {self.folder}", kept["settled"], self._settled)
         return kept
 
 

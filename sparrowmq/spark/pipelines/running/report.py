@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.lag import Lag, Losses, declare_lags, declare_losses, lag_of, missing, offset_in
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.pipelines.running.stopping import noted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from sparrowmq.metrics.figures import Figures, Rows
 
 Say = Callable[[str], None]
-
-_LOOK_S: Final = 1
 
 
 @dataclass
@@ -85,6 +81,8 @@ class Report:
         """Note what Spark says of the batches that have ended since the last look."""
         for progress in query.recentProgress:
             source = progress["sources"][0]
+            end = offset_in(source["endOffset"])
+            self.offsets = end["topics"] if end else {}
             self.lag = lag_of([(source["endOffset"], source["latestOffset"])]) or self.lag
             rows = self._read.pop(progress["batchId"], None)
             if rows is not None and self.lost is not None and self.bad is not None:
@@ -105,18 +103,6 @@ class Report:
 
     def _row(self, name: str, entry: str) -> Rows:
         return [((name,), float(getattr(self, entry) or 0))]
-
-    @contextmanager
-    def told_at(self, address: str | None, name: str) -> Iterator[None]:
-        """Answer Prometheus at `host:port` meanwhile, if an address is given. Raises: ConfigError."""
-        if address is None:
-            yield
-            return
-        from sparrowmq.spark.exposed import exposed  # needs the extra `server`
-
-        with exposed(address, lambda figures: self.tell_metrics(figures, name)) as where:
-            to_stderr(f"figures at http://{where}/metrics")
-            yield
 
     def line(self) -> str:
         """The report as one line of JSON."""
@@ -148,28 +134,6 @@ _MEANINGS: Final = {
     "errors": "messages that became no row",
     "batches": "batches that are done",
 }
-
-
-def watch(query: StreamingQuery, report: Report) -> bool:
-    """Wait until the query ends; Control-C stops it in order. Returns whether nobody stopped it.
-
-    Raises:
-        StreamingQueryException: it failed.
-    """
-    begin = time.monotonic()
-    try:
-        with noted() as is_stopped:
-            while not query.awaitTermination(_LOOK_S) and not is_stopped():
-                report.look(query)
-        if is_stopped():
-            query.stop()
-    finally:
-        report.seconds += time.monotonic() - begin
-        report.look(query)
-        if query.lastProgress is not None:
-            end = offset_in(query.lastProgress["sources"][0]["endOffset"])
-            report.offsets = end["topics"] if end else {}
-    return not is_stopped()
 
 
 def to_stderr(line: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.folders import demand_same
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Whole
 
 
@@ -47,12 +47,9 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
     found = begun(root)
     if found is None:
         return None
-    for name in ("topic", "format", "mode", "schema"):
-        was, now = getattr(found, name), getattr(settled, name)
-        if was != now:
-            raise ConfigError(
-                f"the table at {root} was begun with {name} {was!r}, not {now!r}; name another folder"
-            )
+    fixed = ("topic", "format", "mode", "schema")
+    now = {name: getattr(settled, name) for name in fixed}
+    demand_same(f"the table at {root}", asdict(found), now)
     return found
 
 

@@ -27,6 +27,7 @@ from sparrowmq.store.layout import offset_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sparrowmq.spark.pipelines.running.runner import Runner
     from sparrowmq.spark.pipelines.tables.begun_table import Settled
     from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 
@@ -87,9 +88,10 @@ class _Noted(msgspec.Struct):
 class LogParts:
     """What a table has of the log of one broker."""
 
-    def __init__(self, path: Path, before: int = 0) -> None:
+    def __init__(self, path: Path, runner: Runner, before: int = 0) -> None:
         """`before`: the table has all files that begin before it, if nothing is noted yet."""
         self._path = path
+        self._runner = runner
         self._noted = snapshot.load(path, _Noted) or _Noted(before)
 
     def add(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
@@ -125,7 +127,7 @@ class LogParts:
     def _add(self, part: _Part, span: Span, writer: TableWriter, read: Read) -> None:
         self._noted.writing = part
         snapshot.save(self._path, self._noted)
-        writer.write(_rows(part, span.file, read), part.batch)
+        self._runner.batch(writer.write, _rows(part, span.file, read), part.batch)
         self._noted.writing = None
         self._noted.ends[part.begin] = part.end
         self._noted.last_batch = writer.last_batch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import Lake, Place, open_lake
-from sparrowmq.spark.pipelines.running.report import Report, Say
+from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.batch_files import stage
 from sparrowmq.spark.pipelines.tables.begun_table import Settled, keep, state_of
 from sparrowmq.spark.pipelines.tables.json_fields import fields_of
@@ -22,15 +21,14 @@ if TYPE_CHECKING:
 
 
 class TableWriter:
-    """Takes batches from Spark, and gives them to the tables."""
+    """A table and its table of errors; `write` is the step of a runner."""
 
-    def __init__(self, root: Path, settled: Settled, say: Say, lane: str = "") -> None:
+    def __init__(self, root: Path, settled: Settled, report: Report, lane: str = "") -> None:
         """`lane` tells apart writers that number their batches by themselves."""
         self.root = root
         self.settled = settled
         self._state = state_of(root)
-        self._say = say
-        self.report = Report()
+        self.report = report
         errors = root.with_name(f"{root.name}.errors")
         self._writer, self._lane = settled.writer + lane, lane
         self._rows = open_lake(settled.format, Place(root, self._state, self._writer, lane))
@@ -49,17 +47,15 @@ class TableWriter:
                 f"restore it, or move the table and {self._state} away to begin again"
             )
 
-    def write(self, messages: DataFrame, batch: int) -> None:
-        """Add a batch to the tables, unless they have it."""
-        begin, report = time.monotonic(), self.report
+    def write(self, messages: DataFrame, batch: int) -> str:
+        """Add a batch to the tables, unless they have it; returns what was added, in words."""
+        report = self.report
         before = report.written, report.errors
         if isinstance(self.settled.shape(), Raw | Whole):
             self._write_raw(messages, batch)
         else:
             self._write_objects(messages.persist(), batch)
-        report.batches += 1
-        written, errors = report.written - before[0], report.errors - before[1]
-        self._say(f"batch {batch}: {written:,} rows, {errors:,} errors, {time.monotonic() - begin:.1f} s")
+        return f"{report.written - before[0]:,} rows, {report.errors - before[1]:,} errors"
 
     def _write_raw(self, messages: DataFrame, batch: int) -> None:
         """Messages are read once, and counted on their way."""

@@ -1,10 +1,7 @@
 """sparrowmq.spark.pipelines.running.report: the last line of a pipeline."""
 
 import json
-import os
-import signal
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -15,7 +12,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.prometheus import page
 from sparrowmq.metrics.series import series_of
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running.report import Report, watch
+from sparrowmq.spark.pipelines.running.report import Report
 
 SOURCE = {"nameServer": "h:1", "topic": "T"}
 
@@ -33,38 +30,6 @@ def test_the_report_is_one_line_of_json():
         "lost": None,
         "bad": None,
     }
-
-
-class Query:
-    """A query that is interrupted while it is waited for, and then stopped."""
-
-    lastProgress = None
-    recentProgress = ()
-
-    def __init__(self):
-        self.is_stopped = False
-
-    def awaitTermination(self, timeout):
-        os.kill(os.getpid(), signal.SIGINT)
-        return False
-
-    def stop(self):
-        self.is_stopped = True
-
-
-def test_control_c_ends_a_query_in_order():
-    query: Any = Query()
-    report = Report()
-    assert not watch(query, report)
-    assert query.is_stopped
-    assert (report.offsets, report.read) == ({}, 0)
-
-
-def test_the_port_of_figures_is_told_where_any_was_asked_for(capsys):
-    with Report().told_at("127.0.0.1:0", "table orders"):
-        told = capsys.readouterr().err
-        address = told.removeprefix("figures at ").strip()
-        assert "sparrowmq_pipeline_read_total" in urlopen(address).read().decode()
 
 
 def offset(end):

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.runner import Runner
 from sparrowmq.spark.pipelines.tables.log_parts import LogParts, added, numbered
 from sparrowmq.spark.stored.blocks import LogFile, Span
 
@@ -36,7 +37,7 @@ def add(tmp_path):
     """Adds whole files, by their numbers."""
 
     def add(writer, *wanted, before=0):
-        parts = LogParts(tmp_path / "stored-a.json", before)
+        parts = LogParts(tmp_path / "stored-a.json", Runner(say=lambda _: None), before)
         found = [Span(FILES[number], 0, SIZE) for number in wanted]
         read: Any = lambda file, _: file.begin  # noqa: E731
         parts.add(found, writer, read)

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.tables.begun_table import Settled
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 
@@ -12,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def writer(root):
-    return TableWriter(root, Settled("orders", "parquet", "raw", None, writer="w"), lambda _: None)
+    return TableWriter(root, Settled("orders", "parquet", "raw", None, writer="w"), Report())
 
 
 def test_a_repeated_batch_adds_no_rows(topic, tmp_path):
@@ -20,9 +21,9 @@ def test_a_repeated_batch_adds_no_rows(topic, tmp_path):
     messages = topic.read()
     first = writer(tmp_path / "orders")
     assert first.last_batch == -1
-    first.write(messages, 0)
+    assert first.write(messages, 0) == "3 rows, 0 errors"
     again = writer(tmp_path / "orders")
-    again.write(messages, 0)
+    assert again.write(messages, 0) == "0 rows, 0 errors"
     assert (first.report.written, again.report.written, again.last_batch) == (3, 0, 0)
 
 

@@ -1,8 +1,8 @@
-"""A folder, or a file, that one process works in at a time."""
+"""Folders of pipelines: one process works in a folder at a time, and no run writes into a folder of somebody else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -31,3 +31,18 @@ def hold(file: IO[str], what: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"another run is at work in {what}; wait for its end, or stop it") from None
+
+
+def demand_absent(to: str | Path) -> None:
+    """Raises: ConfigError, there is something already."""
+    if Path(to).exists():
+        raise ConfigError(f"{to} is there already; name another folder")
+
+
+def demand_same(what: str, begun: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Raises: ConfigError, the first start of `what` had other settings."""
+    for name, value in now.items():
+        if begun.get(name) != value:
+            raise ConfigError(
+                f"{what} was begun with {name} {begun.get(name)!r}, not {value!r}; name another folder"
+            )

@@ -1,0 +1,200 @@
+"""Runs a pipeline: one lock, one loop over batches, one report, and one way to end for all of them.
+
+    runner = Runner(**running)                         the arguments that all pipelines take
+    with runner.at_work(state, "table orders"):        locks the folder, and answers Prometheus
+        runner.stream(given, write, checkpoint)        calls write(rows, number) for each micro-batch of Spark
+    return runner.report
+
+A pipeline checks its own arguments, and provides the function for a batch. The function counts in `runner.report`, and
+returns a few words for the line about the batch. Control-C and SIGTERM end a stream after the batch at hand.
+
+Spark 4.1 makes one batch of `Trigger.AvailableNow`, and does not say where its stream is. There the source reads the
+checkpoint (`spark41_stream.py`), and one such run follows the other until they have reached the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from pyspark.errors import IllegalArgumentException
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.own_session import own_session
+from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
+from sparrowmq.spark.pipelines.running.span import span_of, told
+from sparrowmq.spark.pipelines.running.stopping import noted
+from sparrowmq.spark.read_limits import HAS_LIMITS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Does a batch, and returns words for its line.
+Step = Callable[["DataFrame", int], str]
+
+_LOOK_S: Final = 1
+_ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
+
+
+class RunningWithoutSpark(TypedDict, total=False):
+    """The arguments that pipelines have in common.
+
+    options: of the source; of the sink for `publish`. dry_run: say what would be done, and do nothing.
+    say: gets lines about the progress; stderr by default.
+    """
+
+    options: Mapping[str, str] | None
+    dry_run: bool
+    say: Say
+
+
+class Running(RunningWithoutSpark, total=False):
+    """The arguments that pipelines of Spark have in common. spark: a session; by default one on this machine."""
+
+    spark: SparkSession | None
+
+
+class Streaming(Running, total=False):
+    """The arguments that streams have in common.
+
+    once: return when all messages that are there now are done. every: pause between looks for new messages.
+    metrics: address for Prometheus, `host:port`.
+    """
+
+    once: bool
+    every: str
+    metrics: str | None
+
+
+@dataclass
+class Runner:
+    """Runs one pipeline. The fields are those of `Streaming`, and the report."""
+
+    options: Mapping[str, str] | None = None
+    dry_run: bool = False
+    spark: SparkSession | None = None
+    say: Say = to_stderr
+    once: bool = False
+    every: str = "10 seconds"
+    metrics: str | None = None
+    report: Report = field(default_factory=Report)
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """A session with the settings of pipelines. Raises: ConfigError, it is one of Spark Connect."""
+        return own_session(self.spark)
+
+    @contextmanager
+    def at_work(self, folder: Path, name: str = "") -> Iterator[None]:
+        """Hold the folder of a pipeline's state, and answer Prometheus about the pipeline `name`.
+
+        Raises:
+            ConfigError: another run holds the folder, or the address cannot be used.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(locked(folder))
+            if self.metrics is not None:
+                from sparrowmq.spark.exposed import exposed  # needs the extra `server`
+
+                figures = exposed(self.metrics, partial(self.report.tell_metrics, name=name))
+                to_stderr(f"figures at http://{stack.enter_context(figures)}/metrics")
+            yield
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the time to the report."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.report.seconds += time.monotonic() - begin
+
+    def batch(self, step: Step, rows: DataFrame, number: int) -> None:
+        """Do one batch, count it, and say a line about it."""
+        begin = time.monotonic()
+        done = step(rows, number)
+        self.report.batches += 1
+        self.say(f"batch {number}: {done}, {time.monotonic() - begin:.1f} s")
+
+    def stream(self, given: Mapping[str, str], step: Step, checkpoint: str) -> None:
+        """Do the batches of a stream until all is read (`once`), or until a signal comes.
+
+        Args:
+            given: options of the source.
+        Raises:
+            ConfigError: `every` is no time.
+            StreamingQueryException: a batch failed.
+        """
+        self.report.count_losses(parse(SourceOptions, given))
+
+        def start(trigger: Mapping[str, Any]) -> StreamingQuery:
+            options = {**given, "checkpointLocation": checkpoint}
+            rows = self.session.readStream.format("rocketmq").options(**options).load()
+            writing = rows.writeStream.foreachBatch(partial(self.batch, step))
+            try:
+                writing = writing.trigger(**trigger)
+            except IllegalArgumentException:
+                raise ConfigError(f"every={self.every!r} is no time; write 10 seconds, or 1 minute") from None
+            return writing.option("checkpointLocation", checkpoint).start()
+
+        if not self.once:
+            self._watch(start({"processingTime": self.every}))
+        elif HAS_LIMITS:
+            self.report.stopped = not self._watch(start(_ALL_THERE_IS))
+        else:
+            self._stream_by_batches(given, lambda: start(_ALL_THERE_IS))
+
+    def _stream_by_batches(self, given: Mapping[str, str], start: Callable[[], StreamingQuery]) -> None:
+        """Start a query for each batch: that of a driver that died, or the next one."""
+        report = self.report
+        end, has_more = told(span_of(given).end), True
+        while has_more:
+            batches = report.batches
+            ended_by_itself = self._watch(start())
+            report.stopped = not ended_by_itself
+            has_more = ended_by_itself and report.batches > batches and _is_before(report.offsets, end)
+
+    def _watch(self, query: StreamingQuery) -> bool:
+        """Wait until a query ends, or stop it at a signal. Returns whether it ended by itself."""
+        report = self.report
+        with self.timed():
+            try:
+                with noted() as is_stopped:
+                    while not query.awaitTermination(_LOOK_S) and not is_stopped():
+                        report.look(query)
+                if is_stopped():
+                    query.stop()
+            finally:
+                report.look(query)
+        return not is_stopped()
+
+
+def with_defaults(given: Mapping[str, str], rows: int) -> dict[str, str]:
+    """Options of a stream; by default from the beginning, and in batches of so many rows."""
+    named = {name.lower() for name in given}
+    defaults = {"startingOffsets": "earliest"}
+    if "maxbytespertrigger" not in named:
+        defaults["maxOffsetsPerTrigger"] = str(rows)
+    return {name: value for name, value in defaults.items() if name.lower() not in named} | dict(given)
+
+
+def is_planned(checkpoint: Path) -> bool:
+    """Whether a stream has ever had a batch; of those Spark keeps the last hundred."""
+    return any((checkpoint / "offsets").glob("[0-9]*"))
+
+
+def _is_before(reached: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+    return any(
+        reached.get(topic, {}).get(broker, {}).get(queue, 0) < offset
+        for topic, brokers in end.items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    )

@@ -1,0 +1,37 @@
+"""sparrowmq.spark.pipelines.running.folders: one process at a time, and nothing of somebody else is overwritten."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.pipelines import trace
+from sparrowmq.spark.pipelines.running.folders import demand_absent, demand_same, locked
+from sparrowmq.spark.pipelines.sql import Answer
+
+
+def test_a_folder_is_held_by_one_and_free_again_behind_it(tmp_path):
+    with locked(tmp_path / "new"), pytest.raises(ConfigError, match="another run is at work"):
+        locked(tmp_path / "new").__enter__()
+    with locked(tmp_path / "new"):
+        pass
+
+
+def test_what_is_there_is_left_alone(tmp_path):
+    demand_absent(tmp_path / "new")
+    with pytest.raises(ConfigError, match="is there already; name another folder"):
+        demand_absent(tmp_path)
+
+
+def test_answers_and_reports_do_not_go_into_a_folder_that_is_there(tmp_path):
+    answer: Answer = Answer.__new__(Answer)  # nothing of it is asked before
+    with pytest.raises(ConfigError, match="is there already"):
+        answer.save(tmp_path)
+    with pytest.raises(ConfigError, match="is there already"):
+        trace(name_server="127.0.0.1:1", to=tmp_path)
+
+
+def test_settings_other_than_those_of_the_first_start_are_refused():
+    demand_same("it", {"topic": "a", "by": "id"}, {"topic": "a"})
+    with pytest.raises(ConfigError, match="it was begun with topic 'a', not 'b'; name another folder"):
+        demand_same("it", {"topic": "a"}, {"topic": "b"})

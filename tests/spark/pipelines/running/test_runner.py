@@ -1,0 +1,145 @@
+"""sparrowmq.spark.pipelines.running.runner: the loop, the ending and the report of all pipelines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from sparrowmq.errors import ConfigError
+from sparrowmq.spark.options import SourceOptions, parse
+from sparrowmq.spark.pipelines.running import runner as running
+from sparrowmq.spark.pipelines.running.runner import Runner, with_defaults
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "9"}),
+        ({"maxBytesPerTrigger": "1000"}, {"startingOffsets": "earliest", "maxBytesPerTrigger": "1000"}),
+        ({"maxoffsetspertrigger": "5"}, {"startingOffsets": "earliest", "maxoffsetspertrigger": "5"}),
+        ({"STARTINGOFFSETS": "latest"}, {"STARTINGOFFSETS": "latest", "maxOffsetsPerTrigger": "9"}),
+    ],
+)
+def test_options_of_the_user_replace_defaults_in_any_case(given, options):
+    found = with_defaults(given, 9)
+    assert found == options
+    parse(SourceOptions, found | {"nameServer": "x:1", "topic": "T"})
+
+
+class Query:
+    """A query that is interrupted while the runner waits for it."""
+
+    recentProgress = ()
+
+    def __init__(self):
+        self.is_stopped = False
+
+    def awaitTermination(self, timeout):
+        os.kill(os.getpid(), signal.SIGINT)
+        return False
+
+    def stop(self):
+        self.is_stopped = True
+
+
+def test_control_c_ends_a_query_in_order():
+    query: Any = Query()
+    runner = Runner()
+    assert not runner._watch(query)
+    assert query.is_stopped
+    assert (runner.report.offsets, runner.report.read) == ({}, 0)
+    assert runner.report.seconds > 0
+
+
+def test_prometheus_can_read_the_figures_of_a_pipeline_at_work(tmp_path, capsys):
+    with Runner(metrics="127.0.0.1:0").at_work(tmp_path, "table orders"):
+        address = capsys.readouterr().err.removeprefix("figures at ").strip()
+        page = urlopen(address).read().decode()
+    assert "sparrowmq_pipeline_read_total" in page
+    assert 'query="table orders"' in page
+
+
+def test_a_folder_belongs_to_one_run_at_a_time(tmp_path):
+    second = Runner().at_work(tmp_path)
+    with Runner().at_work(tmp_path), pytest.raises(ConfigError, match="another run is at work"):
+        second.__enter__()
+    with Runner().at_work(tmp_path):
+        pass
+
+
+def test_a_batch_is_counted_and_gets_a_line():
+    lines: list[str] = []
+    runner = Runner(say=lines.append)
+    rows: Any = None
+    runner.batch(lambda _rows, number: f"{number} rows", rows, 7)
+    assert runner.report.batches == 1
+    assert lines[0].startswith("batch 7: 7 rows, ")
+
+
+@pytest.fixture(params=[pytest.param(True, marks=pytest.mark.nightly), False])
+def limits(request, monkeypatch):
+    """Run as with Spark 4.2, and as with 4.1."""
+    if not request.param:
+        monkeypatch.setattr(running, "HAS_LIMITS", False)
+
+
+@pytest.mark.usefixtures("limits")
+@pytest.mark.slow
+def test_all_that_is_there_is_done_in_batches_of_their_size_and_nothing_twice(topic, tmp_path):
+    topic.send(0, 250)
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+    taken: list[list[str]] = []
+
+    def run(fails_at=None):
+        runner = Runner(spark=topic.spark, once=True, every="1 second", say=lambda _: None)
+
+        def take(rows, batch):
+            assert batch != fails_at
+            taken.append([row.body.decode() for row in rows.select("body").collect()])
+            runner.report.add_batch(batch, len(taken[-1]))
+            return ""
+
+        runner.stream(options, take, str(tmp_path / "checkpoint"))
+        return runner.report
+
+    with pytest.raises(Exception, match="AssertionError"):
+        run(fails_at=1)
+    assert [len(bodies) for bodies in taken] == [100]
+    report = run()
+    assert [len(bodies) for bodies in taken] == [100, 100, 50]
+    assert sorted(int(body) for bodies in taken for body in bodies) == list(range(250))
+    assert report.read == 150
+    assert sum(report.offsets[topic.name]["broker-0"].values()) == 250
+    assert run().batches == 0
+
+
+def test_a_pause_that_is_no_time_is_refused(topic, tmp_path):
+    runner = Runner(spark=topic.spark, every="nonsense")
+    with pytest.raises(ConfigError, match="every='nonsense' is no time; write 10 seconds"):
+        runner.stream(topic.options, lambda _rows, _batch: "", str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.usefixtures("limits")
+def test_a_run_that_is_interrupted_before_its_end_says_so(topic, tmp_path):
+    topic.send(0, 1000)
+    options = {**topic.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    runner = Runner(spark=topic.spark, once=True, say=lambda _: None)
+
+    def take(_rows, _batch):
+        if runner.report.batches == 0:  # a second one would end the tests
+            os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    runner.stream(options, take, str(tmp_path / "checkpoint"))
+    assert runner.report.stopped
+    assert 1 <= runner.report.batches < 100, "it was looked at in between"
+    assert json.loads(runner.report.line())["stopped"] is True
