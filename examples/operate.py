@@ -1,4 +1,4 @@
-"""Creates a topic and a group, moves the group to the end of the topic, and tells how far behind it is.
+"""Creates a topic and a group, moves the group to the end of the topic, and prints its lag.
 
 NAMESRV_ADDR=127.0.0.1:9876 python examples/operate.py
 """

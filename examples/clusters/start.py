@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def commands(configuration: str, folder: Path, port: int, settings: list[str]) -> dict[str, list[str]]:
-    """What each server is started by, by its name."""
+    """The command of each server, by its name."""
     found = {"namesrv": ["namesrv", "--set", f"listenPort={port}", "--set", f"kvConfigPath={folder}/kv.json"]}
     for number, file in enumerate(
         sorted((HERE / configuration).glob("*.properties"), key=lambda path: path.stem)

@@ -5,12 +5,12 @@
     replay.py       the flights into the topic `flights`, one aircraft always on one queue
     session.py      a quiet Spark that can be ended at any moment
     tables.py       Structured Streaming: flights to Parquet; delays by origin and hour to Parquet and topic `delays`
-    results.py      who consumes `delays`
-    stages.py       how far each part is, and how fast
+    results.py      a consumer of `delays`
+    stages.py       the progress and the speed of each part
     screen.py       progress bars and a live table
-    proof.py        what came out against what went in, computed without any of the above
+    proof.py        compares the output with the data set, without any of the above
     show.py         all of it together
-    folders.py      where its files are
+    folders.py      the folders of its files
 
 All parts run at the same time, as they would in a company: Spark reads while the flights still come in.
 """

@@ -107,7 +107,9 @@ def play(folders: Folders, options: argparse.Namespace) -> int:
             console = None
             if options.console:
                 console = stack.enter_context(ConsoleProcess(cluster.namesrv, folders.work))
-                print(f"{console.told}; while it runs, look at {console.address}/topics/flights", flush=True)
+                print(
+                    f"{console.sentence}; while it runs, look at {console.address}/topics/flights", flush=True
+                )
             report = asyncio.run(Show(cluster, folders, options.limit, began()).run())
             tell(report)
             if options.keep:

@@ -38,7 +38,7 @@ class DemoCluster(BackgroundCluster):
         self.run(self._create_topic(topic, queues))
 
     def stored(self, topic: str, queues: int) -> int:
-        """How many messages the broker has in a topic's queues."""
+        """Count the messages in a topic's queues."""
         return self.run(self._stored(topic, queues))
 
     async def _create_topic(self, topic: str, queues: int) -> None:

@@ -26,14 +26,14 @@ class ConsoleProcess:
         namesrv: of the cluster.
         folder: for what it logs.
     Attributes:
-        told: its address and who may log in, as a sentence; there once it is entered.
-        address: what the browser is given.
+        sentence: its address and the account, as it printed them; there once it is entered.
+        address: for the browser.
     Raises on entering:
         SparrowError: it did not start.
     """
 
     def __init__(self, namesrv: str, folder: Path) -> None:
-        self.told = self.address = ""
+        self.sentence = self.address = ""
         self._log = folder / "console.log"
         self._command = [sys.executable, "-m", "sparrowmq", "console", "-n", namesrv, "--port", "0"]
         self._process: subprocess.Popen[str] | None = None
@@ -44,11 +44,11 @@ class ConsoleProcess:
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
             )
         try:
-            self.told = self._first_line(self._process.stdout)
+            self.sentence = self._first_line(self._process.stdout)
         except BaseException:
             self._stop()
             raise
-        found = re.search(r"https?://\S+", self.told)
+        found = re.search(r"https?://\S+", self.sentence)
         self.address = found[0].rstrip("/") if found else ""
         return self
 

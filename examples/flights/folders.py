@@ -1,4 +1,4 @@
-"""Where the demo's files are: tables to keep, the broker's store, and what is only needed while it runs."""
+"""The folders of the demo: tables to keep, the broker's store, and temporary files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Folders:
         return self.out / "work"
 
     def keep_tables(self) -> None:
-        """The end of a good run: nobody looks for a store in a temporary folder."""
+        """Remove temporary files after a good run; a store in a temporary folder is not needed again."""
         _remove(self.work)
         if self.is_temporary:
             _remove(self.store)

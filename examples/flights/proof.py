@@ -1,11 +1,11 @@
-"""What came out against what went in: computed with pyarrow and numpy from the files and from the data set itself.
+"""Compares the output of the demo with the data set, by pyarrow and numpy.
 
-Nothing here comes from the rest of this package. The data set is read and put in order anew, so that a fault of the
-flights as they were sent would show as well.
+This module uses no other part of the demo. It reads and orders the data set itself, so it also finds faults of the
+flights that were sent.
 
     lost          flights of the data set that are in no row
     doubled       rows beyond the first of the same flight
-    out_of_order  flights of an aircraft that stand in its queue before an earlier one, or in another queue
+    out_of_order  flights of an aircraft that are in its queue before an earlier one, or in another queue
     differing     rows with a field that is not the data set's
 """
 
@@ -37,8 +37,16 @@ STATISTICS = (
     "late_share",
 )
 SOURCE_COLUMNS = [
-    *("time_hour", "minute", "origin", "dest", "carrier", "flight", "tailnum"),
-    *("dep_delay", "arr_delay", "distance"),
+    "time_hour",
+    "minute",
+    "origin",
+    "dest",
+    "carrier",
+    "flight",
+    "tailnum",
+    "dep_delay",
+    "arr_delay",
+    "distance",
 ]
 LATE_MIN = 15
 # Means are sums of whole numbers divided once; only the order of adding may differ.
@@ -47,7 +55,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is held against the data set.
+    """The output to compare with the data set.
 
     Attributes:
         sent: messages that the broker acknowledged.
@@ -160,7 +168,7 @@ def read_source() -> pa.Table:
 
 
 def delay_statistics(flights: pa.Table) -> pa.Table:
-    """What the statistics of these flights are, by origin and scheduled hour."""
+    """The right statistics of these flights, by origin and scheduled hour."""
     delay = flights["dep_delay_min"].cast(pa.int64())
     late = pc.if_else(pc.is_null(delay), None, pc.greater(delay, LATE_MIN)).cast(pa.float64())
     hour = pc.floor_temporal(flights["scheduled"], unit="hour").cast(INSTANT)
@@ -186,7 +194,7 @@ def as_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def out_of_order(rows: pa.Table, sequence: Numbers, aircraft_of: pa.ChunkedArray) -> int:
-    """How many rows stand behind a later flight of their aircraft, or in another queue than the one before."""
+    """Count rows after a later flight of their aircraft, or in another queue than the one before."""
     known = np.flatnonzero((sequence >= 0) & (sequence < len(aircraft_of)))
     sequence = sequence[known]
     aircraft = codes(aircraft_of)[sequence]
@@ -197,7 +205,7 @@ def out_of_order(rows: pa.Table, sequence: Numbers, aircraft_of: pa.ChunkedArray
 
 
 def differing(rows: pa.Table, sequence: Numbers, source: pa.Table) -> int:
-    """How many rows have a field that is not the same as in the source's row of their sequence."""
+    """Count rows with a field other than in the source's row of their sequence."""
     known = np.flatnonzero((sequence >= 0) & (sequence < source.num_rows))
     found, wanted = rows.take(pa.array(known)), source.take(pa.array(sequence[known]))
     wrong = np.zeros(len(known), bool)
@@ -207,7 +215,7 @@ def differing(rows: pa.Table, sequence: Numbers, source: pa.Table) -> int:
 
 
 def wrong_statistics(found: pa.Table, wanted: pa.Table) -> int:
-    """How many rows of either are not exactly once, and with the same figures, in the other."""
+    """Count rows of either side that are not exactly once, with the same figures, in the other."""
     ours = found.select(STATISTICS).cast(wanted.schema)
     theirs = wanted.rename_columns([*STATISTICS[:2], *(f"right_{name}" for name in STATISTICS[2:])])
     pairs = ours.join(theirs, ["origin", "hour"], join_type="full outer")
@@ -221,7 +229,7 @@ def wrong_statistics(found: pa.Table, wanted: pa.Table) -> int:
 
 
 def same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Where two columns are equal, or both unknown."""
+    """The rows in which two columns are equal, or both unknown."""
     if pa.types.is_floating(left.type):
         equal = pc.less_equal(pc.abs(pc.subtract(left, right)), TOLERANCE)
     else:

@@ -27,7 +27,7 @@ TIMEOUT_S = 30.0  # for a sync of a busy disk
 
 
 class Replay:
-    """One run through the flights; `stage` tells how far it is."""
+    """One run through the flights; `stage` shows its progress."""
 
     def __init__(self, mq: Client, topic: str, stage: Stage) -> None:
         self._mq = mq
@@ -81,7 +81,7 @@ class Lane:
         await self._waiting.put(flight)
 
     async def batches(self) -> AsyncIterator[list[Flight]]:
-        """What waits, in portions."""
+        """The waiting flights, in portions."""
         while (flight := await self._waiting.get()) is not None:
             batch = [flight]
             while len(batch) < MOST_IN_BATCH and not self._waiting.empty():

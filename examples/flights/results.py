@@ -1,7 +1,7 @@
-"""Who consumes the topic `delays`: keeps the latest result of each origin and hour.
+"""Consumes the topic `delays`, and keeps the latest result of each origin and hour.
 
-A result comes as often as its hour got more flights, and may come twice; the number of the micro-batch that made it
-tells which one is the latest.
+A result comes again whenever its hour got more flights, and may come twice. The number of its micro-batch shows which
+one is the latest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEWEST_FLIGHTS = 5  # an hour with less says little about an airport
 
 
 class Results:
-    """What a consumer group has got so far."""
+    """The results that a consumer group has received."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

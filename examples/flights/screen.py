@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: progress bars and the worst hours on a terminal, a line now and then elsewhere."""
+"""The screen of the demo: progress bars and the worst hours on a terminal; without one, a line now and then."""
 
 from __future__ import annotations
 

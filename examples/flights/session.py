@@ -76,7 +76,7 @@ class SparkProcess:
         self.kill()
 
     def kill(self) -> None:
-        """The quick end: whoever is talking to the session gets a Py4JError or a ConnectionError."""
+        """End at once: calls to the session raise Py4JError or ConnectionError."""
         self._killed.set()
         if self._jvm is None:
             return

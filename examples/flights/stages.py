@@ -1,4 +1,4 @@
-"""How far each part of the demo is, and how fast it went."""
+"""The progress and the speed of each part of the demo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Stage:
 
     Attributes:
         label: what happens to a message here, for people.
-        total: how many there will be; None while nobody knows.
+        total: the messages to do; None while not known.
         size_bytes: the bodies of what was done.
         first: when the first message was done, by the steady clock.
     """

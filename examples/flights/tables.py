@@ -41,7 +41,7 @@ LINES_OF_ERROR = 30
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where everything comes from and goes to."""
+    """The topics and folders of the demo."""
 
     namesrv: str
     flights_topic: str
@@ -129,7 +129,7 @@ def statistics_query(flights: DataFrame, places: Places) -> StreamingQuery:
 
 
 def statistics(flights: DataFrame) -> DataFrame:
-    """How many flights an hour had, how many were cancelled, and how late the others left."""
+    """Count the flights and cancellations of each hour, and the delays of the others."""
     delay = f.col("dep_delay_min")
     late = f.when(delay.isNotNull(), (delay > LATE_MIN).cast("double"))
     return flights.groupBy("origin", f.date_trunc("hour", "scheduled").alias("hour")).agg(
@@ -176,8 +176,8 @@ def without_java(text: str) -> str:
 class Followed:
     """A query on its way to its stage's total.
 
-    It may be started anew from its checkpoint as long as it has done nothing: on a busy machine Spark may give up
-    on its Python workers, for which it waits 10 s.
+    It may be started again from its checkpoint before its first batch: on a busy machine Spark may give up on its
+    Python workers, for which it waits 10 s.
     """
 
     def __init__(self, start: Callable[[], StreamingQuery], stage: Stage, restarts: int = 2) -> None:
@@ -224,7 +224,7 @@ def follow(queries: Sequence[Followed], stall_s: float = STALL_S) -> None:
 
 
 def processed(query: StreamingQuery) -> int:
-    """How many messages its finished micro-batches had; the queues are read from offset 0."""
+    """Count the messages of finished micro-batches; the queues are read from offset 0."""
     progress = query.lastProgress
     end = progress and json.loads(progress.json)["sources"][0]["endOffset"]
     if not end:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Spark is loaded by whoever wants a session, and not by every process that reads a topic.
+    # Only a session loads Spark, and not every process that reads a topic.
     if name == "session":
         from sparrowmq.spark.register import session
 

@@ -21,13 +21,13 @@ _ALSO = click.option(
 
 @click.group("spark", context_settings=shared.HELP)
 def spark() -> None:
-    """Programs and ready pipelines on a Spark cluster whose machines know nothing of sparrowmq."""
+    """Programs and ready pipelines on a Spark cluster whose machines do not have sparrowmq."""
 
 
 @spark.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "--python", metavar="NAME", default=_PYTHON, show_default=True,
-    help="What executors start: a Python of this version on their machines.",
+    help="Python for executors, of this version, on their machines.",
 )  # fmt: skip
 @_ALSO
 @click.option(
@@ -65,7 +65,7 @@ def submit(
 @click.argument("path", type=click.Path(path_type=Path))
 @_ALSO
 def pack_environment(path: Path, also: tuple[str, ...]) -> None:
-    """Write what executors need into PATH, a .zip: sparrowmq and the packages that it imports, as installed here."""
+    """Pack the environment of executors into PATH, a .zip: sparrowmq and the packages that it imports."""
     try:
         size = pack(path, also).stat().st_size
     except (ConfigError, OSError) as error:

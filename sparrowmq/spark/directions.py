@@ -1,5 +1,7 @@
-"""Which options read, and which send. A SQL table is both read and written, so there each direction passes over the
-other's; whoever goes in one direction alone is told of such an option, as it would have no effect.
+"""Options that read, and options that send.
+
+A SQL table is read and written, so each direction ignores the options of the other. In all other cases an option of
+the other direction is an error, as it has no effect.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions
 
 
 def names_of(*kinds: type[Any]) -> frozenset[str]:
-    """How the options of some kinds may be spelled, in lower case."""
+    """All names of the options of some kinds, in lower case."""
     return frozenset(
         name.lower() for kind in kinds for entry in fields(kind) for name in entry.metadata["names"]
     )

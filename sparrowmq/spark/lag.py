@@ -1,4 +1,4 @@
-"""How far streams are behind their topics, by the names that Kafka's source has for it.
+"""The lag of streams, by the names that Kafka's source has for it.
 
     listener = LagListener()
     spark.streams.addListener(listener)
@@ -165,7 +165,7 @@ def declare_losses(figures: Figures, losses: Callable[[], Mapping[str, Losses]])
 
 
 def missing(started: str | None, ended: str | None, rows: int) -> int:
-    """How many offsets of a batch have no row; 0 where the source is not ours, or begins with this batch."""
+    """Count the offsets of a batch without a row; 0 where the source is not ours, or begins with this batch."""
     begin, end = offset_in(started), offset_in(ended)
     if begin is None or end is None:
         return 0
@@ -189,7 +189,7 @@ def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:
 
 
 def offset_in(told: str | None) -> dict[str, Any] | None:
-    """The offset that the progress of a query tells, if it is one of ours. Spark 4.1 writes it as Python does."""
+    """Parse the offset in the progress of a query, if it is one of ours. Spark 4.1 writes it as Python does."""
     try:
         found = json.loads(told or "null")
     except ValueError:

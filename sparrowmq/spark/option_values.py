@@ -1,4 +1,4 @@
-"""What the options of `format("rocketmq")` accept: text in, value out, or a ValueError with advice."""
+"""Values of the options of `format("rocketmq")`: text in, value out, or a ValueError with advice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(value: str) -> str:
     """A file or folder of this machine, also as file:///path."""
     place = re.sub(r"^file:(//)?(?=/)", "", text(value))
     if re.match(r"[a-zA-Z][\w+.-]*:", place):
-        raise ValueError("write a folder of this machine; mount what lies elsewhere, or copy it here")
+        raise ValueError("write a folder of this machine; mount other folders, or copy them here")
     return place
 
 

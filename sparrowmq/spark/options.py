@@ -67,7 +67,7 @@ def secret(name: str, aliases: tuple[str, ...] = ()) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
-    """What a row looks like; the same whether brokers or files are read."""
+    """Options of rows; the same whether brokers or files are read."""
 
     columns: tuple[str, ...] = option("columns", names, ())
     include_properties: bool = option("includeProperties", flag, True, ("includeHeaders",))
@@ -80,13 +80,13 @@ class RowOptions:
 
     @property
     def fails_at_bad_records(self) -> bool:
-        """Whether a body that is damaged ends the query; unless told otherwise that is as with lost ones."""
+        """Whether a damaged body ends the query; by default as lost rows do."""
         return self.fail_on_data_loss if self.bad_records is None else self.bad_records == "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
-    """How to reach the brokers; the same in both directions."""
+    """Options to reach the brokers, for source and sink."""
 
     name_servers: tuple[str, ...] = option(
         "nameServer",
@@ -121,7 +121,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ClusterOptions, RowOptions):
-    """What to read, from where to where, and how. None stands for a default that depends on the kind of query."""
+    """Options of the source. None is a default that depends on the kind of query."""
 
     topics: tuple[str, ...] = option("topic", values.topics, (), ("subscribe", "topics"))
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
@@ -217,7 +217,7 @@ class StoredOptions(RowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ClusterOptions):
-    """Where rows go, and how surely."""
+    """Options of the sink."""
 
     topic: str | None = option("topic", values.topic)
     guarantee: str = option(

@@ -12,15 +12,24 @@ from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands import table_commands as tables
 
 COMMANDS: Final = (
-    *(tables.table, tables.publish, tables.backfill, tables.compact, tables.archive),
-    *(topics.mirror, topics.dedup, topics.dlq_replay),
-    *(questions.sql, questions.audit, questions.lag, questions.trace),
+    tables.table,
+    tables.publish,
+    tables.backfill,
+    tables.compact,
+    tables.archive,
+    topics.mirror,
+    topics.dedup,
+    topics.dlq_replay,
+    questions.sql,
+    questions.audit,
+    questions.lag,
+    questions.trace,
 )
 
 
 @click.group(context_settings=shared.HELP)
 def pipeline() -> None:
-    """Ready pipelines: what else would be a program around the source and the sink for Spark."""
+    """Ready pipelines of Spark between topics and tables."""
 
 
 for command in COMMANDS:

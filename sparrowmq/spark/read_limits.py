@@ -1,4 +1,4 @@
-"""How much of a stream a batch may have: Spark's own classes, which came with 4.2, or the same for 4.1.
+"""Limits of a batch of a stream: the classes of Spark 4.2, or the same for 4.1.
 
 Spark 4.1 asks a source how far it could read without saying where it is, or how much it wants; see `spark41_stream.py`.
 """

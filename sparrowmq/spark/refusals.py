@@ -1,7 +1,7 @@
-"""What a broker's refusal means to a query: asking again later may help, or never will.
+"""Refusals of brokers: asking again later may help, or never will.
 
-What will not help is told at once. Retried, it would be told after ten seconds, and four times that, as Spark repeats a
-task that failed.
+If retries never help, the error is raised at once. With retries it would come after ten seconds, and four times, as
+Spark repeats a failed task.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def session(
     """A session with a Java, a Python and settings that the source can be used with.
 
     Args:
-        master: `local[*]` if not given; in a program that spark-submit started: what that was told.
+        master: `local[*]` if not given; in a program that spark-submit started, its master.
         settings: Spark's, by their full names.
         remote: a server of Spark Connect, `sc://host:15002`, instead of a master.
     Raises:
@@ -73,7 +73,7 @@ def _connected(remote: str, master: str | None, settings: Mapping[str, str]) -> 
 
 
 def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:
-    """What lets Spark's Python processes import this package where it is not installed, but lies in some folder."""
+    """Settings for Spark's Python processes, so that they find this package if it is only in some folder."""
     folder = str(Path(__file__).parents[2])
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if folder in paths or folder in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):

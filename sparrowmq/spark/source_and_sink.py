@@ -5,7 +5,7 @@ written), and asks through methods whose names are Spark's.
 
 A table made by `CREATE TABLE t USING rocketmq OPTIONS (...)` needs a detour: Spark 4.3 gives the options when the
 table is made, and never again. But it keeps the schema with everything in it, so the options travel as metadata of the
-first column. Keys and tokens do not: metadata is shown to whoever looks at the table.
+first column. Keys and tokens do not: metadata is shown with the table.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class UnusableSource(DataSource):
 
 
 def why_unusable() -> ConfigError:
-    """What importing the source says here."""
+    """The error of importing the source here."""
     try:
         importlib.import_module("sparrowmq.spark.source_and_sink")
         reason = "a process of Spark could not import it, though this one can"

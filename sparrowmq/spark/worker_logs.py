@@ -1,4 +1,4 @@
-"""What source and sink say in processes that Spark started: with time, level and logger, on their standard error.
+"""Logs of source and sink in processes that Spark started: time, level and logger, on standard error.
 
 Spark configures no logging in its Python processes; Python then prints the bare text of a warning, without saying when,
 or from where. Spark shows their standard error as its own, or keeps it as that of an executor.
@@ -14,7 +14,7 @@ _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def show() -> None:
-    """Have warnings printed so, unless somebody told logging what to do."""
+    """Print warnings so, unless logging is configured."""
     package = logging.getLogger("sparrowmq")
     if package.handlers or logging.getLogger().handlers:
         return

@@ -56,7 +56,7 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
 
 
 def tls_of(options: ClusterOptions) -> SSLContext | None:
-    """How to encrypt; the files are read where a task runs, so they must be there on every executor.
+    """The settings of TLS; the files are read by tasks, so each executor needs them.
 
     Raises:
         ConfigError: one cannot be used.

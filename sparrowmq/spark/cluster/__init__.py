@@ -1,1 +1,1 @@
-"""Where one machine ends: what executors need, packed, and programs and pipelines started on a cluster."""
+"""Programs and pipelines on a cluster, and the packed environment that executors need."""

@@ -1,4 +1,4 @@
-"""What spark-submit is given as its program when a ready pipeline is to run: `sparrowmq pipeline ARGUMENTS`."""
+"""The program that spark-submit runs for a ready pipeline: `sparrowmq pipeline ARGUMENTS`."""
 
 from sparrowmq.spark.pipeline_command import pipeline
 

@@ -1,7 +1,7 @@
 """Packs what executors need of this environment: sparrowmq and the packages that it imports, in one archive.
 
     environment.zip
-        sparrowmq/  pyspark_rocketmq/  msgspec/  numpy/  pyarrow/ ...      as they lie in site-packages
+        sparrowmq/  pyspark_rocketmq/  msgspec/  numpy/  pyarrow/ ...      as in site-packages
 
 Spark unpacks it beside each executor, and the executor's Python finds it on its path. So machines of the cluster need
 Spark, and a Python of the same version as the one that packs, on the same kind of machine, as packages hold compiled
@@ -31,7 +31,7 @@ _MODULES: Final = ("sparrowmq", "pyspark_rocketmq")
 _NOT_RUN: Final = frozenset({"__pycache__", "tests", "include"})
 _QUICKLY: Final = 1  # deflate: a half of the size, in a fifth of the time that the best takes
 
-Found = tuple[str, Path]  # the place in the archive, and where it lies
+Found = tuple[str, Path]  # the place in the archive, and the file
 
 
 def pack(path: Path, also: Iterable[str] = ()) -> Path:
@@ -47,7 +47,7 @@ def packed(folder: Path, also: Iterable[str] = ()) -> Path:
 
 
 def to_be_packed(folder: Path, also: Iterable[str] = ()) -> Path:
-    """Where `packed` has its archive, or would write it. Raises: as `pack`."""
+    """The archive that `packed` has, or would write. Raises: as `pack`."""
     return _named(folder, contents(also))
 
 
@@ -61,13 +61,13 @@ def _named(folder: Path, found: Iterable[Found]) -> Path:
 
 
 def kept_in() -> Path:
-    """Where archives are kept between runs."""
+    """The folder of archives."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "sparrowmq", "spark")
 
 
 def contents(also: Iterable[str] = ()) -> list[Found]:
-    """What is packed, in the order of its names. Raises: as `pack`."""
+    """The files to pack, in the order of their names. Raises: as `pack`."""
     wanted = {normal(name) for name in also}
     if absent := sorted(name for name in wanted if _distribution(name) is None):
         raise ConfigError(f"{', '.join(absent)} cannot be packed: not installed here ({sys.prefix})")
@@ -113,7 +113,7 @@ def _distribution(name: str) -> metadata.Distribution | None:
 
 
 def _own_files() -> Iterator[Found]:
-    """Of sparrowmq: where it is imported from, whether installed or not, and what was compiled of it."""
+    """The files of sparrowmq, installed or not, with its compiled modules."""
     root = Path(__file__).parents[3]
     paths = [path for module in _MODULES for path in (root / module).rglob("*")]
     for path in [*paths, *root.glob("sparrowmq__mypyc*")]:

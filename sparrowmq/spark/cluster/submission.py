@@ -1,4 +1,4 @@
-"""Starts a program, or a ready pipeline, on a cluster: what `spark-submit` has to be told.
+"""Starts a program, or a ready pipeline, on a cluster, by `spark-submit`.
 
     sparrowmq spark submit --master spark://10.0.0.5:7077 count.py orders
     sparrowmq spark submit --master spark://10.0.0.5:7077 pipeline table orders -n h:9876 --to /lake/orders
@@ -56,7 +56,7 @@ class Submission:
 def submission(
     given: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ
 ) -> Submission:
-    """How to start what is given, spark-submit's options and a program with its arguments.
+    """Build the command for spark-submit's options and a program with its arguments.
 
     Args:
         archive: of `environment.py`. python: what executors start, by its path or name on their machines.
@@ -65,10 +65,8 @@ def submission(
     """
     options, program, arguments = parted(given)
     archives, options = _taken(options, "--archives")
-    own = [
-        *("--archives", ",".join([f"{archive}#{_UNPACKED}", *archives])),
-        *("--conf", f"spark.executorEnv.PYTHONPATH=./{_UNPACKED}"),
-    ]
+    packed = ",".join([f"{archive}#{_UNPACKED}", *archives])
+    own = ["--archives", packed, "--conf", f"spark.executorEnv.PYTHONPATH=./{_UNPACKED}"]
     is_pipeline = program == PIPELINE
     what = [str(_PROGRAM), *arguments] if is_pipeline else [program, *arguments]
     home = spark_home(environ)
@@ -112,7 +110,7 @@ def _variables(home: Path, python: str, options: Sequence[str], environ: Mapping
 
 
 def _folders(environ: Mapping[str, str]) -> list[str]:
-    """Where Spark's Python processes beside the driver find what the driver imports: they may be of another Python."""
+    """The folders of the driver's imports, for Spark's Python processes beside it; they may be of another Python."""
     own = [str(Path(__file__).parents[3]), *map(sysconfig.get_path, ("purelib", "platlib"))]
     others = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return list(dict.fromkeys([*own, *others]))

@@ -177,7 +177,7 @@ class RecordColumns:
         return overwrite(self.stored_bodies, rows, inflated)
 
     def message_ids(self) -> pa.Array:
-        """The producers' ids; for records without one, where they lie."""
+        """The producers' ids; for records without one, their places."""
         ids = self.properties.values_of(Property.UNIQ_KEY)
         return _coalesce(ids, self.offset_ids()) if ids.null_count else ids
 

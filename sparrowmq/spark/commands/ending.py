@@ -1,4 +1,4 @@
-"""How a command of a pipeline ends: with one line of JSON, whatever became of it.
+"""The end of a pipeline's command: one line of JSON, also after an error or a signal.
 
                           exit            the line has
     it is done            0               what was done
@@ -25,7 +25,7 @@ import click
 
 
 class Ended(NamedTuple):
-    """What a command did, and the status that it exits with unless it was stopped."""
+    """The report of a command, and its exit status unless it was stopped."""
 
     report: Any
     status: int
@@ -86,7 +86,7 @@ class Ending:
         report = loaded.begun_since(self._begin_s)
         report.error, report.stopped = error, error is None
         report.seconds = report.seconds or time.monotonic() - self._begin_s
-        with suppress(OSError):  # whoever read stdout may be what is gone
+        with suppress(OSError):  # the reader of stdout may be gone
             click.echo(report.line())
 
 

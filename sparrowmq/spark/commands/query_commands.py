@@ -25,7 +25,7 @@ from sparrowmq.spark.commands.rows import FORMS, show, show_cells
 )
 @click.option("--at", metavar="TIME", help="As of then: only messages stored before.")
 @click.option(
-    "--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="How rows are printed."
+    "--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the rows."
 )
 @click.option("--to", metavar="PATH", help="Write the rows as Parquet files into this folder instead.")
 @shared.of_source
@@ -55,20 +55,18 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
 @click.argument("right", required=False)
 @shared.servers(required=False)
 @click.option(
-    "--by", default="msgId", show_default=True, help="An SQL expression: what says that rows are the same."
+    "--by", default="msgId", show_default=True, help="SQL expression that is the same for equal rows."
 )
+@click.option("--right-by", metavar="SQL", help="The expression for the right side, if it differs there.")
+@click.option("--topic", metavar="NAME", help="Topic of a store, if the other side is no topic.")
 @click.option(
-    "--right-by", metavar="SQL", help="Likewise on the right side, if it is called otherwise there."
-)
-@click.option("--topic", metavar="NAME", help="Of a store, if the other side is no topic.")
-@click.option(
-    "--to", metavar="PATH", type=click.Path(path_type=Path), help="What was found, as Parquet files."
+    "--to", metavar="PATH", type=click.Path(path_type=Path), help="Folder for the findings, as Parquet files."
 )
 @shared.of_source
 @shared.dry_run
 @shared.ends_well
 def audit(**given: Any) -> Ended:
-    """Look for loss, doubles and gaps between LEFT and RIGHT, or in LEFT alone.
+    """Find lost and doubled messages and gaps between LEFT and RIGHT, or in LEFT alone.
 
     A side is topic:NAME, store:PATH, table:PATH, parquet:PATH, csv:PATH or json:PATH. Exits with 1 if it finds
     something.
@@ -81,10 +79,10 @@ def audit(**given: Any) -> Ended:
 @click.argument("groups", nargs=-1)
 @shared.servers()
 @click.option(
-    "--every", "every_s", type=float, default=10.0, show_default=True, help="Seconds between two looks."
+    "--every", "every_s", type=float, default=10.0, show_default=True, help="Seconds between two rounds."
 )
-@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="How often it looks.")
-@click.option("--forever", is_flag=True, help="Until it is interrupted.")
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Number of rounds.")
+@click.option("--forever", is_flag=True, help="Run until Control-C.")
 @click.option("--above", type=click.IntRange(0), help="Exit with 1 if a lag is above this at the end.")
 @click.option("--to", metavar="FILE", help="Add each line to this file, as JSON.")
 @shared.of_source
@@ -118,7 +116,7 @@ def _show_lags(lags: list[Any]) -> None:
     type=click.Choice(list(FORMS)),
     default="table",
     show_default=True,
-    help="How lines are printed.",
+    help="Format of the lines.",
 )
 @click.option("--to", metavar="PATH", help="Write the single reports as Parquet files into this folder, too.")
 @shared.of_source

@@ -1,4 +1,4 @@
-"""What the commands of pipelines share: where the name servers are, options of the source, errors, the last line.
+"""Shared by the commands of pipelines: name servers, options of the source, errors, the last line.
 
 stdout     results, and at the end one line of JSON: read, written, errors, seconds, offsets
 stderr     progress, and what is wrong, in one sentence
@@ -21,7 +21,7 @@ from sparrowmq.spark.commands.ending import Ended, Ending, is_interrupted
 
 F = TypeVar("F", bound=Callable[..., object])
 
-# How Spark tells an error of ours that a task met, or a stream as it was planned: in the last line of a traceback.
+# Spark reports an error of ours, of a task or of planning, in the last line of a traceback.
 _OF_TASK: Final = re.compile(r"^\W*sparrowmq\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 # As the other commands name them; what is on a command line, others on the machine see.
@@ -75,16 +75,20 @@ of_sink = click.option(
     "-o", "--option", "options", multiple=True, metavar="KEY=VALUE", callback=pairs,
     help=f"An option of the sink (docs/use/spark.md), as sendTimeoutMs=...; {_KEYS}.",
 )  # fmt: skip
-dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-once = click.option("--once", is_flag=True, help="End when all that is there now is done.")
+dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+once = click.option("--once", is_flag=True, help="End when all messages that are there now are done.")
 metrics = click.option(
-    "--metrics", metavar="ADDRESS", help="Answer Prometheus at host:port meanwhile (docs/operate/metrics.md)."
+    "--metrics",
+    metavar="ADDRESS",
+    help="Serve figures for Prometheus at host:port (docs/operate/metrics.md).",
 )
-every = click.option("--every", default="10 seconds", show_default=True, help="How often to look for more.")
+every = click.option(
+    "--every", default="10 seconds", show_default=True, help="Time between looks for new messages."
+)
 
 
 def pipelines() -> Any:
-    """The functions. Spark is loaded by whoever needs it; exits where it is not installed."""
+    """The functions of pipelines; exits if Spark is not installed."""
     try:
         from sparrowmq.spark import pipelines
     except ImportError as error:
@@ -93,7 +97,7 @@ def pipelines() -> Any:
 
 
 def ends_well(command: F) -> Callable[..., None]:
-    """A command that prints the report that its function returns, and tells errors in a sentence."""
+    """A command that prints the report of its function, and errors in a sentence."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> None:
@@ -120,7 +124,7 @@ def ends_well(command: F) -> Callable[..., None]:
 
 
 def _signed(given: dict[str, Any]) -> dict[str, Any]:
-    """The same, with the environment's account where options name none; files of a store are nobody's."""
+    """Add the account of the environment to options without one; files of a store need none."""
     if given.get("name_server") is None or given.get("store") is not None:
         return given
     found = dict(given)
@@ -136,7 +140,7 @@ def _signed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _errors_of_spark() -> tuple[type[Exception], ...]:
-    """What Spark raises, and its bridge to Java, where they were loaded."""
+    """The errors of Spark and of its bridge to Java, if they are loaded."""
     spark, bridge = sys.modules.get("pyspark.errors"), sys.modules.get("py4j.protocol")
     found: list[type[Exception]] = [] if spark is None else [spark.PySparkException]
     return tuple(found if bridge is None else [*found, bridge.Py4JError])

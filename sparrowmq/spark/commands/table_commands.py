@@ -14,7 +14,9 @@ _PATH = click.Path(path_type=Path)
 _FORMAT = click.option(
     "--format", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True
 )
-_BROKER = click.option("--broker", metavar="NAME", help="Whose store it is: no file says it.")
+_BROKER = click.option(
+    "--broker", metavar="NAME", help="Name of the broker of the store; the files do not contain it."
+)
 
 
 @click.command()
@@ -36,8 +38,8 @@ _BROKER = click.option("--broker", metavar="NAME", help="Whose store it is: no f
 def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: Any) -> Any:
     """Keep TOPIC as a Parquet, Delta or Iceberg table.
 
-    Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. Started again
-    it goes on where it was; each message becomes one row, or one error, whatever failed in between.
+    Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. A second start
+    continues. Each message becomes one row, or one error, also after failures.
     """
     pipelines = shared.pipelines()
     if dry_run:
@@ -50,15 +52,17 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, **given: A
 @click.argument("table", type=_PATH)
 @click.argument("topic")
 @shared.servers()
-@click.option("--where", metavar="SQL", help="Only rows of which this is true: \"_day = '2026-01-31'\".")
-@click.option("--to-cluster", metavar="NAME", help="Where the topic is made, if there are several.")
+@click.option("--where", metavar="SQL", help="Only rows that match: \"_day = '2026-01-31'\".")
+@click.option(
+    "--to-cluster", metavar="NAME", help="Cluster in which the topic is made, if there are several."
+)
 @shared.of_sink
 @shared.dry_run
 @shared.ends_well
 def publish(**given: Any) -> Any:
     """Send the rows of TABLE, which the pipeline `table` made, to TOPIC, with their ids and in their order.
 
-    What is there already is not sent again.
+    Messages that are there already are not sent again.
     """
     return shared.pipelines().publish(**given)
 
@@ -71,7 +75,7 @@ def publish(**given: Any) -> Any:
 @shared.dry_run
 @shared.ends_well
 def backfill(**given: Any) -> Any:
-    """Add to TABLE, which the pipeline `table` has begun, what its topic had before, from the files of a stored log."""
+    """Add older messages to TABLE, which the pipeline `table` has begun, from the files of a stored log."""
     pipelines = shared.pipelines()
     from sparrowmq.spark.pipelines.tables.begun_table import begun
 
@@ -91,25 +95,28 @@ def backfill(**given: Any) -> Any:
 @_BROKER
 @_FORMAT
 @click.option(
-    "--once/--forever", default=True, show_default=True, help="End when all that is there is archived."
+    "--once/--forever",
+    default=True,
+    show_default=True,
+    help="End when all messages that are there are archived.",
 )
-@click.option("--every", default="1 minute", show_default=True, help="How often to look for more.")
+@click.option("--every", default="1 minute", show_default=True, help="Time between looks for new messages.")
 @shared.of_source
 @shared.metrics
 @shared.dry_run
 @shared.ends_well
 def archive(name_server: str | None, **given: Any) -> Any:
-    """Add to an archive what it lacks of TOPIC; sparrowmq.spark.pipelines.archived reads it, and what came since."""
+    """Add the new messages of TOPIC to an archive; sparrowmq.spark.pipelines.archived reads both, archive and topic."""
     servers = None if given["store"] else name_server
     return shared.pipelines().archive(name_server=servers, **given)
 
 
 @click.command()
 @click.argument("table", type=_PATH)
-@click.option("--keep-days", type=click.IntRange(1), help="Take out days that are older than so many.")
-@click.option("--all-days", is_flag=True, help="Today's files, too.")
+@click.option("--keep-days", type=click.IntRange(1), help="Remove days that are older than this.")
+@click.option("--all-days", is_flag=True, help="Also today's files.")
 @shared.dry_run
 @shared.ends_well
 def compact(**given: Any) -> Any:
-    """Put together the small files of TABLE, which the pipeline `table` made; `read` and `written` count files."""
+    """Merge the small files of TABLE, which the pipeline `table` made; `read` and `written` count files."""
     return shared.pipelines().compact(**given)

@@ -58,7 +58,7 @@ def archive(
         StreamingQueryException: the query failed; run it again to go on.
     """
     if (name_server is None) == (store is None):
-        raise ConfigError("say where the messages are: name_server (-n), or store; one of them")
+        raise ConfigError("give either name_server (-n) or store")
     running = Streaming(once=True, every="1 minute") | running
     if store is not None:
         return _archive_store(Settled(topic, format, _MODE, None), Path(to), store, broker, Runner(**running))
@@ -71,7 +71,7 @@ def _archive_store(
 ) -> Report:
     """Add the full files of a stored log that the archive lacks."""
     if broker is None:
-        raise ConfigError("whose store is it? Name the broker: files do not say it, and readers need it")
+        raise ConfigError("name the broker of the store (broker); its files do not contain the name")
     root, files = Path(os.path.abspath(to)), full(log_files(str(store)))
     if runner.dry_run:
         runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
@@ -98,7 +98,7 @@ def archived(
 
     Raises:
         ConfigError: there is no archive.
-        RowsLost: when it is read: retention has removed what lies between; archive more often.
+        RowsLost: when it is read: retention has removed messages in between; archive more often.
     """
     root = Path(os.path.abspath(path))
     settled = begun(root)
@@ -112,7 +112,7 @@ def archived(
 
 
 def _since(spark: SparkSession, old: DataFrame, given: Mapping[str, str], settled: Settled) -> DataFrame:
-    """What the topic has behind the last row of each queue."""
+    """The messages of the topic after the last row of each queue."""
     ends = old.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
     reached = {MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends}
     span = span_of(given)

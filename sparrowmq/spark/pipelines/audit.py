@@ -34,7 +34,7 @@ _QUEUE: Final = PLACE[:-1]
 
 @dataclass
 class Findings(Report):
-    """What an audit found; `errors` is the sum of all, `read` the rows of both sides."""
+    """The findings of an audit; `errors` is the sum of all, `read` the rows of both sides."""
 
     missing: int = 0
     unexpected: int = 0

@@ -3,8 +3,8 @@
     /backup/store/commitlog   00000000000000000000  00000000001073741824  ...
     the table                 ---- added from the files ----|---- read from brokers -------
 
-A table begins at some offset of each queue; of the files only what lies before is added, so no message is there twice;
-`log_parts.py` has how it knows which files it has.
+A table begins at some offset of each queue. Only earlier messages are added from the files, so each message is in it
+once. `log_parts.py` notes which files a table has.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def backfill(
         runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
         return runner.report
     with runner.at_work(state_of(root)), runner.timed():
-        known = numbered(TableWriter(root, settled, Report(), _LANE), files)
+        known = numbered(TableWriter(root, settled, runner.report, _LANE), files)
         if known and len(settled.begin[settled.topic]) > 1:
             raise ConfigError(
                 f"an earlier release has added stored logs to {root}, and did not note of which broker; "
@@ -86,5 +86,5 @@ def _before(rows: DataFrame, settled: Settled, broker: str) -> DataFrame:
 
 def _only(brokers: Mapping[str, object]) -> str:
     if len(brokers) != 1:
-        raise ConfigError(f"whose store is it? Say with `broker` which of {', '.join(sorted(brokers))}")
+        raise ConfigError(f"name the broker of the store (broker), one of {', '.join(sorted(brokers))}")
     return next(iter(brokers))

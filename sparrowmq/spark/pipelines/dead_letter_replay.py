@@ -2,9 +2,8 @@
 
     %DLQ%billing  ->  chosen by tag, time and properties  ->  %RETRY%billing, so many a second
 
-Only that group gets them, and tries each anew. A journal, one line of JSON for each message, says what became of it;
-it is also where the next run goes on: what it names is done. A run that is killed has sent at most one message more
-than its journal says.
+Only that group gets them, and its tries begin again. A journal has a line of JSON for each message, with its outcome.
+The next run skips the messages in the journal. A killed run has sent at most one message more than its journal says.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Wanted:
 
 
 class Replay:
-    """Sends one message after the other, and notes each; without a journal it only counts."""
+    """Sends messages one by one, and notes each; without a journal it only counts."""
 
     def __init__(
         self, network: BlockingNetwork, group: str, journal: IO[str] | None, report: Report, pace: Pace | None
@@ -181,7 +180,7 @@ def replace_topic(queue: MessageQueue, topic: str) -> MessageQueue:
 
 
 def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
-    """What there is of dead letters now. Raises: as `span_of`; BrokersAway, no broker is there that could have any."""
+    """Return the dead letters that exist now. Raises: as `span_of`; BrokersAway, no broker is there."""
     try:
         return span_of(given)
     except NoRoute:
@@ -193,13 +192,13 @@ def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
                     "run it again once brokers are there"
                 ) from None
         say(
-            f"group {group} has no dead letters: there is no topic {given['topic']}; see that its name is right"
+            f"group {group} has no dead letters: there is no topic {given['topic']}; check the name of the group"
         )
         return Span({}, {})
 
 
 def _rest(span: Span, topic: str, journal: Path) -> Span:
-    """What of a span the journal does not name. Raises: as `_done`; BrokersAway, it names what is not there now."""
+    """Return the part of a span that is not in the journal. Raises: as `_done`; BrokersAway, its topic is not there."""
     start = dict(span.start)
     done = {queue: offset for queue, offset in _done(journal, topic).items() if queue.topic == topic}
     if done and not start:
@@ -214,7 +213,7 @@ def _rest(span: Span, topic: str, journal: Path) -> Span:
 
 
 def _done(journal: Path, topic: str) -> Offsets:
-    """Where the journal ends, by queue. Raises: ConfigError, it is none, or does not say of which topic it is."""
+    """Return the end of the journal, by queue. Raises: ConfigError, it is no journal, or does not name the topic."""
     found: Offsets = {}
     for line in _whole_lines(journal).decode(errors="replace").splitlines():
         try:
@@ -236,7 +235,7 @@ def _done(journal: Path, topic: str) -> Offsets:
 
 
 def _whole_lines(journal: Path) -> bytes:
-    """What the journal has, but for a last line that a killed run did not end."""
+    """The journal, without a last line that a killed run did not end."""
     text = journal.read_bytes() if journal.exists() else b""
     return text[: text.rfind(b"\n") + 1]
 

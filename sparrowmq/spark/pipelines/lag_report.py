@@ -1,4 +1,4 @@
-"""The pipeline `lag`: how far groups are behind, now or again and again, also as a history that Spark can read.
+"""The pipeline `lag`: the lag of groups, once or repeatedly, also as a history that Spark can read.
 
 Brokers count it; no Spark is started. A query of the source is there too, by its options `group` and `commitOffsets`.
 """
@@ -24,7 +24,7 @@ from sparrowmq.spark.pipelines.running.span import told
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind in a topic: its own retries are a topic of theirs.
+    """The lag of a group in a topic; its retries are a topic of their own.
 
     Attributes:
         behind: messages. behind_s: for how long the oldest of them has waited, where it is behind at all and brokers
@@ -54,7 +54,7 @@ def lag(
 ) -> Report:
     """Look how far groups are behind; `written` are the lines.
 
-    `errors` are, of the last round, the lines above a limit and the groups that nobody could tell of.
+    `errors` counts, in the last round, the lines above a limit and the groups without an answer.
 
     Args:
         groups: which; all of the cluster if none is named.
@@ -88,7 +88,7 @@ def lag(
 
 
 def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
-    """The lines of a round, and of how many groups nobody could tell."""
+    """Return the lines of a round, and the number of groups without an answer."""
     told_lags, untold = asyncio.run(_ask(options, groups, say))
     report.offsets = {
         each.group: told({queue.queue: queue.committed for queue in each.queues}) for each in told_lags

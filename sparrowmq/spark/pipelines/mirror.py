@@ -36,7 +36,7 @@ def mirror(
     Args:
         topic: one, or several as `a,b`. to_topic: another name there, for one topic.
         to: name servers of the other cluster. to_cluster: in which of its clusters topics are made, if it has several.
-        state: a folder; it belongs to this mirror, and without it a mirror begins anew.
+        state: a folder, for this mirror alone; without it a mirror begins from the start.
         chained: copy also what a mirror has brought.
         to_options: of the sink.
         running: as `Streaming` has them, but `every` is a second by default.

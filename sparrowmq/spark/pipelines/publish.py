@@ -99,7 +99,7 @@ def _publish(
 
 
 def _stored(folder: Path, table: str | Path) -> dict[str, int]:
-    """What the table has of stored logs. Raises: ConfigError, that has grown since rows were sent."""
+    """Return the parts of stored logs in a table. Raises: ConfigError, parts were added since rows were sent."""
     now = added(state_of(Path(os.path.abspath(table))))
     was = snapshot.load(folder / _STORED_FILE, dict[str, int])
     if was is not None and was != now:

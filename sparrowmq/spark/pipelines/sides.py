@@ -1,4 +1,4 @@
-"""The sides of an audit: where messages, or what is said of them, can lie.
+"""The sides of an audit: places of messages, or of records about messages.
 
     topic:orders         a topic, as it is now
     store:/var/lib/mq    its stored log; the topic is that of the other side
@@ -103,5 +103,5 @@ class Side:
 
     @property
     def _place(self) -> str:
-        """Where files are, also for who was started in another folder."""
+        """The absolute path of the files, for processes in other folders."""
         return self.where if ":/" in self.where else os.path.abspath(self.where)

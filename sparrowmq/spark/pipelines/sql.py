@@ -2,13 +2,13 @@
 
     select tags, count(*) from orders where storeTimestamp >= '2026-01-31' group by tags
 
-Each table that a query names and Spark does not know is a topic: it becomes a view of what the topic holds at the
-moment of the question, or held at an earlier one. The view is of fixed offsets, so a query that names a topic twice
-sees the same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
+A table in a query that Spark does not know is a topic. It becomes a view of the messages that the topic has at the
+moment of the question, or had at an earlier one. Its offsets are fixed, so a query that names a topic twice sees the
+same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
 
-Conditions choose what is read where a query sees each topic once, and nobody else sees its views: of a source in
-Python, Spark (4.1 to 4.3) keeps the filters that it handed over for whatever is read next of the same table, so that
-the other side of a union, or the next query, would get too few rows.
+Conditions limit reading only if a query sees each topic once, and no other query sees its views. Of a Python source,
+Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table; the other side of a union, or the
+next query, would get too few rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SCAN: Final = "RelationV2["
 
 @dataclass
 class Answer:
-    """What a query brings. Spark reads when `rows` are asked for.
+    """The answer to a query. Spark reads when `rows` are used.
 
     Attributes:
         rows: to go on with. `each` and `save` know better what need not be read.
@@ -98,7 +98,7 @@ def sql(
         ConfigError: the query cannot be understood, or names a topic that does not exist.
     """
     if (name_server is None) == (store is None):
-        raise ConfigError("say where the topics are: name_server (-n), or store; one of them")
+        raise ConfigError("give either name_server (-n) or store")
     given = {"bodyType": "string", **(options or {})}
     given |= {"nameServer": name_server} if name_server else {"path": str(store)}
     places = since_until(since, at)
@@ -131,7 +131,7 @@ def _asked(session: SparkSession, query: str, known: Collection[str]) -> DataFra
 
 
 def _scans(rows: DataFrame) -> int:
-    """How often the query will read a topic, by Spark's plan of it, which is there in Java alone."""
+    """Count the reads of topics in Spark's plan of the query, which only Java has."""
     plan: str = rows._jdf.queryExecution().optimizedPlan().toString()
     return plan.count(_SCAN)
 
@@ -146,7 +146,7 @@ def _missing(error: AnalysisException) -> str | None:
 
 @dataclass(frozen=True)
 class _View:
-    """What of a topic a query sees, and in words."""
+    """The part of a topic that a query sees, and its description."""
 
     options: Mapping[str, str]
     described: str

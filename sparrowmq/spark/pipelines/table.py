@@ -3,7 +3,7 @@
     topic -> batch of messages -> rows, and errors -> staged files -> the table, its table of errors
 
     /lake/orders             the table
-    /lake/orders.errors      bodies that did not become rows: where they lie, why, the bytes
+    /lake/orders.errors      bodies that did not become rows: the place, the reason, the bytes
     /lake/orders.state       checkpoint, what was settled at the first start, files that are being written
 
 Spark repeats a batch with the same messages after a crash, and both tables know their last batch: so each message
@@ -121,7 +121,7 @@ def _asked(topic: str, format: str, mode: str, schema: str | None) -> Settled:
 
 
 def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
-    """The options with the place where the table begins, which is settled: what lies before may be added from logs."""
+    """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
     span = span_of(given)
     settled.begin = told(span.start)
     places = span.of(given)

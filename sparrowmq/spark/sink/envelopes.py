@@ -1,4 +1,4 @@
-"""Many rows at once as they lie in the body of a batch message, made column by column.
+"""The body of a batch message for many rows at once, made column by column.
 
     head 20    | body | properties' size 2 | KEYS key TAGS tag ... UNIQ_KEY id       (`protocol/messages/batch.py`)
     numpy        Arrow  numpy                Arrow
@@ -34,7 +34,7 @@ _RESERVED: Final = pa.array(sorted(RESERVED), pa.string())
 
 
 class Envelopes:
-    """Messages that lie end to end; `len()` counts them."""
+    """Messages end to end; `len()` counts them."""
 
     def __init__(self, messages: pa.Array) -> None:
         """`messages` are binary and without nulls."""
@@ -93,7 +93,7 @@ def _heads(bodies: pa.Array, properties: pa.Array, flags: pa.Array | None) -> pa
 
 
 def _properties(columns: Mapping[str, pa.Array], ids: pa.Array) -> pa.Array:
-    """What `writer` renders of a row: its own properties, KEYS, TAGS, the sharding key, UNIQ_KEY.
+    """The properties that `writer` renders for a row: its own properties, KEYS, TAGS, the sharding key, UNIQ_KEY.
 
     Raises: _NotPlain, pa.ArrowInvalid.
     """
@@ -196,7 +196,7 @@ def _fixed(content: npt.NDArray[np.uint8], size: int, count: int) -> pa.Array:
 
 
 def _buffers(values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
-    """Where binary values begin and end, and their bytes."""
+    """The begins and ends of binary values, and their bytes."""
     _, bounds, content = values.buffers()
     places = np.frombuffer(bounds, np.int32)[values.offset :][: len(values) + 1]
     return places, content if content is not None else pa.py_buffer(b"")

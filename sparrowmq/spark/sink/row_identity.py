@@ -1,14 +1,13 @@
-"""Who writes a row: the query or write, its batch, the task's partition, and the row's place in it.
+"""The identity of a row: the query or write, its batch, the task's partition, and the row's place in it.
 
-Spark repeats tasks, and after a crash whole batches; whatever it repeats has the same query, batch, partitions and
-order of rows, as long as the query itself is deterministic. So ids made of these are the same, too, and whoever reads
-can drop what came twice.
+Spark repeats tasks, and after a crash whole batches. A repeated task has the same query, batch, partitions and order of
+rows, as long as the query is deterministic. So its ids are the same, too, and readers can drop doubles.
 
 The id has the form of Java's (`protocol/messages/message_id.py`), so that every tool takes it:
 
     | hash 4 | row, high 2 | hash 4 | 0, where others have the time, 4 | row, low 2 |       32 hex digits
 
-The 64 bits of hash tell tasks apart: among a million tasks the odds that any two agree are 1 in 37 million.
+The 64 bits of hash separate tasks: among a million tasks the odds that any two agree are 1 in 37 million.
 `mqadmin queryMsgByUniqueKey` looks for it from the beginning of the month on.
 """
 
@@ -35,7 +34,7 @@ _DIGITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a task writes.
+    """The writing of a task.
 
     Attributes:
         writer: a streaming query, the same after each restart from its checkpoint; or one write of a table.
@@ -52,13 +51,13 @@ class Writing:
 
 
 def of_stream() -> Writing:
-    """What the task of a stream writes that runs here."""
+    """The writing of the task of a stream that runs here."""
     task = _task()
     return Writing(task.query or "", task.batch, task.partition, task.run)
 
 
 def of_write(write_id: str, run: str, *, is_named: bool) -> Writing:
-    """What the task of a batch write, or of one in `foreachBatch`, writes that runs here.
+    """The writing of the task of a batch write that runs here, also in `foreachBatch`.
 
     Args:
         run: of a write outside of a stream.
@@ -108,7 +107,7 @@ class FreshIds:
 
 
 def _texts(ids: pa.Buffer, count: int) -> pa.Array:
-    """So many ids of equal length that lie end to end."""
+    """Ids of equal length, end to end."""
     size = ids.size // max(count, 1)
     bounds = np.arange(count + 1, dtype=np.int32) * np.int32(size)
     return pa.StringArray.from_buffers(count, pa.py_buffer(bounds), ids)

@@ -3,7 +3,7 @@
     rows ── envelopes of all of them, by columns (`envelopes.py`) ── shared out over topics and queues ──> put_all
      └── one needs a closer look: one after the other ──> put, put_in_order, put_alone; or rejected (`rejects.py`)
 
-Both make the same messages. What is in each column stands in `writer.py`.
+Both make the same messages. `writer.py` describes the columns.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SLICE_ROWS: Final = 8192
 _SLICE_BYTES: Final = 4 << 20
 BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
 
-_Target = tuple[str, MessageQueue | None]  # a topic, and which queue of it if that is said
+_Target = tuple[str, MessageQueue | None]  # a topic, and its queue if the row names one
 _Numbers = npt.NDArray[np.int64]
 
 
@@ -98,7 +98,7 @@ class RowMessages:
         return True
 
     def _shares(self, columns: dict[str, pa.Array]) -> list[tuple[_Target, pa.Array | None]]:
-        """Which rows go where; None stands for all of them. Raises: InvalidMessage, InvalidName, as `Sender`."""
+        """Return the rows for each target; None is all rows. Raises: InvalidMessage, InvalidName, as `Sender`."""
         kinds, first_rows = _kinds([columns[name] for name in _WHERE if is_used(columns, name)])
         numbers: dict[_Target, int] = {}  # of the targets, in which few kinds of rows may meet
         targets = [
@@ -164,7 +164,7 @@ class RowMessages:
 
 
 class Row(NamedTuple):
-    """What the sink uses of a row, in the order of `COLUMNS`."""
+    """The values of a row that the sink uses, in the order of `COLUMNS`."""
 
     body: bytes | str | None
     topic: str | None
@@ -232,7 +232,7 @@ def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _row(columns: Mapping[str, pa.Array], number: int) -> Row:
-    """What a row says of where it goes."""
+    """The target that a row names."""
     return Row(
         *[columns[name][number].as_py() if name in _WHERE and name in columns else None for name in COLUMNS]
     )

@@ -53,7 +53,7 @@ class QueueBatch:
     )  # of the request that carries it, where requests are counted; the same when it is sent again
 
     def add(self, message: bytes | memoryview, count: int = 1) -> None:
-        """Messages as they lie in a batch."""
+        """Messages as in a batch."""
         self.pieces.append(message)
         self.count += count
         self.size_bytes += len(message)
@@ -149,7 +149,7 @@ class Sender:
             InvalidName: no topic can have this name.
             NoRoute: the topic does not exist, and no broker makes topics by itself.
             NetworkError: its brokers are away, and stayed away for all retries.
-            SendFailed: nobody may write to it.
+            SendFailed: it takes no messages.
         """
         found = self._queues.get(topic)
         if found is None:
@@ -167,7 +167,7 @@ class Sender:
         return self._turns.next(self.queues(topic))
 
     def queue_instead(self, batch: QueueBatch) -> MessageQueue:
-        """Where a loose batch goes that did not come to be stored. Raises: as `queues`."""
+        """Choose another queue for a batch that was not stored. Raises: as `queues`."""
         return self.any_queue(batch.queue.topic)
 
     def _put_all(self, messages: Envelopes, batch_for: Callable[[int], QueueBatch]) -> None:
@@ -273,7 +273,7 @@ class Sender:
         return self._start(batch)
 
     def _outcome(self, sent: _Sent) -> NetworkError | RemoteError | None:
-        """What went wrong and may go right the next time. Raises: SendFailed for what will not."""
+        """Return an error that a retry may solve. Raises: SendFailed for others."""
         if sent.link is None:
             return BrokerUnreachable(sent.batch.queue.broker_name, "no connection could be made")
         try:

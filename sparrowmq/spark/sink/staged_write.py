@@ -1,6 +1,6 @@
 """The exactly-once half of the sink: a task stages its rows, and the driver commits the batch.
 
-    tasks    StageBatch ... ── rows that nobody sees, by attempt ──┐
+    tasks    StageBatch ... ── rows that no consumer sees, by attempt ──┐
     driver   CommitBatch [attempts that reported] ────────────────>┴── the broker publishes these, once
 
 Whatever Spark repeats comes to nothing: a task's other attempts are not named, a batch that was committed is not staged
@@ -8,7 +8,7 @@ or committed again, and a driver that is still alive when the query was started 
 (`broker/batch_staging.py`). One broker decides, that of the option brokerName. It gets all rows; or, with
 allBrokers=true, the driver commits at it first and then at each other one what it decided:
 
-    commit at brokerName    [attempts of all brokers] ──> decided; a driver that comes again is told the same attempts
+    commit at brokerName    [attempts of all brokers] ──> decided; a driver that comes again gets the same attempts
     commit at each other    [its attempts] ─────────────> published, once
 
 So a driver that dies in between leaves nothing half done: the next one learns what was decided, whatever its own tasks
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What a task's attempt has staged: so many requests at each broker, for `topic` among others."""
+    """The requests that a task's attempt has staged, by broker, for `topic` among others."""
 
     writing: Writing
     name: str
@@ -62,7 +62,7 @@ class StagedSender(Sender):
 
     @property
     def attempt(self) -> Attempt:
-        """What was staged, once `finish` has returned."""
+        """The staged requests, once `finish` has returned."""
         return Attempt(self._writing, self._name, dict(self._staged), self._topic)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:

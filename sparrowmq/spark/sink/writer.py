@@ -92,7 +92,7 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
 
 @dataclass(frozen=True)
 class Stored(WriterCommitMessage):
-    """What a task reports: how many messages brokers confirmed, and how many rows were none (`rejects.py`)."""
+    """The report of a task: messages that brokers confirmed, and rows that became none (`rejects.py`)."""
 
     count: int
     skipped: int = 0

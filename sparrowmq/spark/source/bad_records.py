@@ -1,8 +1,8 @@
-"""Messages that are there but cannot be shown: a compressed body that is damaged, or claims to hold too much.
+"""Messages whose compressed body is damaged, or claims to be too large.
 
-What becomes of them the option badRecords says: `fail`, `null` (in place of the body), or `dlq` (stored in dlqTopic, as
-they are, and left out). Either way the place is told, so that somebody can look at the message
-(`mqadmin queryMsgByOffset`) and at whoever sent it.
+The option badRecords decides: `fail`, `null` (in place of the body), or `dlq` (store the message in dlqTopic as it is,
+and leave it out). The error or the log names the place, so that an operator can look at the message
+(`mqadmin queryMsgByOffset`) and at its sender.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BadRecord(SparrowError):
 
 
 def tell_damaged(records: RecordColumns, broker: str | None, wanted: pa.Array | None, *, fail: bool) -> None:
-    """Say of each damaged body where it is, if its row is wanted. Raises: BadRecord, if `fail`."""
+    """Log the place of each damaged body whose row is wanted. Raises: BadRecord, if `fail`."""
     for row in _wanted(records, wanted):
         place, reason = _place(records, row, broker), records.damaged[row]
         if fail:

@@ -1,6 +1,6 @@
 """Turns what the options say about topics, offsets and times into queues and offsets, by asking the brokers.
 
-Where an option speaks of some queues only, the others would be read from a place that nobody chose; so JSON must name
+An option for some queues only would leave the place of the others open; so JSON must name
 every queue, as Kafka's source wants it too. A time wins over times by queue, those over offsets, those over the
 default.
 """
@@ -44,7 +44,7 @@ _TYPICAL_ROW_BYTES: Final = 1024
 
 
 class Plan:
-    """What one query reads. Every question to brokers is tried again as often as the options say."""
+    """The queues and offsets of one query. Requests are tried again as often as the options say."""
 
     def __init__(self, network: BlockingNetwork, options: SourceOptions) -> None:
         self._network = network
@@ -74,10 +74,10 @@ class Plan:
     def bounds_of_those_there(
         self, queues: Collection[MessageQueue], begun: Collection[MessageQueue] = ()
     ) -> dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute]:
-        """What each queue holds, or why its broker did not say.
+        """Return the bounds of each queue, or the error of its broker.
 
-        Of those that were `begun` only the end is asked for, and they are told to begin at 0: that rows are gone is
-        found by reading.
+        For queues in `begun` only the end is asked for, and their begin is given as 0: reading finds rows that are
+        gone.
         """
         asked: dict[_Asked, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
             queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in queues if queue in begun
@@ -100,7 +100,7 @@ class Plan:
         return self._network.has_master(broker_name)
 
     def starts(self, bounds: AllBounds, otherwise: str) -> Offsets:
-        """Where to begin; `otherwise` is "earliest" or "latest".
+        """Return the first offsets; `otherwise` is "earliest" or "latest".
 
         Raises:
             ConfigError: the options leave out a queue, name one that does not exist, or a time that no message reached.
@@ -115,7 +115,7 @@ class Plan:
         return self._settled(_places(place, bounds, "startingOffsets"), bounds)
 
     def ends(self, bounds: AllBounds) -> Offsets:
-        """Where to stop. Raises: as `starts`."""
+        """Return the ends. Raises: as `starts`."""
         times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
         if times is not None:
             return self._first_at_each(times, bounds)
@@ -129,7 +129,7 @@ class Plan:
         return Range(range.queue, start, max(start, end))
 
     def new_start(self, bounds: Bounds) -> int:
-        """Where to begin with a queue that appeared while the query ran."""
+        """Return the first offset of a queue that appeared while the query ran."""
         return bounds.end if self._options.new_queues == "latest" else bounds.start
 
     def row_bytes(self, ranges: Collection[Range]) -> int:
@@ -269,7 +269,7 @@ class Plan:
         )
 
     def _committed(self, bounds: AllBounds) -> Offsets:
-        """Where the consumer group is; a queue that it never read is taken as a new one."""
+        """Return the offsets of the consumer group; a queue that it never read counts as new."""
         group = self._options.group or ""
         found = self._network.retrying(
             lambda: self._network.ask(
@@ -296,7 +296,7 @@ class Plan:
 
 
 def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
-    """What each queue holds. Raises: NoRoute, NetworkError, RemoteError."""
+    """Return the bounds of queues. Raises: NoRoute, NetworkError, RemoteError."""
     found = network.ask(_questions(queues))
     return {queue: Bounds(*(_offset(found[queue, kind]) for kind in _KINDS)) for queue in queues}
 

@@ -2,7 +2,7 @@
 
 A broker that is away has lost nothing. Its queues end for now where they were read to, and the rows of the others are
 read as ever. It is tried again at every trigger, but so that looking for it takes at most a tenth of the time: a
-connection that nobody answers costs a second. Only what a broker itself says can be lost data.
+connection without an answer costs a second. Data counts as lost only when a broker says so.
 
 A topic that no name server knows any more looks the same whether it was deleted, its brokers are away, or the name
 server was started a moment ago: it is waited for, and the log says so.
@@ -28,7 +28,7 @@ _LEAST_PAUSE_S: Final = 1.0
 
 
 class Presence:
-    """What is known of absent brokers between the triggers of one stream."""
+    """The brokers that are away, between the triggers of one stream."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -37,7 +37,7 @@ class Presence:
         self._behind: set[str] = set()
 
     def bounds(self, plan: Plan, begun: Offsets) -> dict[MessageQueue, Bounds]:
-        """What the queues hold whose brokers are there; the others are left out.
+        """Return the bounds of the queues whose brokers are there.
 
         Raises:
             NoRoute, ConfigError, NetworkError: as `Plan.queues`.

@@ -100,7 +100,7 @@ class Pulls:
         self._short_answers = 0  # which said that the queue ends before the rows asked for
 
     def answers(self) -> Iterator[Pulled]:
-        """What the brokers give, in the order of the ranges.
+        """Yield the answers of the brokers, in the order of the ranges.
 
         Raises:
             RowsLost: rows are gone and the options want to know.
@@ -218,14 +218,14 @@ class Pulls:
         self._go_on(ask, settle(ask.range.queue, ask.range.start, bounds, fail=self._fails))
 
     def _go_on(self, ask: _Ask, next_offset: int) -> None:
-        """The first ask was dealt with up to `next_offset`; what is left of it comes before everything else."""
+        """The first ask is done up to `next_offset`; its rest comes before everything else."""
         if next_offset >= ask.range.end:
             self._under_way.popleft()
             return
         rest = replace(ask.range, start=next_offset)
         if len(self._under_way) == 1:
             self._under_way.popleft()
-            self._to_do.appendleft(rest)  # to be cut anew: the step may be another now
+            self._to_do.appendleft(rest)  # to be cut again: the step may have changed
         else:
             self._under_way[0] = self._ask(rest, is_rest=True)
 

@@ -57,7 +57,7 @@ _COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 
 @dataclass(slots=True)
 class Chosen:
-    """What some filters want, all of them together: half-open ranges of offsets and of milliseconds, and so on."""
+    """The rows that some filters want, all together: half-open ranges of offsets and of milliseconds, and so on."""
 
     queues: list[tuple[str, type[Filter], Any]] = field(default_factory=list)
     offsets: tuple[int, int] = (0, _MOST)
@@ -97,7 +97,7 @@ class Chosen:
 
 
 class FilteringReader(BatchReader):
-    """A `BatchReader` that is told the query's filters."""
+    """A `BatchReader` that gets the filters of the query."""
 
     _chosen: Chosen | None = None
 

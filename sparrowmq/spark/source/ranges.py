@@ -26,8 +26,8 @@ from sparrowmq.protocol.messages.message import MessageQueue
 Offsets: TypeAlias = dict[MessageQueue, int]
 
 VERSION: Final = 1
-# A task costs Spark about 30 ms; that is what some 25,000 rows take to read. Where more tasks than a few are made, for
-# a cluster of which a source is not told how many it runs at once, they are to be worth ten times that.
+# A task costs Spark about 30 ms, as long as to read 25,000 rows. A source does not know how many tasks its cluster runs
+# at once; so each of many tasks has ten times as many rows.
 ROWS_WORTH_A_TASK: Final = 25_000
 ROWS_WORTH_MANY_TASKS: Final = 250_000
 FEW_TASKS: Final = 8
@@ -45,7 +45,7 @@ class RowsLost(SparrowError):
 
 
 class Bounds(NamedTuple):
-    """What a queue holds: `[start, end)`."""
+    """The messages of a queue: `[start, end)`."""
 
     start: int
     end: int
@@ -105,7 +105,7 @@ class Checkpoints:
         self._last: deque[tuple[Mapping[str, object], Offsets]] = deque(maxlen=2)
 
     def offsets(self, checkpoint: Mapping[str, object]) -> Offsets:
-        """Offsets that nobody may change. Raises: as `from_json`."""
+        """Parse offsets, as an unchangeable mapping. Raises: as `from_json`."""
         for known, offsets in self._last:
             if known == checkpoint:
                 return offsets

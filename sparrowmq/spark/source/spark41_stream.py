@@ -1,9 +1,9 @@
-"""A stream on Spark 4.1, which does not say where the stream is when it asks how far it could go.
+"""A stream on Spark 4.1, which asks for the end of a batch without its start.
 
-So the reader remembers what it was told: the offsets that it gave at the first start, and those of each batch that was
-planned. Only after a restart whose last batch was done it knows nothing until the next is planned. For that one batch
-it needs all brokers; a queue that appeared while the query was down is in its end and not in its start, and is read
-from where new queues begin. With the option `checkpointLocation` it looks there, and so can keep batches small.
+So the reader remembers offsets: those of the first start, and those of each planned batch. After a restart whose last
+batch was done, it has none until the next batch is planned. That batch needs all brokers, and reads a queue that
+appeared meanwhile from where new queues begin. With the option `checkpointLocation` the reader looks there, and can
+keep batches small.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class UnlimitedStreamReader(StreamReader):
 
 
 def planned(checkpoint: str) -> Offsets | None:
-    """Where the newest batch ends that a query has planned, by its checkpoint; None before the first one.
+    """Return the end of the newest batch that a query has planned, from its checkpoint; None before the first one.
 
     Raises:
-        ConfigError: the query has several sources, so that nobody can tell which of them asks.
+        ConfigError: the query has several sources, and it is not known which of them asks.
     """
     folder = Path(checkpoint.removeprefix("file:"), "offsets")
     batches = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()]

@@ -6,8 +6,8 @@ last logged batch is planned again with its old offsets. Three things follow:
 
 - A queue that appears is first only noted, at the place where it begins, and read from the next batch on: so every
   batch finds all its starts in the log, however long after.
-- latestOffset's `start` is what was processed for good. It is what consumer groups are told (commitOffsets), because
-  Spark does not call commit after the last batch of Trigger.AvailableNow.
+- latestOffset's `start` is the end of what is processed for good. It is committed for consumer groups (commitOffsets),
+  because Spark does not call commit after the last batch of Trigger.AvailableNow.
 - A queue whose broker is away keeps its place, and the others are read (`presence.py`).
 """
 
@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._published = offsets if self._plan().publish(group, offsets) else None
 
     def _available(self, begin: Offsets) -> Offsets:
-        """How far there is something to read; queues that `begin` does not know are noted where they start."""
+        """Return the ends of the queues; the start of queues that `begin` does not know is noted."""
         end = self._reachable(begin)
         if self._target is None:
             return end

@@ -1,7 +1,7 @@
-"""What the driver gives a task: which rows it reads, and where their brokers are.
+"""A task, as the driver plans it: its rows, and the addresses of their brokers.
 
-The addresses travel along, so that a task asks no name server: it reads while none answers, and begins at once. When
-they are wrong by then, because a broker has moved, the task finds out as ever.
+With the addresses a task needs no name server, and begins at once. If a broker has moved meanwhile, the task asks for
+its route.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOpti
 
 
 def ranges_of(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:
-    """What to read for a partition, in the worker.
+    """Return the ranges of a partition, in the worker.
 
     Of a query without partitions Spark has one read whose value is None, and 4.1 gives no partition at all.
     """

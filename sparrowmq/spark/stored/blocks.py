@@ -6,7 +6,7 @@
                               |------ the next read ...
 
 Files are read, never mapped: a disk that fails under a map kills the process. Where no record begins the log is
-damaged; reading goes on at the next place that holds a sound record which says that it lies there.
+damaged; reading goes on at the next place that holds a sound record that names this place.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Span:
 
 
 class Block(NamedTuple):
-    """Records that lie end to end.
+    """Records end to end.
 
     Attributes:
         at: where in the file `raw` begins. starts, ends: of the records, in `raw`.
@@ -70,12 +70,12 @@ class Block(NamedTuple):
     ends: Positions
 
     def places(self) -> list[tuple[int, int]]:
-        """Where in the file each record begins and ends."""
+        """The begin and end of each record in the file."""
         return list(zip((self.starts + self.at).tolist(), (self.ends + self.at).tolist(), strict=True))
 
     @property
     def end(self) -> int:
-        """Where in the file the last record ends."""
+        """The end of the last record in the file."""
         return self.at + int(self.ends[-1])
 
 
@@ -92,11 +92,11 @@ class Opened:
         return os.pread(self._descriptor, size, position)
 
     def is_sound(self, start: int, end: int) -> bool:
-        """Whether those bytes are a record which says that it lies there, and fits its CRCs."""
+        """Whether the bytes are a record that names this place and fits its CRCs."""
         return record.check(self.read(start, end - start), self.file.begin + start) is None
 
     def next_sound(self, position: int) -> int | None:
-        """The next place from `position` on at which a sound record lies."""
+        """The next place of a sound record, from `position` on."""
         file = self.file
         for place in record_places(self.read, file.begin, position, file.size):
             (size,) = INT.unpack(self.read(place, INT.size))

@@ -28,7 +28,7 @@ _POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # the first digit is that 
 def sound(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
     """True for each record `[start, end)` of `raw` that is sound.
 
-    They lie end to end, and `raw` at `origin` in the log.
+    They are end to end; `raw` begins at `origin` in the log.
 
     Args:
         all_of_them: whether a block of Java's records is checked, too.

@@ -31,7 +31,7 @@ _UNSURE_BLOCKS: Final = 2  # so much of a growing log's end may be in the writin
 
 
 def spans(path: str, at_least: int, since_ms: int | None, *, fail: bool) -> list[Span]:
-    """What to read below a path: a store, its folder `commitlog`, or one file of it.
+    """Find the log files below a path: a store, its folder `commitlog`, or one file of it.
 
     Args:
         at_least: files are cut into so many spans, if there is as much in them.

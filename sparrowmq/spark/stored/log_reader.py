@@ -80,7 +80,7 @@ class StoredReader(DataSourceReader):
         return self._sound_records(span, block, is_sound)
 
     def _sound(self, block: Block, origin: int) -> Mask:
-        """What the options want to be compared, and is right."""
+        """The rows whose checksums are right, as far as the options ask."""
         wanted = self._options.check_crc
         if wanted is False:
             return np.ones(len(block.starts), np.bool_)

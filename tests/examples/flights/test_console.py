@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 def test_it_shows_the_cluster_until_it_is_left(tmp_path):
     with BackgroundCluster(tmp_path / "store") as cluster:
         with ConsoleProcess(cluster.namesrv, tmp_path) as console:
-            assert "user admin, password " in console.told and console.address in console.told
+            assert "user admin, password " in console.sentence and console.address in console.sentence
             page = urllib.request.Request(
                 f"{console.address}/topics/flights", headers={"accept": "text/html"}
             )

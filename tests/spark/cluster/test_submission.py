@@ -72,7 +72,7 @@ def test_archives_of_the_user_are_sent_too(told):
 
 def test_a_pipeline_is_a_program_of_ours(told):
     command = told("--master", FAR, "pipeline", "table", "orders", "--once").command
-    assert Path(command[-4]).read_text().startswith('"""What spark-submit is given')
+    assert Path(command[-4]).read_text().startswith('"""The program that spark-submit runs')
     assert command[-3:] == ("table", "orders", "--once")
 
 

@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_told(topic, where, folder, tmp_path):
     table(topic.name, tmp_path / "t", once=True, **where)
     with pytest.raises(ConfigError, match="is no archive"):
         archived(topic.spark, tmp_path / "t")
-    with pytest.raises(ConfigError, match="whose store is it"):
+    with pytest.raises(ConfigError, match="name the broker of the store"):
         archive(topic.name, tmp_path / "a", store=folder / "broker-0", spark=topic.spark)
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(ConfigError, match="either name_server"):
         archive(topic.name, tmp_path / "a")

@@ -172,7 +172,7 @@ def test_a_group_without_dead_letters_has_nothing_to_send_and_that_is_told(repla
     report = replay(say=said.append)
     assert (report.read, report.written) == (0, 0)
     assert said == [
-        f"group {group} has no dead letters: there is no topic %DLQ%{group}; see that its name is right"
+        f"group {group} has no dead letters: there is no topic %DLQ%{group}; check the name of the group"
     ]
 
 

@@ -115,5 +115,5 @@ def test_what_cannot_be_asked_is_told(topic, ask):
         ask("select bodi from {topic}")
     with pytest.raises(ConfigError, match="the query cannot be asked"):
         ask("selekt")
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(ConfigError, match="either name_server"):
         sql("select 1")

@@ -1,4 +1,4 @@
-"""Has Spark's tasks copy the rows of a table to topics: each queue's rows in one task, and there in their order."""
+"""Copies the rows of a table to topics in tasks of Spark: each queue's rows in one task, in order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ from sparrowmq.spark.worker_network import network_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COLUMNS: Final = (
-    *("topic", "brokerName", "queueId", "queueOffset"),
-    *("bornTimestamp", "flag", "sysFlag", "properties", "body"),
-)
 _QUEUE: Final = ("topic", "brokerName", "queueId")
+COLUMNS: Final = (*_QUEUE, "queueOffset", "bornTimestamp", "flag", "sysFlag", "properties", "body")
 _COUNTS: Final = "sent bigint, there bigint, passed bigint"
 _MOST_TASKS: Final = 64
 
 
 @dataclass(frozen=True)
 class Copying:
-    """What a task has to know: how to reach the target, what goes where, and where the targets ended before."""
+    """The plan of a task: the target cluster, the target of each queue, and the ends of the targets before."""
 
     options: SinkOptions
     label: str

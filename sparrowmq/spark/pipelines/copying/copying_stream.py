@@ -1,4 +1,4 @@
-"""A stream of messages from topics to topics: what `mirror` and `dedup` have in common."""
+"""A stream of messages from topics to topics, for `mirror` and `dedup`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Route:
-    """From where to where.
+    """The sources and the targets of copies.
 
     Attributes:
-        names: what each topic is called at the target.
+        names: of the topics at the target.
     """
 
     given: Mapping[str, str]
@@ -58,7 +58,7 @@ class Route:
             say(f"made topic {made} with {widths[made]} queues on each broker")
 
     def targets(self, known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:
-        """Where each queue that there is now goes. Raises: NoRoute, SendFailed, NetworkError."""
+        """Return the target of each queue that exists now. Raises: NoRoute, SendFailed, NetworkError."""
         found = dict(known)
         sources, targets = topics.readable(self.source), topics.writable(self.sink, set(self.names.values()))
         for name, to in self.names.items():
@@ -112,7 +112,7 @@ class CopyingStream:
         try:
             self._state.keep(self._route.targets(self._state.targets))
         except (NetworkError, NoRoute, SendFailed) as error:
-            self._runner.say(f"the queues are taken to be those that are known: {error}")
+            self._runner.say(f"no answer about new queues, so the known queues are copied: {error}")
 
 
 def routed(topic: str, name_server: str, target: Target, options: Mapping[str, str] | None = None) -> Route:

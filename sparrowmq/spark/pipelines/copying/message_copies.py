@@ -3,13 +3,13 @@
     source    queue 3 of broker-a     17  18  19  20  21 ...
     target    queue 3 of broker-x     17  18  19                each says where it comes from, in SPARROW_ORIGIN
 
-The end of the target queue tells how far its copy is. A copier looks there before it writes, and again whenever an
-answer was lost: what is there is not sent again, whoever was killed in between. It looks back to where the target ended
-when the batch began, however much others have written to it since. Two copiers at work on one queue at the
-same time, as when a task's machine was only cut off and not dead, are the one way to a double.
+The end of the target queue shows how far the copy is. A copier looks there before it writes, and again whenever an
+answer was lost; it does not send messages that are there already. It looks back to the end that the target had when
+the batch began, however much others have written to it since. Doubles are possible in one case only: two copiers work
+on one queue at the same time, because the machine of a task was cut off and not dead.
 
-Born times cannot be told within a batch, for all of whose messages a broker takes that of the request; so messages
-share a request only if they share the millisecond. What a broker wrote into the properties itself is left out.
+A broker takes the born time of a batch from its request. So messages share a request only if their born times have the
+same millisecond. Properties that a broker wrote itself are left out.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Original(NamedTuple):
 
 @dataclass(slots=True)
 class Copied:
-    """How many messages were sent, were there already, and were passed over because they are copies themselves."""
+    """Counts of messages: sent, there already, and passed over because they are copies themselves."""
 
     sent: int = 0
     there: int = 0
@@ -94,9 +94,9 @@ class Copier:
     """Copies for one task.
 
     Args:
-        label: of the pipeline, the same over restarts; it tells its copies from those of others.
-        targets: where the messages of each queue go.
-        floors: where the targets ended before the first of these messages was sent, or a place before that.
+        label: of the pipeline, the same over restarts; marks its copies.
+        targets: the target queue of each queue.
+        floors: the ends of the targets before the first of these messages was sent, or earlier places.
         chained: whether copies are copied. Two mirrors in opposite directions would never end.
     """
 
@@ -167,7 +167,7 @@ class Copier:
             yield parcel
 
     def _send(self, parcel: list[Original], target: MessageQueue) -> None:
-        """Send until it is stored; what an answer that was lost may have told is looked up."""
+        """Send until it is stored; after a lost answer look up what was stored."""
         failures, count = 0, len(parcel)
         while parcel:
             try:
@@ -214,7 +214,7 @@ class Copier:
     # What is there already ------------------------------------------------------------------------------------------
 
     def _done(self, source: MessageQueue, target: MessageQueue) -> int:
-        """The next offset of the source to copy, as the end of the target tells. Raises: NetworkError, RemoteError."""
+        """Return the next offset of the source to copy, by the end of the target. Raises: NetworkError, RemoteError."""
         prefix, link = self._prefix(source), self._master(target)
         end = link.call(GetMaxOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
@@ -236,7 +236,7 @@ class Copier:
 
 
 def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-    """Where queues end; without those whose brokers are away. Raises: NetworkError."""
+    """Return the ends of queues, without those whose brokers are away. Raises: NetworkError."""
     asked = {queue: (queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)) for queue in queues}
     with connect(options) as network:
         replies = network.ask_those_there(asked, _SOON_S)
@@ -289,9 +289,9 @@ def paired(
     targets: Iterable[MessageQueue],
     known: Mapping[MessageQueue, MessageQueue],
 ) -> dict[MessageQueue, MessageQueue]:
-    """Where each source queue goes: as `known`, or else to the queue of the same name, or of the same number, or any.
+    """Choose the target of each source queue: as `known`, or the queue of the same name, of the same number, or any.
 
-    Of several the one is taken to which the fewest go.
+    Of several it is the one with the fewest sources.
     """
     found, free = dict(known), sorted(targets)
     for source in sorted(set(sources) - known.keys()):

@@ -1,4 +1,4 @@
-"""Which keys were seen: what drops a message whose key an earlier one had.
+"""The keys that were seen: a message with the key of an earlier one is dropped.
 
     STATE/seen/keys-000000012          the keys that batch 12 let pass, and when
     STATE/seen/keys-000000049-merged   those of all batches up to 49 that are young enough

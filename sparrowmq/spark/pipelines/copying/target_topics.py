@@ -1,4 +1,4 @@
-"""The topics that a pipeline writes to: made if they are not there, and what their queues are."""
+"""The topics that a pipeline writes to, which are made if needed, and their queues."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make(options: SinkOptions, topics: Mapping[str, int], cluster: str | None) -
 
 
 def widest(queues: Iterable[MessageQueue]) -> dict[str, int]:
-    """By topic: how many queues the broker has that has the most."""
+    """By topic: the largest number of queues on one broker."""
     counts = Counter((queue.topic, queue.broker_name) for queue in queues)
     found: dict[str, int] = {}
     for (topic, _), count in counts.items():
@@ -79,7 +79,7 @@ def _is_there(network: BlockingNetwork, topic: str) -> bool:
 
 
 def _shown(network: BlockingNetwork, topic: str) -> None:
-    """Raises: NetworkError, its broker has not told the name server yet."""
+    """Raises: NetworkError, no name server knows the new topic yet."""
     try:
         network.route(topic)
     except NoRoute as error:

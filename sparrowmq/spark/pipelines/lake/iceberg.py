@@ -115,7 +115,7 @@ class Iceberg:
         return {day: sorted(files) for day, files in found.items()}
 
     def _forget(self) -> None:
-        """Drop old snapshots, but first note the last batch of each writer, which only they may tell."""
+        """Drop old snapshots, but first note the last batch of each writer, which may be noted only there."""
         assert self._table is not None
         summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
         last = {told[_WRITER]: told[_BATCH] for told in summaries if told.get(_WRITER)}

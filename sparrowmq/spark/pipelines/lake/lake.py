@@ -1,4 +1,4 @@
-"""What a pipeline asks of a table, whichever its format."""
+"""The interface of a table, in any format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table is.
+    """The place of a table.
 
     Attributes:
         path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
@@ -59,7 +59,7 @@ class Lake(Protocol):
         ...
 
     def files(self) -> int:
-        """How many files with rows there are."""
+        """Count the files with rows."""
         ...
 
     def compact(self, before: date) -> None:

@@ -103,7 +103,7 @@ class Folder:
                 self._write(commit, {})
 
     def _write(self, commit: Path, moves: Mapping[str, Any]) -> None:
-        """All of it, or nothing, whenever the power goes."""
+        """Write the whole commit or nothing, also if the power fails."""
         new = commit.with_suffix(".tmp")
         with open(new, "w") as file:
             json.dump(moves, file)

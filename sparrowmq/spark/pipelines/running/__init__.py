@@ -1,1 +1,1 @@
-"""What every pipeline needs to run: its session, lock, state, loop, ending and report."""
+"""The runner of all pipelines, with their session, locks, state, signals and report."""

@@ -1,4 +1,4 @@
-"""An operator's side of the cluster that options name: what pipelines make there, and ask of it."""
+"""Administration of the cluster that options name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparrowmq.spark.worker_network import tls_of
 
 
 def admin_of(options: ClusterOptions) -> Admin:
-    """It signs and encrypts as the source and the sink do. Raises: ConfigError, a file of TLS cannot be used."""
+    """An admin client with the account and the TLS of source and sink. Raises: ConfigError, a TLS file is unusable."""
     credentials = None
     if options.access_key and options.secret_key:
         credentials = Credentials(options.access_key, options.secret_key, options.security_token)

@@ -11,13 +11,13 @@ from sparrowmq.errors import ConfigError
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks; there nobody is stopped.
+except ImportError:  # Windows has no such locks; there runs are not kept apart.
     fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, made if it is not there; a killed process lets go. Raises: ConfigError, another has it."""
+    """Hold a folder, made if needed; a killed process releases it. Raises: ConfigError, another run holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
         hold(file, folder)
@@ -25,7 +25,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def hold(file: IO[str], what: Path) -> None:
-    """Lock a file until it is closed; `what` is told to whoever comes too late. Raises: ConfigError, another has it."""
+    """Lock a file until it is closed; the error names `what`. Raises: ConfigError, another run holds it."""
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ def hold(file: IO[str], what: Path) -> None:
 
 
 def demand_absent(to: str | Path) -> None:
-    """Raises: ConfigError, there is something already."""
+    """Raises: ConfigError, the folder exists."""
     if Path(to).exists():
         raise ConfigError(f"{to} is there already; name another folder")
 

@@ -1,4 +1,4 @@
-"""The session of a pipeline, what its results depend on is set there and not in the user's; and what Spark refuses."""
+"""The session of a pipeline, with settings that the user's session does not get; and errors of Spark."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ SETTINGS: Final = {
     "spark.sql.caseSensitive": "true",
 }
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
-# Of a session on this machine. Pipelines tell their progress themselves; and no folder is left where the command was
-# typed.
+# For a session on this machine. Pipelines show their own progress, and leave no folder in the current directory.
 _ON_THIS_MACHINE: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -54,9 +53,9 @@ def own_session(spark: SparkSession | None, settings: dict[str, str] = SETTINGS)
 
 
 def shuffles(spark: SparkSession) -> dict[str, str]:
-    """Into how many parts batches are sorted, unless the user has said it.
+    """A number of partitions for sorting, unless the user has set one.
 
-    Spark makes 200, also of a few thousand rows; their tasks take longer to start than most batches to sort.
+    Spark makes 200, even for a few thousand rows; to start their tasks takes longer than to sort most batches.
     """
     context = spark.sparkContext
     if context.getConf().contains(_SHUFFLES):
@@ -66,7 +65,7 @@ def shuffles(spark: SparkSession) -> dict[str, str]:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Spark logs what it raises, with its Java stack; whoever knows what to make of an error wants none of that."""
+    """Keep Spark from logging the errors that it raises, with their Java stacks."""
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     was, log.disabled = log.disabled, True
     try:
@@ -76,5 +75,5 @@ def unlogged() -> Iterator[None]:
 
 
 def reason(error: PySparkException) -> str:
-    """What Spark says, in its first line; the others show its plan."""
+    """The first line of an error; the others show Spark's plan."""
     return str(error).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""What a pipeline keeps in a folder between its runs: what the first one settled, and where Spark is."""
+"""The state of a pipeline between its runs, in a folder: the settings of the first run, and Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class State:
     """The folder of one pipeline.
 
     Attributes:
-        folder: where that is.
-        label: what tells this pipeline from others.
-        targets: where the messages of each queue go.
+        folder: its absolute path.
+        label: marks the copies of this pipeline.
+        targets: the target queue of each queue.
     """
 
     def __init__(self, folder: str | Path, settled: Mapping[str, str]) -> None:
-        """Raises: ConfigError, the folder is that of another pipeline."""
+        """Raises: ConfigError, the folder belongs to another pipeline."""
         self.folder = Path(os.path.abspath(folder))
         self._settled = dict(settled)
         kept = self._kept()
@@ -50,7 +50,7 @@ class State:
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps its own."""
+        """The folder of Spark's checkpoint."""
         return str(self.folder / "checkpoint")
 
     @property
@@ -62,7 +62,7 @@ class State:
         return self.folder / name
 
     def keep(self, targets: Pairs) -> None:
-        """Settle where queues go."""
+        """Fix the targets of queues."""
         if targets == self.targets and self.is_begun:
             return
         self.targets = targets
@@ -77,10 +77,10 @@ class State:
         new.rename(self.folder / _FILE)
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
-        """Where each target ended when a batch was begun the first time, or a place before that.
+        """Return the end of each target when a batch was begun the first time, or an earlier place.
 
         Args:
-            ends: asks brokers; of one that is away there is no answer, and the floor is that of an earlier batch, or 0.
+            ends: asks brokers. A broker that is away does not answer; then the floor is that of an earlier batch, or 0.
         """
         path = self.folder / _BEGUN_FILE
         begun = snapshot.load(path, _Begun) or _Begun()

@@ -1,7 +1,4 @@
-"""What a pipeline says of itself: a line for each batch while it runs, and one line of JSON at its end.
-
-What Prometheus is told of it meanwhile (`exposed.py`) is the same, and how far it is behind.
-"""
+"""The report of a pipeline: one line of JSON at its end, and the same figures and the lag for Prometheus meanwhile."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ Say = Callable[[str], None]
 
 @dataclass
 class Report:
-    """What a pipeline did.
+    """The work that a pipeline did.
 
     Attributes:
-        read: messages; None where nobody counts them. written, errors: rows of the table, and of the table of errors.
+        read: messages; None if they are not counted. written, errors: rows of the table, and of the table of errors.
         offsets: where it is in each queue: topic, broker, queue id, next offset.
         lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
-            damaged. Both None where nobody counts them, as with a filter, which passes over offsets.
+            damaged. Both are None if they cannot be counted: a filter passes over offsets, too.
         lag: how far a stream was behind at its last batch.
         stopped: whether it was stopped before it had done all. error: why it failed. The line has each only if so.
     """
@@ -78,7 +75,7 @@ class Report:
             self.bad += bad
 
     def look(self, query: StreamingQuery) -> None:
-        """Note what Spark says of the batches that have ended since the last look."""
+        """Note the batches that have ended since the last look."""
         for progress in query.recentProgress:
             source = progress["sources"][0]
             end = offset_in(source["endOffset"])
@@ -93,7 +90,7 @@ class Report:
                     self.lost += lost
 
     def tell_metrics(self, figures: Figures, name: str) -> None:
-        """Declare its figures; `name` is the pipeline's."""
+        """Declare the figures of the pipeline `name`."""
         for entry, help in _MEANINGS.items():
             figures.counters(
                 f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry)
@@ -137,5 +134,5 @@ _MEANINGS: Final = {
 
 
 def to_stderr(line: str) -> None:
-    """How pipelines tell their progress unless told otherwise."""
+    """Write a line about progress; the default of pipelines."""
     sys.stderr.write(f"{line}\n")

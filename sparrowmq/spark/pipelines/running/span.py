@@ -1,4 +1,4 @@
-"""What topics hold between two moments, fixed: whoever reads a span sees the same rows, however the topics grow."""
+"""The messages of topics between two moments: a span has the same rows, however the topics grow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from sparrowmq.spark.source.planning import Plan
 from sparrowmq.spark.source.ranges import Offsets, between, to_json
 from sparrowmq.spark.worker_network import connect
 
-# What says where a query begins and ends; a span says it instead.
-_PLACES = frozenset(
-    name.lower()
-    for name in (
-        *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
-        *("startingOffsetsByTimestampStrategy", "endingOffsets"),
-        *("endingTimestamp", "endingOffsetsByTimestamp"),
-    )
-)
+# The options for the begin and the end of a query; a span replaces them.
+_PLACES = {
+    "startingoffsets",
+    "startingtimestamp",
+    "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "endingoffsets",
+    "endingtimestamp",
+    "endingoffsetsbytimestamp",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +33,24 @@ class Span:
 
     @property
     def rows(self) -> int:
-        """How many there are, if nothing is filtered away."""
+        """The number of rows, without a filter."""
         return sum(map(len, between(self.start, self.end)))
 
     def of(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The same options of a source, but for just these rows."""
+        """Return the options of a source for just these rows."""
         kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
         places = {"startingOffsets": self.start, "endingOffsets": self.end}
         return kept | {name: json.dumps(told(place)) for name, place in places.items()}
 
 
 def since_until(since: str | None, until: str | None) -> dict[str, str]:
-    """Options for what was stored at or after the one and before the other; that may be nothing."""
+    """Options for messages stored at or after `since` and before `until`; there may be none."""
     found = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": since} if since else {}
     return found | ({"endingTimestamp": until} if until else {})
 
 
 def span_of(given: Mapping[str, str]) -> Span:
-    """What a batch with these options of the source would read now.
+    """Return the rows that a batch with these options of the source would read now.
 
     Raises:
         ConfigError, NoRoute, RowsLost, NetworkError: as the source itself.

@@ -12,10 +12,10 @@ from typing import Any
 
 @contextmanager
 def noted() -> Iterator[Callable[[], bool]]:
-    """Note meanwhile what would be a KeyboardInterrupt; gives what tells whether one came.
+    """Note signals instead of raising KeyboardInterrupt; yields a function that says whether one came.
 
-    Raised while Spark is asked, it breaks the bridge to Java, by which a query has then to be stopped. Control-C is
-    one; SIGTERM is, if it has a handler that raises it. Threads beside the main one get no signals.
+    A KeyboardInterrupt during a call to Spark breaks the bridge to Java, which is needed to stop the query. Control-C
+    is noted, and SIGTERM if it has a handler that raises. Only the main thread gets signals.
     """
     came: list[int] = []
     handlers: dict[int, Any] = {}

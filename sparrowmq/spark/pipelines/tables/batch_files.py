@@ -1,4 +1,4 @@
-"""Has Spark write the rows of one batch as Parquet files that no reader sees yet.
+"""Writes the rows of one batch as Parquet files that no reader sees yet.
 
 Its tasks write them, wherever they run, into a folder of the table's state; a lake then takes them over. A batch
 that is written again, after a crash, gets a folder of its own: on a cluster, workers of the driver that died may still
@@ -25,7 +25,7 @@ _FOLDER_DAY = "_folder_day"
 
 
 def stage(rows: DataFrame, folder: Path, prefix: str, *, keeps_day: bool) -> Staged:
-    """Write rows into a new folder in `folder`, which is emptied first, as far as nobody writes there.
+    """Write rows into a new folder in `folder`, after removing what earlier attempts left there.
 
     Args:
         prefix: of the files' names in the table; the same for the same batch.

@@ -14,7 +14,7 @@ from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, Shape, Who
 
 @dataclass
 class Settled:
-    """What the first start settles for a table."""
+    """The settings of a table, fixed by its first start."""
 
     topic: str
     format: str
@@ -34,7 +34,7 @@ class Settled:
 
 
 def settle(root: Path, settled: Settled) -> Settled:
-    """What was settled at the first start; this is the first start if nothing was. Raises: ConfigError."""
+    """Return the settings of the first start; this is the first start if there are none. Raises: ConfigError."""
     begun = begun_at(root, settled)
     if begun is None:
         keep(state_of(root), settled)
@@ -43,7 +43,7 @@ def settle(root: Path, settled: Settled) -> Settled:
 
 
 def begun_at(root: Path, settled: Settled) -> Settled | None:
-    """What an earlier start settled. Raises: ConfigError, if that was something else."""
+    """Return the settings of an earlier start. Raises: ConfigError, they are others."""
     found = begun(root)
     if found is None:
         return None
@@ -54,7 +54,7 @@ def begun_at(root: Path, settled: Settled) -> Settled | None:
 
 
 def begun(root: Path) -> Settled | None:
-    """What the table at `root` is; None if there is none."""
+    """Return the settings of the table at `root`; None if there is no table."""
     path = state_of(root) / "table.json"
     return Settled(**json.loads(path.read_text())) if path.exists() else None
 

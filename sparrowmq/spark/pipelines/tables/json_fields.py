@@ -1,4 +1,4 @@
-"""Which fields the JSON objects in bodies have: what the mode `json` makes columns of.
+"""The fields of the JSON objects in bodies, of which the mode `json` makes columns.
 
 A field gets the type of the first batch that has it, and keeps it: numbers without a point are bigint, other numbers
 double; what is not a number, text or a truth value (objects, lists, and what differs within the batch) stays JSON, in a

@@ -1,4 +1,4 @@
-"""Adds the files of a stored log to a table: each part of the log once, in whichever order backups of it come.
+"""Adds the files of a stored log to a table: each part of the log once, in any order of its backups.
 
     /lake/orders.state/stored-broker-a.json     of each file: how far the table has it
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Reads a log file, with columns beside those of the table.
 Read = Callable[[LogFile, Sequence[str]], "DataFrame"]
 
-_PLACE: Final = "offsetMsgId"  # its last 16 digits say where in the log a message lies
+_PLACE: Final = "offsetMsgId"  # its last 16 digits are the place of the message in the log
 
 
 def reader(spark: SparkSession, settled: Settled, broker: str | None, options: Mapping[str, str]) -> Read:
@@ -54,7 +54,7 @@ def numbered(writer: TableWriter, files: Sequence[LogFile]) -> int:
 
 
 def added(state: Path) -> dict[str, int]:
-    """What tells whether rows of stored logs were added to a table since: by broker, the last batch that had some."""
+    """Return by broker the last batch with rows of stored logs; it changes when rows are added."""
     found: dict[str, int] = {}
     for path in sorted(state.glob("stored-*.json")):
         noted = snapshot.load(path, _Noted) or _Noted()
@@ -72,7 +72,7 @@ class _Part(msgspec.Struct):
 
 
 class _Noted(msgspec.Struct):
-    """What a table has of a log.
+    """The parts of a log that a table has.
 
     Attributes:
         before: the table has all files that begin before it. ends: how far it has others, by where they begin.
@@ -86,7 +86,7 @@ class _Noted(msgspec.Struct):
 
 
 class LogParts:
-    """What a table has of the log of one broker."""
+    """The parts of one broker's log that a table has."""
 
     def __init__(self, path: Path, runner: Runner, before: int = 0) -> None:
         """`before`: the table has all files that begin before it, if nothing is noted yet."""
@@ -112,7 +112,7 @@ class LogParts:
         return noted.ends.get(begin, span.end if begin < noted.before else 0)
 
     def _finish(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
-        """What was cut short may be in one table, and not in that of errors; it is in none if neither has the batch."""
+        """Write an unfinished part again: it may be in the table, but not yet in the table of errors."""
         part = self._noted.writing
         if part is None or part.batch > writer.last_batch:
             return

@@ -1,4 +1,4 @@
-"""How messages become rows: the modes of a table.
+"""The modes of a table: messages become rows.
 
     raw      _mq, _day, keys, tags, properties, body: each message as it is
     json     _mq, _day, and a column for each field of the objects in the bodies; new fields become new columns
@@ -6,7 +6,7 @@
     whole    _day, and the source's own columns: what an archive has
 
 `_mq` says where a row comes from; `_day`, of the store time in UTC, is what tables are partitioned by. A body that does
-not become a row becomes one of the table of errors: where it lies, why, and the bytes.
+not become a row becomes a row of the table of errors: its place, the reason, and the bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Shape(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What it needs of the source."""
+        """The columns that it needs from the source."""
         ...
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame | None]:
@@ -56,7 +56,7 @@ class Raw:
 
 
 class Whole:
-    """Each message with all that the source shows of it, in the source's own columns."""
+    """Each message with all columns of the source."""
 
     columns: Final = tuple(name for name in COLUMNS if name not in INTERNAL)
 

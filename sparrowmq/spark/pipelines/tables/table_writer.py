@@ -24,7 +24,7 @@ class TableWriter:
     """A table and its table of errors; `write` is the step of a runner."""
 
     def __init__(self, root: Path, settled: Settled, report: Report, lane: str = "") -> None:
-        """`lane` tells apart writers that number their batches by themselves."""
+        """`lane` separates writers that each number their own batches."""
         self.root = root
         self.settled = settled
         self._state = state_of(root)
