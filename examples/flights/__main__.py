@@ -47,7 +47,6 @@ The console is up until Enter or Ctrl-C:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status."""
     options = parser().parse_args(arguments)
     folders = None
     try:
@@ -157,7 +156,6 @@ def began() -> float:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors in a group of groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

@@ -30,7 +30,6 @@ class DemoCluster(BackgroundCluster):
 
     @property
     def broker(self) -> str:
-        """The broker's address."""
         return self.cluster.brokers[0].address
 
     def create_topic(self, topic: str, queues: int) -> None:
@@ -38,7 +37,6 @@ class DemoCluster(BackgroundCluster):
         self.run(self._create_topic(topic, queues))
 
     def stored(self, topic: str, queues: int) -> int:
-        """Count the messages in a topic's queues."""
         return self.run(self._stored(topic, queues))
 
     async def _create_topic(self, topic: str, queues: int) -> None:

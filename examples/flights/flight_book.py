@@ -42,7 +42,6 @@ class Flight(msgspec.Struct, frozen=True):
     distance_miles: int
 
     def body(self) -> bytes:
-        """The flight as JSON."""
         return msgspec.json.encode(self)
 
     def properties(self) -> dict[str, str]:

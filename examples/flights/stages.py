@@ -76,7 +76,6 @@ class Stages:
     waits: str = ""
 
     def all(self) -> dict[str, Stage]:
-        """By name."""
         return {
             "replay": self.replay,
             "table": self.table,

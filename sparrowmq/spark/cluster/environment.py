@@ -61,7 +61,6 @@ def _named(folder: Path, found: Iterable[Found]) -> Path:
 
 
 def kept_in() -> Path:
-    """The folder of archives."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "sparrowmq", "spark")
 

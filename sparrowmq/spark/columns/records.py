@@ -132,13 +132,11 @@ class RecordColumns:
 
     @property
     def sys_flags(self) -> Positions:
-        """The system flag of each record."""
         flags: Positions = self._sys_flags
         return flags
 
     @cached_property
     def queue_offsets(self) -> Positions:
-        """Each record's place in its queue."""
         offsets: Positions = self._at(layout.QUEUE_OFFSET_AT, ">i8")
         return offsets
 
@@ -156,7 +154,6 @@ class RecordColumns:
 
     @cached_property
     def properties(self) -> PropertyColumns:
-        """The properties of all records."""
         begins, ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD, self._ends
         if self._internal:
             return PropertyColumns(cut(self._body, begins, ends))

@@ -10,7 +10,7 @@ import click
 
 from sparrowmq.spark.commands import shared
 from sparrowmq.spark.commands.ending import Ended
-from sparrowmq.spark.commands.rows import FORMS, show, show_cells
+from sparrowmq.spark.commands.rows import FORMS, as_table
 
 
 @click.command()
@@ -46,7 +46,7 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
     if to is not None:
         answer.save(to)
     else:
-        show(answer.rows.columns, answer.each(), form)
+        FORMS[form](answer.rows.columns, answer.each())
     return answer.report
 
 
@@ -101,7 +101,7 @@ def _show_lags(lags: list[Any]) -> None:
     rows = [asdict(each) for each in lags]
     names = ["group", "topic", "behind", "behind_s", "per_second"]
     heads = ["group", "topic", "lag", "lag_seconds", "per_second"]
-    show_cells(heads, [[row[name] for name in names] for row in rows])
+    as_table(heads, ([row[name] for name in names] for row in rows))
 
 
 @click.command()
@@ -129,7 +129,7 @@ def trace(form: str, dry_run: bool, **given: Any) -> Any:
     answer = shared.pipelines().trace(**given)
     _tell_what_is_read(answer, form)
     if not dry_run:
-        show(answer.rows.columns, answer.each(), form)
+        FORMS[form](answer.rows.columns, answer.each())
     return answer.report
 
 

@@ -19,11 +19,6 @@ _WIDEST: Final = 60
 _LOOKED_AT: Final = 100  # rows that decide how wide the columns are
 
 
-def show(names: list[str], rows: Iterator[Row], form: str) -> None:
-    """Print rows as they come; `form` is one of FORMS."""
-    FORMS[form](names, rows)
-
-
 def as_table(names: list[str], rows: Iterator[Iterable[Any]]) -> None:
     first = [_cells(row) for row in islice(rows, _LOOKED_AT)]
     widths = [min(_WIDEST, max(map(len, column))) for column in zip(names, *first, strict=True)]
@@ -31,11 +26,6 @@ def as_table(names: list[str], rows: Iterator[Iterable[Any]]) -> None:
         _line(cells, widths)
     for row in rows:
         _line(_cells(row), widths)
-
-
-def show_cells(names: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print rows that are all there, as a table."""
-    as_table(names, iter(rows))
 
 
 def as_csv(names: list[str], rows: Iterator[Row]) -> None:

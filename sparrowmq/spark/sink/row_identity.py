@@ -86,7 +86,6 @@ class RowIds:
         self._row = 0
 
     def take(self, count: int, _now_ms: int) -> pa.Array:
-        """The ids of the next rows."""
         rows = np.arange(self._row, self._row + count)
         self._row += count
         ids = np.empty((count, _DIGITS), np.uint8)
@@ -102,7 +101,6 @@ class FreshIds:
         self._ids = ids
 
     def take(self, count: int, now_ms: int) -> pa.Array:
-        """The ids of the next rows."""
         return _texts(pa.py_buffer(self._ids.take(count, now_ms)), count)
 
 

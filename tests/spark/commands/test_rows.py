@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import Row
 
-from sparrowmq.spark.commands.rows import show, show_cells
+from sparrowmq.spark.commands.rows import FORMS, as_table
 
 ROWS = [
     Row(tag="paid", n=1, body=b"\xc3\xa9", at=datetime(2026, 1, 31, tzinfo=UTC), more={"a": [1, None]}),
@@ -20,7 +20,7 @@ ROWS = [
 
 
 def test_a_table_has_columns_that_are_as_wide_as_needed(capsys):
-    show(["tag", "n", "body", "at", "more"], iter(ROWS), "table")
+    FORMS["table"](["tag", "n", "body", "at", "more"], iter(ROWS))
     head, first, second = capsys.readouterr().out.splitlines()
     assert head.split() == ["tag", "n", "body", "at", "more"]
     assert first.split() == ["paid", "1", "é", "2026-01-31T00:00:00+00:00", '{"a":', "[1,", "null]}"]
@@ -28,7 +28,7 @@ def test_a_table_has_columns_that_are_as_wide_as_needed(capsys):
 
 
 def test_json_has_an_object_a_line(capsys):
-    show(["tag"], iter(ROWS), "json")
+    FORMS["json"](["tag"], iter(ROWS))
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
         "tag": "paid",
@@ -41,10 +41,10 @@ def test_json_has_an_object_a_line(capsys):
 
 
 def test_csv_has_nothing_for_null(capsys):
-    show(["tag", "n"], iter([Row(tag=None, n=1), Row(tag='a"b', n=2)]), "csv")
+    FORMS["csv"](["tag", "n"], iter([Row(tag=None, n=1), Row(tag='a"b', n=2)]))
     assert capsys.readouterr().out == 'tag,n\n,1\n"a""b",2\n'
 
 
 def test_cells_that_are_all_there_and_none(capsys):
-    show_cells(["a"], [])
+    as_table(["a"], iter([]))
     assert capsys.readouterr().out == "a\n"

@@ -62,7 +62,6 @@ def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def originals(batch: pa.RecordBatch) -> Iterator[Original]:
-    """The rows of a batch."""
     born = batch.column("bornTimestamp").cast(pa.int64()).to_pylist()
     names = ("topic", "brokerName", "queueId", "queueOffset", "flag", "sysFlag", "properties", "body")
     columns = (batch.column(name).to_pylist() for name in names)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class Delta:
-    """The table."""
-
     keeps_day = False
 
     def __init__(self, place: Place) -> None:

@@ -34,8 +34,6 @@ _KEPT: Final = timedelta(days=7)
 
 
 class Iceberg:
-    """The table."""
-
     keeps_day = True
 
     def __init__(self, place: Place) -> None:

@@ -50,7 +50,6 @@ class State:
 
     @property
     def checkpoint(self) -> str:
-        """The folder of Spark's checkpoint."""
         return str(self.folder / "checkpoint")
 
     @property
@@ -58,7 +57,6 @@ class State:
         return (self.folder / _FILE).exists()
 
     def part(self, name: str) -> Path:
-        """A folder in it."""
         return self.folder / name
 
     def keep(self, targets: Pairs) -> None:

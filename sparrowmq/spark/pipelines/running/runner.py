@@ -110,7 +110,6 @@ class Runner:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Add the time to the report."""
         begin = time.monotonic()
         try:
             yield
